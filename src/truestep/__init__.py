@@ -1,0 +1,55 @@
+"""truestep: PyTorch training that is right, the same every time, and fast.
+
+Owns the list of public names. Each is imported when first used: the command line starts without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from truestep import errors
+
+if TYPE_CHECKING:
+    from truestep.bits import digest, digest_state
+    from truestep.data import Loader, Padded, pad_collate, split
+    from truestep.model import decay_groups
+    from truestep.train import Run, Snapshots
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Loader",
+    "Padded",
+    "Run",
+    "Snapshots",
+    "__version__",
+    "decay_groups",
+    "digest",
+    "digest_state",
+    "errors",
+    "pad_collate",
+    "split",
+]
+
+_HOMES = {
+    "Loader": "truestep.data",
+    "Padded": "truestep.data",
+    "Run": "truestep.train",
+    "Snapshots": "truestep.train",
+    "decay_groups": "truestep.model",
+    "digest": "truestep.bits",
+    "digest_state": "truestep.bits",
+    "pad_collate": "truestep.data",
+    "split": "truestep.data",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'truestep' has no attribute {name!r}. It has {', '.join(__all__)}.")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

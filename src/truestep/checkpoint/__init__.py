@@ -1,0 +1,10 @@
+"""Checkpoint: snapshots of training on disk, atomic, verified when read, never unpickled.
+
+Owns the snapshot format and its folder. Leaves what goes into a snapshot, and when, to `train`.
+"""
+
+from truestep.checkpoint.background import BackgroundSaver
+from truestep.checkpoint.snapshot import Snapshot
+from truestep.checkpoint.store import Damage, Store
+
+__all__ = ["BackgroundSaver", "Damage", "Snapshot", "Store"]

@@ -1,0 +1,102 @@
+"""Saving while training goes on: the states are copied at once and written by a thread.
+
+Owns the thread and its failures. Leaves writing to `store`.
+"""
+
+import atexit
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from truestep.checkpoint.snapshot import Snapshot, plain_json
+from truestep.checkpoint.state import Json, copy
+from truestep.checkpoint.store import Store
+
+
+class BackgroundSaver:
+    """Writes one snapshot at a time in the background; the memory of the copy is kept and used again.
+
+    Each save has a daemon thread of its own, so nothing runs between saves or at import, and a forked child
+    inherits none. A script that ends without `close()` still waits for the save under way.
+
+    Example: `saver.submit(snapshot)`, then `saver.poll()` at every step, and `saver.close()` at the end.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._copied: dict[str, Any] | None = None
+        self._lost: int | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a save is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def submit(self, snapshot: Snapshot) -> None:
+        """Copy a snapshot and begin to write it; waits for the one before it first.
+
+        Raises StateError at once for a state that cannot be stored, and what `wait` raises.
+        """
+        self.wait()
+        facts = plain_json(snapshot.facts, "facts")
+        spare, self._copied = self._copied, None
+        self._copied = copy(snapshot.states, into=spare)
+        copied = Snapshot(cursor=snapshot.cursor, states=self._copied, facts=facts)
+        self._lost = None
+        self._start(lambda: self._save(copied))
+
+    def attach(self, cursor: int, name: str, *, value: Json) -> None:
+        """Do what `Store.attach` does, in the background, after the save under way.
+
+        If that save failed there is nothing to attach to, and `poll` or `wait` tells of the save only.
+        """
+        self._start(lambda: None if cursor == self._lost else self._store.attach(cursor, name, value=value))
+
+    def wait(self) -> None:
+        """Block until nothing is under way; raise what went wrong, once."""
+        if self._thread is not None:
+            self._thread.join()
+        self.poll()
+
+    def poll(self) -> None:
+        """Raise what went wrong in a finished save, once; never block."""
+        if self._failure is not None and not self.is_busy:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def close(self) -> None:
+        """Wait for the save under way, give the copy's memory back, and raise what went wrong."""
+        try:
+            self.wait()
+        finally:
+            atexit.unregister(self.wait)
+            self._copied = None
+
+    def _start(self, job: Callable[[], object]) -> None:
+        before = self._thread
+        # Interpreter exit kills daemon threads wherever they are; this lets the last save finish first.
+        atexit.unregister(self.wait)
+        atexit.register(self.wait)
+        self._thread = threading.Thread(
+            target=self._work, args=(job, before), name="truestep-save", daemon=True
+        )
+        self._thread.start()
+
+    def _save(self, snapshot: Snapshot) -> None:
+        try:
+            self._store.save(snapshot)
+        except BaseException:
+            self._lost = snapshot.cursor
+            raise
+
+    def _work(self, job: Callable[[], object], before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        if self._failure is not None:
+            return
+        try:
+            job()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            self._failure = error

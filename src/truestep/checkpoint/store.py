@@ -1,0 +1,251 @@
+"""A run's folder of snapshots: published by rename, deleted by rename, the newest good one found.
+
+Owns the names in the folder and the order of system calls. Leaves the content of a snapshot to `snapshot`,
+and the lock that keeps two runs out of one folder to the caller.
+"""
+
+import errno
+import itertools
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from truestep.checkpoint import snapshot as snapshots
+from truestep.checkpoint.durable import make_folder, remove, sync_folder, write_file
+from truestep.checkpoint.snapshot import Snapshot
+from truestep.checkpoint.state import Json
+from truestep.errors import DamagedSnapshot, SaveFailed, UsageError
+
+MIN_KEEP = 2
+
+_FOLDER = re.compile(r"step-(\d{12,})")
+_ATTACHMENT = re.compile(r"step-(\d{12,})\.([a-z][a-z0-9_-]*)\.json")
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_ATTACHMENT_FORMAT = "truestep-attachment"
+_TEMPORARY, _TRASH = ".tmp-", ".trash-"
+
+
+class Damage(NamedTuple):
+    """A snapshot that cannot be used, and why, in one line."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Store:
+    """The snapshots of one run; at every moment the newest published one before a save stays readable.
+
+    One process writes at a time (the caller holds the run's lock). `keep` good snapshots stay, the older ones
+    go after a newer one is published.
+
+    Example: `Store(Path("runs/digits/snapshots"), run_id="digits-7f3a")`
+    """
+
+    def __init__(self, folder: Path, *, run_id: str, keep: int = MIN_KEEP) -> None:
+        if keep < MIN_KEEP:
+            raise UsageError(
+                f"keep must be at least {MIN_KEEP}, got {keep}: a damaged newest one needs one before it."
+            )
+        self._folder = Path(folder)
+        self._run_id = run_id
+        self._keep = keep
+        self._numbers = itertools.count()
+        self._good: set[int] = set()
+
+    def save(self, snapshot: Snapshot) -> Path:
+        """Publish a snapshot: it is either there complete, or not there.
+
+        A good snapshot of the same cursor (saved again after a resume) is kept as it is; a damaged one is
+        replaced.
+        Raises StateError for a state that cannot be stored, SaveFailed if the disk refuses.
+        """
+        final = self._path(snapshot.cursor)
+        if os.path.lexists(final) and self._find_damage(snapshot.cursor) is None:
+            return final
+        temporary = None
+        try:
+            make_folder(self._folder)
+            temporary = self._make_temporary()
+            snapshots.write(snapshot, temporary, run_id=self._run_id)
+            self._publish(temporary, snapshot.cursor)
+        except BaseException as error:
+            if temporary is not None:
+                remove(temporary)
+            if isinstance(error, OSError):
+                raise self._failure(f"{final} could not be written", error) from error
+            raise
+        self._good.add(snapshot.cursor)
+        try:
+            self._prune(snapshot.cursor)
+        except OSError as error:
+            raise self._failure(f"{final} was written, but older ones could not be removed", error) from error
+        return final
+
+    def load_newest(self) -> tuple[Snapshot | None, list[Damage]]:
+        """Return the newest good snapshot (None if there is none), and every newer one that is damaged."""
+        damages = []
+        for cursor in self._cursors():
+            try:
+                loaded = snapshots.read(self._path(cursor), run_id=self._run_id, cursor=cursor)
+            except MemoryError:
+                raise  # of this machine, not of the snapshot: going back to an older one would not help
+            except Exception as error:  # noqa: BLE001 - whatever a bad snapshot does, the one before it is tried
+                damages.append(self._damage(cursor, error))
+            else:
+                self._good.add(cursor)
+                return loaded, damages
+        return None, damages
+
+    def attach(self, cursor: int, name: str, *, value: Json) -> None:
+        """Publish a small JSON value beside a published snapshot; an earlier one of that name is replaced."""
+        path = self._attachment(cursor, name)
+        if not self._path(cursor).is_dir():
+            raise UsageError(
+                f"{self._path(cursor)} does not exist: attach {name!r} after the snapshot is saved."
+            )
+        body: dict[str, Json] = {
+            "format": _ATTACHMENT_FORMAT,
+            "version": snapshots.VERSION,
+            "run": self._run_id,
+            "cursor": cursor,
+            "name": name,
+            "value": snapshots.plain_json(value, name),
+        }
+        temporary = self._unused(_TEMPORARY)
+        try:
+            write_file(temporary, [snapshots.seal(body)])
+            os.rename(temporary, path)
+            sync_folder(self._folder)
+        except OSError as error:
+            remove(temporary)
+            raise self._failure(f"{path} could not be written", error) from error
+
+    def attached(self, cursor: int, name: str) -> Json:
+        """Return what was attached under a name; None if nothing was, or if it is damaged."""
+        path = self._attachment(cursor, name)
+        if not path.is_file() or path.is_symlink():
+            return None
+        try:
+            body = snapshots.unseal(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+        expected = {"format": _ATTACHMENT_FORMAT, "run": self._run_id, "cursor": cursor, "name": name}
+        is_ours = expected.items() <= body.items() and body.get("version") == snapshots.VERSION
+        value: Json = body.get("value")
+        return value if is_ours else None
+
+    def clean(self) -> None:
+        """Remove what killed processes left behind; call it only while holding the run's lock."""
+        if not self._folder.is_dir():
+            return
+        for name in os.listdir(self._folder):
+            if name.startswith((_TEMPORARY, _TRASH)):
+                remove(self._folder / name)
+        for cursor, path in self._attachments():
+            if not os.path.lexists(self._path(cursor)):
+                remove(path)
+        sync_folder(self._folder)
+
+    def _publish(self, temporary: Path, cursor: int) -> None:
+        final = self._path(cursor)
+        self._drop_attachments(cursor)  # of a snapshot that is gone, or damaged and now replaced
+        trash = self._move_to_trash(cursor) if os.path.lexists(final) else None
+        os.rename(temporary, final)
+        sync_folder(self._folder)
+        if trash is not None:
+            remove(trash)
+
+    def _prune(self, saved: int) -> None:
+        """Remove what is older than the newest `keep` good ones; the one just saved is never removed."""
+        num_good = 0
+        old = []
+        for cursor in self._cursors():
+            if cursor == saved:
+                num_good += 1
+            elif num_good < self._keep:
+                num_good += self._is_good(cursor)
+            elif snapshots.is_of_run(self._path(cursor), run_id=self._run_id, cursor=cursor):
+                old.append(cursor)
+        trash = [self._move_to_trash(cursor) for cursor in old]
+        if trash:
+            # The names must be gone from the disk before the content is: after a power cut an old snapshot is
+            # whole or absent.
+            sync_folder(self._folder)
+        for cursor, path in zip(old, trash, strict=True):
+            self._drop_attachments(cursor)
+            remove(path)
+
+    def _is_good(self, cursor: int) -> bool:
+        """Whether a snapshot counts as one to fall back on; each is checked once per process at most."""
+        if cursor not in self._good and self._find_damage(cursor) is None:
+            self._good.add(cursor)
+        return cursor in self._good
+
+    def _find_damage(self, cursor: int) -> Damage | None:
+        try:
+            snapshots.check(self._path(cursor), run_id=self._run_id, cursor=cursor)
+        except Exception as error:  # noqa: BLE001 - whatever a bad snapshot does, it is only bad
+            return self._damage(cursor, error)
+        return None
+
+    def _damage(self, cursor: int, error: Exception) -> Damage:
+        reason = str(error)
+        if not isinstance(error, DamagedSnapshot):
+            reason = f"cannot be read: {type(error).__name__}: {reason}"
+        path = self._path(cursor)
+        return Damage(path, f"{path.parent.name}/{path.name}: {' '.join(reason.split())}")
+
+    def _move_to_trash(self, cursor: int) -> Path:
+        trash = self._unused(_TRASH)
+        os.rename(self._path(cursor), trash)
+        self._good.discard(cursor)
+        return trash
+
+    def _drop_attachments(self, cursor: int) -> None:
+        for owner, path in self._attachments():
+            if owner == cursor:
+                os.unlink(path)
+
+    def _make_temporary(self) -> Path:
+        temporary = self._unused(_TEMPORARY)
+        os.mkdir(temporary)
+        return temporary
+
+    def _unused(self, prefix: str) -> Path:
+        # A killed process with the same number (always 1 in a container) may have left its own behind.
+        while True:
+            path = self._folder / f"{prefix}{os.getpid()}-{next(self._numbers)}"
+            if not os.path.lexists(path):
+                return path
+
+    def _path(self, cursor: int) -> Path:
+        return self._folder / f"step-{cursor:012d}"
+
+    def _attachment(self, cursor: int, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"name must be lower-case letters, digits, - and _, got {name!r}.")
+        return self._folder / f"{self._path(cursor).name}.{name}.json"
+
+    def _cursors(self) -> list[int]:
+        """The cursors of all published snapshots, good or not, newest first."""
+        names = os.listdir(self._folder) if self._folder.is_dir() else []
+        found = [int(match[1]) for name in names if (match := _FOLDER.fullmatch(name))]
+        return sorted((cursor for cursor in found if self._path(cursor).name in names), reverse=True)
+
+    def _attachments(self) -> list[tuple[int, Path]]:
+        matches = [(name, _ATTACHMENT.fullmatch(name)) for name in os.listdir(self._folder)]
+        return [(int(match[1]), self._folder / name) for name, match in matches if match]
+
+    def _failure(self, what: str, error: OSError) -> SaveFailed:
+        reason = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no error number')})"
+        where = next(folder for folder in [self._folder, *self._folder.parents] if folder.is_dir())
+        free = f"{shutil.disk_usage(where).free:,} bytes are free in {where}"
+        advice = (
+            "Earlier snapshots are intact: make room or repair the disk, then run the same command again."
+        )
+        return SaveFailed(f"{what}: {reason}; {free}. {advice}")

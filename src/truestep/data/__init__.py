@@ -1,0 +1,10 @@
+"""Data: the order of samples, batches cut into lanes, splits and padding."""
+
+from truestep.data.collate import Padded, pad_collate
+from truestep.data.feed import Feed
+from truestep.data.loader import Loader
+from truestep.data.part import split
+from truestep.data.permutation import Permutation
+from truestep.data.plan import Batch, LaneBatch, Plan
+
+__all__ = ["Batch", "Feed", "LaneBatch", "Loader", "Padded", "Permutation", "Plan", "pad_collate", "split"]

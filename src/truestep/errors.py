@@ -1,0 +1,33 @@
+"""The errors truestep raises. Each message says what was found, what was expected, and what to do."""
+
+
+class TruestepError(Exception):
+    """Base of all errors that truestep raises on purpose."""
+
+
+class UsageError(TruestepError):
+    """A call that cannot be carried out as written."""
+
+
+class StateError(TruestepError):
+    """Something tracked cannot be saved, or does not fit what was saved."""
+
+
+class DamagedSnapshot(TruestepError):
+    """A snapshot on disk is torn, altered, or belongs to another run."""
+
+
+class DifferentRun(TruestepError):
+    """Resuming would not give the same bits: the recipe, the machine or the witness differs."""
+
+
+class FolderInUse(TruestepError):
+    """Another process is training in this run folder."""
+
+
+class NonFiniteError(TruestepError):
+    """A loss or gradient is not finite; the weights were not touched."""
+
+
+class SaveFailed(TruestepError):
+    """A snapshot could not be written; the ones before it are intact."""

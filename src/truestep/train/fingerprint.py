@@ -1,0 +1,48 @@
+"""What the bits depend on besides the script, pinned and described.
+
+Owns torch's global settings and the environment variables that change kernels. Compares nothing.
+"""
+
+import os
+import platform
+from typing import Any
+
+import torch
+
+
+def pin_settings(threads: int | None) -> None:
+    """Fix the settings that would let the same computation give other bits."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    # bits: refuse kernels whose result depends on scheduling. Filling fresh memory is a debugging aid that
+    # costs a pass over every output, and results that depend on fresh memory are wrong anyway.
+    # Not `use_deterministic_algorithms`: it imports the compiler, 1.5 s, to set a flag there; `place` does so
+    # when it compiles.
+    torch.set_deterministic_debug_mode("error")
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False
+    if torch.cuda.is_available():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def fingerprint(device: torch.device) -> dict[str, Any]:
+    """Describe what the bits depend on: build, machine, threads, flags. Equal means: promised the same."""
+    facts: dict[str, Any] = {
+        "torch": torch.__version__,
+        "torch_commit": torch.version.git_version,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "machine": platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "default_dtype": str(torch.get_default_dtype()),
+        "mkldnn": torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
+    }
+    for variable in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_CBWR"):
+        if variable in os.environ:
+            facts[variable] = os.environ[variable]
+    if device.type == "cuda":
+        facts["cuda"] = torch.version.cuda
+        facts["cudnn"] = torch.backends.cudnn.version()
+    return facts

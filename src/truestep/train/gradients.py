@@ -1,0 +1,131 @@
+"""Gradients between backward and the optimizer: summed over lanes, checked, scaled, clipped.
+
+Owns `parameter.grad` of every tracked parameter while a step lasts.
+"""
+
+import operator
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
+
+from truestep.dist import LaneSum, add_tensors
+from truestep.errors import UsageError
+
+Gradient = torch.Tensor | None
+
+
+class Gradients:
+    """The gradients of all parameters of the tracked optimizers."""
+
+    def __init__(self, tracked: Mapping[str, Any], *, num_lanes: int) -> None:
+        self._num_lanes = num_lanes
+        self._optimizers = {
+            id(item): (name, item) for name, item in tracked.items() if isinstance(item, Optimizer)
+        }
+        self._names = {
+            id(parameter): f"{name}.{path}"
+            for name, module in tracked.items()
+            if isinstance(module, nn.Module)
+            for path, parameter in module.named_parameters()
+        }
+        self._of: dict[int, list[nn.Parameter]] = {}
+        self._all: list[nn.Parameter] = []
+        self._sum = LaneSum[list[Gradient]](add_tensors)
+        self._gather()
+
+    def _gather(self) -> None:
+        self._of = {
+            key: [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            for key, (_, optimizer) in self._optimizers.items()
+        }
+        unique = {id(parameter): parameter for parameters in self._of.values() for parameter in parameters}
+        self._all = list(unique.values())
+
+    def of(self, optimizer: Optimizer) -> list[nn.Parameter]:
+        """Return an optimizer's parameters; one that is not tracked is refused: resume would lose it."""
+        parameters = self._of.get(id(optimizer))
+        if parameters is None:
+            tracked = ", ".join(name for name, _ in self._optimizers.values()) or "none"
+            raise UsageError(
+                f"this {type(optimizer).__name__} is not tracked (tracked optimizers: {tracked}), so a "
+                f"resumed run would lose its state. Call run.track(optimizer=optimizer) before run.steps()."
+            )
+        if len(parameters) != sum(len(group["params"]) for group in optimizer.param_groups):
+            self._gather()
+            parameters = self._of[id(optimizer)]
+        return parameters
+
+    def clear(self) -> None:
+        """Forget all gradients: what the next backward gives is new."""
+        for parameter in self._all:
+            parameter.grad = None
+
+    def end_lane(self, lane: int) -> None:
+        """Take one lane's gradients into the sum over lanes."""
+        if self._num_lanes == 1:
+            return
+        gradients = [parameter.grad for parameter in self._all]
+        if any(gradient is not None and gradient.is_sparse for gradient in gradients):
+            raise UsageError(
+                "sparse gradients cannot be summed over lanes in a fixed order. "
+                "Use sparse=False in the embedding, or lanes=1."
+            )
+        self._sum.push(lane, gradients)
+        self.clear()
+
+    def reduce(self) -> None:
+        """Put the sum over all lanes where the optimizers look for it."""
+        if self._num_lanes > 1:
+            for parameter, gradient in zip(self._all, self._sum.take(), strict=True):
+                parameter.grad = gradient
+
+    def named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the gradients that are there with their parameters' names."""
+        for index, parameter in enumerate(self._all):
+            if parameter.grad is not None:
+                yield self._names.get(id(parameter), f"parameter {index}"), parameter.grad
+
+
+class FiniteCheck:
+    """Looks whether gradients are finite, in one pass over memory and without temporaries."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._one = torch.ones((), dtype=torch.float32, device=device)
+        self._found = torch.zeros((), dtype=torch.float32, device=device)
+
+    def __call__(self, gradients: list[torch.Tensor]) -> bool:
+        """Return whether all values of all gradients are finite."""
+        values = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+        # The operation behind torch.amp.GradScaler. It also multiplies: by one, which changes nothing.
+        torch._amp_foreach_non_finite_check_and_unscale_(values, self._found, self._one)
+        if self._found.item() == 0.0:
+            return True
+        self._found.zero_()
+        return False
+
+
+def scale(gradients: list[torch.Tensor], factor: float | torch.Tensor) -> None:
+    """Multiply gradients by a factor; by exactly one means not at all."""
+    if not isinstance(factor, float) or factor != 1.0:
+        torch._foreach_mul_(gradients, factor)
+
+
+def clip(parameters: list[nn.Parameter], *, norm: float | None, value: float | None) -> torch.Tensor | None:
+    """Clip gradients by total norm, by value, or both in this order; return the norm before clipping."""
+    total: torch.Tensor | None = None
+    if norm is not None:
+        total = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        clip_grads_with_norm_(parameters, norm, total)
+    if value is not None:
+        clip_grad_value_(parameters, value)
+    return total
+
+
+def total_weight(weights: Mapping[int, float | torch.Tensor]) -> float | torch.Tensor:
+    """Add the lanes' weights. Whole numbers are exact in any order, so this needs no tree yet."""
+    return reduce(operator.add, weights.values())

@@ -1,0 +1,207 @@
+"""Keeping a run: what is tracked, when it is saved, and bringing it back exactly.
+
+Owns snapshots as training sees them: recipe, fingerprint, witness and lineage. The files are `checkpoint`'s.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from truestep.checkpoint import BackgroundSaver, Snapshot, Store
+from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError
+from truestep.record import Record
+from truestep.train.progress import Terminal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshots:
+    """When snapshots are taken and what a failed one means.
+
+    One is taken whenever `every_s` seconds have passed or the step is a multiple of `every_steps`, and at
+    the end of the loop. None switches a rule off. `keep` counts the newest ones that stay on disk.
+    """
+
+    every_s: float | None = 60.0
+    every_steps: int | None = None
+    keep: int = 2
+    on_failure: Literal["continue", "stop"] = "continue"
+
+    def __post_init__(self) -> None:
+        if self.keep < 2:
+            raise UsageError(
+                f"keep must be at least 2, got {self.keep}: a newest snapshot can turn out damaged."
+            )
+        if self.every_steps is not None and self.every_steps < 1:
+            raise UsageError(
+                f"every_steps must be at least 1, got {self.every_steps}. Pass None to switch it off."
+            )
+        if self.on_failure not in ("continue", "stop"):
+            raise UsageError(f"on_failure must be 'continue' or 'stop', got {self.on_failure!r}.")
+
+
+class Keeper:
+    """Saves and restores everything that resuming needs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        run_id: str,
+        options: Snapshots,
+        accept: Sequence[str],
+        record: Record,
+        terminal: Terminal,
+    ) -> None:
+        self._store = Store(folder / "snapshots", run_id=run_id, keep=options.keep)
+        self._saver = BackgroundSaver(self._store)
+        self._options = options
+        self._accept = accept
+        self._record = record
+        self._terminal = terminal
+        self.tracked: dict[str, Any] = {}
+        self.lineage: list[dict[str, Any]] = []
+        self.saved_cursor: int | None = None
+        self._last_save_s = time.monotonic()
+
+    def track(self, objects: Mapping[str, Any]) -> None:
+        """Add objects to what is saved and restored."""
+        for name, item in objects.items():
+            if not (hasattr(item, "state_dict") and hasattr(item, "load_state_dict")):
+                raise UsageError(
+                    f"run.track({name}=...) needs an object with state_dict() and load_state_dict(), "
+                    f"got {type(item).__name__}."
+                )
+            if self.tracked.get(name, item) is not item:
+                raise UsageError(f"{name!r} is tracked already. Give each tracked object a name of its own.")
+            self.tracked[name] = item
+
+    def load(self) -> Snapshot | None:
+        """Read the newest good snapshot; say which newer ones are damaged and why."""
+        self._store.clean()
+        snapshot, damages = self._store.load_newest()
+        for damage in damages:
+            self._terminal.warn(f"damaged snapshot passed over: {damage.reason}")
+            self._record.write("damage", path=damage.path.name, reason=damage.reason)
+        if snapshot is not None:
+            self.lineage = list(snapshot.facts["lineage"])
+            self.saved_cursor = snapshot.cursor
+        return snapshot
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """Give the tracked objects their saved states."""
+        saved, wanted = snapshot.states["tracked"].keys(), self.tracked.keys()
+        if saved != wanted:
+            missing, extra = sorted(wanted - saved), sorted(saved - wanted)
+            raise StateError(
+                f"the snapshot of step {snapshot.cursor} does not fit what this script tracks: "
+                + "; ".join(
+                    ([f"not in the snapshot: {', '.join(missing)}"] if missing else [])
+                    + ([f"not tracked here: {', '.join(extra)}"] if extra else [])
+                )
+                + ". Track the same names, or give this run a folder of its own."
+            )
+        for name, state in snapshot.states["tracked"].items():
+            try:
+                self.tracked[name].load_state_dict(state)
+            except (RuntimeError, ValueError, KeyError) as error:
+                raise StateError(
+                    f"{name} cannot take the state saved at step {snapshot.cursor}: {error}"
+                ) from error
+
+    def compare(self, then: Mapping[str, Any], now: Mapping[str, Any], *, cursor: int) -> None:
+        """Refuse to go on where recipe or fingerprint differ, unless the difference was accepted by name."""
+        changed = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key)]
+        refused = [key for key in changed if key not in self._accept]
+        if refused:
+            lines = [
+                f"  {key}: {_shown(then.get(key))} when saved, {_shown(now.get(key))} now" for key in refused
+            ]
+            raise DifferentRun(
+                f"resuming at step {cursor} would not give the same bits:\n" + "\n".join(lines) + "\n"
+                f"Set it back, or pass accept={refused!r} to Run to go on; "
+                "the break is then written in the lineage."
+            )
+        for key in changed:
+            self._break(cursor, key, then.get(key), now.get(key))
+
+    def _break(self, cursor: int, field: str, then: Any, now: Any) -> None:
+        entry = {"step": cursor, "field": field, "then": then, "now": now}
+        self.lineage.append(entry)
+        self._record.write("lineage", **entry)
+        self._terminal.warn(f"accepted at step {cursor}: {field} was {_shown(then)}, is {_shown(now)}.")
+
+    def witness(self, cursor: int) -> str | None:
+        """Return the witness that was left for a snapshot, if its process lived to leave one."""
+        value = self._store.attached(cursor, "witness")
+        return value if isinstance(value, str) else None
+
+    def leave_witness(self, cursor: int, value: str) -> None:
+        """Leave a witness for the snapshot at a cursor, once that is written."""
+        self._saver.attach(cursor, "witness", value=value)
+
+    def check_witness(self, cursor: int, *, then: str, now: str) -> None:
+        """Refuse to go on where the first lane's gradient has other bits than when the snapshot was made."""
+        if then == now:
+            return
+        if "witness" not in self._accept:
+            raise DifferentRun(
+                f"the first lane's gradient at step {cursor} has other bits than when the snapshot was made "
+                f"(witness {then[:12]} then, {now[:12]} now), though no field of recipe or machine differs. "
+                f"Something changed that the bits depend on: the model's code, the data's content, a library."
+                f" The weights were not touched. Undo the change, or pass accept=['witness'] to Run to go on;"
+                f" the break is then written in the lineage."
+            )
+        self._break(cursor, "witness", then, now)
+
+    def is_due(self, cursor: int, now_s: float) -> bool:
+        """Whether a snapshot should be taken now.
+
+        One due by time waits until the one before it is written; one due by step makes the loop wait.
+        """
+        options = self._options
+        if options.every_steps is not None and cursor % options.every_steps == 0:
+            return True
+        is_late = options.every_s is not None and now_s - self._last_save_s >= options.every_s
+        return is_late and not self._saver.is_busy
+
+    def save(self, cursor: int, *, states: Mapping[str, Any], facts: Mapping[str, Any], wait: bool) -> None:
+        """Take a snapshot now; it is written in the background unless `wait`."""
+        self._last_save_s = time.monotonic()
+        tracked = {name: item.state_dict() for name, item in self.tracked.items()}
+        snapshot = Snapshot(
+            cursor=cursor, states={"tracked": tracked, **states}, facts={**facts, "lineage": self.lineage}
+        )
+        self._notice(self._saver.wait)  # the one before, which may have failed, does not decide over this one
+        self._saver.submit(snapshot)
+        self.saved_cursor = cursor
+        self._record.write("snapshot", cursor=cursor)
+        if wait:
+            self._notice(self._saver.wait)
+
+    def poll(self) -> None:
+        """Notice a background save that failed."""
+        self._notice(self._saver.poll)
+
+    def _notice(self, settle: Callable[[], None]) -> None:
+        try:
+            settle()
+        except SaveFailed as error:
+            self._fail(error)
+
+    def _fail(self, error: SaveFailed) -> None:
+        self._record.write("save-failed", reason=str(error))
+        if self._options.on_failure == "stop":
+            raise error
+        self._terminal.warn(f"{error} Training goes on.")
+
+    def close(self) -> None:
+        """Wait for the last save and end the background thread."""
+        self._notice(self._saver.close)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "absent"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

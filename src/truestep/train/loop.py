@@ -1,0 +1,175 @@
+"""The loop over global steps: fetch, hand out, finish, save when due, stop when asked.
+
+The only place that knows where training stands. What happens inside a step is `step`'s.
+"""
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from truestep.bits import digest_state, witness
+from truestep.data import Batch, Feed
+from truestep.errors import UsageError
+from truestep.train.interrupt import Interrupt
+from truestep.train.keeper import Keeper
+from truestep.train.progress import Terminal
+from truestep.train.step import Parts, Step
+
+_TICK_S = 0.5
+"""How often values are fetched from the device and the terminal is refreshed."""
+
+
+@dataclass(kw_only=True)
+class Position:
+    """Where training stands. The cursor is the number of finished steps: the index of the next one."""
+
+    cursor: int = 0
+    epoch: int = 0
+    """The epoch of the next step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What the loop works with besides a step's own parts."""
+
+    position: Position
+    keeper: Keeper
+    terminal: Terminal
+    interrupt: Interrupt
+    describe: Callable[[], dict[str, Any]]
+    """The facts to store in a snapshot taken now."""
+
+
+class Steps:
+    """Iterator over the steps of one phase of training."""
+
+    def __init__(self, parts: Parts, around: Surroundings, *, feed: Feed, total: int | None) -> None:
+        self._parts, self._around, self._feed, self._total = parts, around, feed, total
+        self._step: Step | None = None
+        self._first_lane_job: Callable[[], None] | None = None
+        self._started_s = time.monotonic()
+        self._tick_due_s = self._started_s + _TICK_S
+        self._first = around.position.cursor
+        around.terminal.start(done=self._first, total=total)
+        around.interrupt.install()
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        if self._step is not None:
+            self._finish(self._step)
+            self._step = None
+        batch: Batch | None = next(self._feed, None)
+        if batch is None:
+            self._end()
+            raise StopIteration
+        self._step = step = Step(self._parts, batch)
+        if self._first_lane_job is not None:
+            step.on_first_lane = self._first_lane_job
+            self._first_lane_job = None
+        return step
+
+    def expect_witness(self, value: str) -> None:
+        """Compare the first lane's gradient of the next step with the one that the snapshot's process had."""
+        cursor = self._around.position.cursor
+        self._first_lane_job = lambda: self._around.keeper.check_witness(
+            cursor, then=value, now=self._compute_witness()
+        )
+
+    def _compute_witness(self) -> str:
+        return witness(self._parts.gradients.named())
+
+    def _finish(self, step: Step) -> None:
+        if not step.is_updated:
+            raise UsageError(
+                f"step {step.index} ended without step.update(optimizer): nothing was learned from it."
+            )
+        around = self._around
+        position = around.position
+        position.cursor = step.index + 1
+        position.epoch = step.epoch + step.is_epoch_end
+        now_s = time.monotonic()
+        self._parts.journal.add_step(step.index, end_s=now_s - self._started_s, terms=step.terms)
+        if now_s >= self._tick_due_s:
+            self._tick(now_s)
+        if around.keeper.is_due(position.cursor, now_s):
+            self._save(wait=False)
+        if around.interrupt.received is not None:
+            self._prepare_to_stop()
+
+    def _tick(self, now_s: float) -> None:
+        self._tick_due_s = now_s + _TICK_S
+        self._parts.journal.flush()
+        self._around.terminal.advance(self._around.position.cursor, self._parts.journal.last_loss)
+        self._around.keeper.poll()
+
+    def _save(self, *, wait: bool) -> None:
+        """Take a snapshot here; the next step's first lane then leaves its witness."""
+        cursor = self._around.position.cursor
+        states: dict[str, Any] = {"loader": self._feed.state_dict()}
+        if self._parts.scaler is not None:
+            states["scaler"] = self._parts.scaler.state_dict()
+        self._around.keeper.save(cursor, states=states, facts=self._around.describe(), wait=wait)
+        self._first_lane_job = lambda: self._around.keeper.leave_witness(cursor, self._compute_witness())
+
+    def _prepare_to_stop(self) -> None:
+        """Save, and let the next step go as far as its witness before the script ends."""
+        if self._around.keeper.saved_cursor != self._around.position.cursor:
+            self._save(wait=True)
+        leave_witness = self._first_lane_job
+
+        def stop() -> None:
+            if leave_witness is not None:
+                leave_witness()
+            self._stop()
+
+        self._first_lane_job = stop
+
+    def _stop(self) -> NoReturn:
+        received = self._around.interrupt.received
+        assert received is not None
+        cursor = self._around.position.cursor
+        self._close()
+        command = shlex.join(sys.orig_argv)
+        of = "" if self._total is None else f" of {self._total:,}"
+        self._around.terminal.warn(
+            f"stopped by {received.name} after step {cursor:,}{of}; snapshot saved. Go on with: {command}"
+        )
+        raise SystemExit(128 + received)
+
+    def _end(self) -> None:
+        """All steps are done: save, say so."""
+        around, cursor = self._around, self._around.position.cursor
+        if around.keeper.saved_cursor != cursor:
+            self._save(wait=False)
+            self._first_lane_job = None
+        self._close()
+        if around.interrupt.received is not None:
+            self._stop()
+        if cursor > self._first:
+            seconds = time.monotonic() - self._started_s
+            tracked = {name: item.state_dict() for name, item in around.keeper.tracked.items()}
+            around.terminal.say(
+                f"step {cursor:,}: {cursor - self._first:,} steps in {seconds:,.1f} s, "
+                f"loss {self._parts.journal.last_loss:.4f}, digest {digest_state(tracked)[:12]}"
+            )
+
+    def _close(self) -> None:
+        self._feed.close()
+        self._around.interrupt.remove()
+        self._parts.journal.flush()
+        self._around.terminal.stop()
+
+    def abandon(self) -> None:
+        """Settle a loop that was left early: count its last finished step, give back signals and workers."""
+        if self._step is not None and self._step.is_updated:
+            self._around.position.cursor = self._step.index + 1
+            self._parts.journal.add_step(
+                self._step.index, end_s=time.monotonic() - self._started_s, terms=self._step.terms
+            )
+        self._step = None
+        self._close()

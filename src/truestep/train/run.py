@@ -1,0 +1,320 @@
+"""The run: one thin object beside the user's own loop.
+
+Ties folder, seeds, placement, tracking, steps and evaluation together; each of them lives elsewhere.
+"""
+
+import atexit
+import json
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from truestep import record, rng
+from truestep.checkpoint import Snapshot
+from truestep.data import Loader, Plan
+from truestep.dist import lanes_of, tree
+from truestep.errors import TruestepError, UsageError
+from truestep.train import place as placing
+from truestep.train.evaluate import Metric, evaluate
+from truestep.train.fingerprint import fingerprint, pin_settings
+from truestep.train.gradients import FiniteCheck, Gradients
+from truestep.train.interrupt import Interrupt
+from truestep.train.journal import Journal
+from truestep.train.keeper import Keeper, Snapshots
+from truestep.train.lock import FolderLock
+from truestep.train.loop import Position, Steps, Surroundings
+from truestep.train.progress import Terminal
+from truestep.train.step import NonFinite, Parts, Step
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+class Run:
+    """A training run in a folder: started, killed, started again, it gives one result to the bit.
+
+    Seeds every global generator at once, so build the model after it. Pins torch's thread count and
+    deterministic algorithms for the process. `lanes` cuts each batch into that many micro-batches; it is
+    part of the result, as the seed is. `accept` names differences to go on with when resuming.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        seed: int,
+        lanes: int = 1,
+        threads: int | None = None,
+        snapshots: Snapshots | None = None,
+        nonfinite: NonFinite = "stop",
+        accept: Sequence[str] = (),
+        progress: bool = True,
+    ) -> None:
+        _check_arguments(seed, lanes, nonfinite, accept)
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock(self.folder)
+        self._seed, self._num_lanes, self._nonfinite = seed, lanes, nonfinite
+        pin_settings(threads)
+        rng.seed_generators(seed, "init")
+        self.device = placing.pick_device()
+        self._run_id = _identify(self.folder)
+        self._record = record.Record(self.folder / "record.jsonl")
+        self._terminal = Terminal(is_on=progress)
+        self._keeper = Keeper(
+            self.folder,
+            run_id=self._run_id,
+            options=snapshots or Snapshots(),
+            accept=accept,
+            record=self._record,
+            terminal=self._terminal,
+        )
+        self._journal = Journal(self._record)
+        self._interrupt = Interrupt()
+        self._position = Position()
+        self._placements: list[dict[str, Any]] = []
+        self._scaler: torch.amp.GradScaler | None = None
+        self._loop: Steps | None = None
+        self._snapshot: Snapshot | None = None
+        self._has_begun = False
+        self._phases: list[dict[str, Any]] = []  # one per call of steps: first_step, first_epoch, loader
+        atexit.register(self.close)
+
+    @property
+    def cursor(self) -> int:
+        """The number of finished steps."""
+        return self._position.cursor
+
+    def place(
+        self,
+        model: ModuleT,
+        *,
+        device: str | torch.device | None = None,
+        precision: placing.Precision = "fp32",
+        compile: bool = False,  # noqa: A002  torch's own word for it
+        recompute: Sequence[str] = (),
+    ) -> ModuleT:
+        """Move a model to the device and set how it runs; returns the same model.
+
+        `precision` 'bf16' or 'fp16' runs its forward under autocast (fp16 with a loss scaler). `recompute`
+        names modules by pattern ("blocks.*") whose activations are computed again in backward.
+        """
+        self.device = torch.device(device) if device is not None else self.device
+        placing.place(model, device=self.device, precision=precision, compiled=compile, recompute=recompute)
+        if precision == "fp16" and self._scaler is None:
+            self._scaler = torch.amp.GradScaler(self.device.type)
+        self._placements.append({"precision": precision, "compile": compile, "recompute": list(recompute)})
+        return model
+
+    def track(self, **objects: Any) -> None:
+        """Name the objects that resuming must bring back: whatever has `state_dict()`."""
+        if self._has_begun:
+            raise UsageError(
+                "run.track(...) comes before run.steps(...): resuming has to know everything first."
+            )
+        self._keeper.track(objects)
+
+    def steps(self, loader: Loader, *, epochs: int | None = None, steps: int | None = None) -> Iterator[Step]:
+        """Return an iterator over global steps, standing where the run stopped.
+
+        Give `epochs` or `steps`. Called again, it goes on with a next phase of training.
+        """
+        if (epochs is None) == (steps is None):
+            raise UsageError("run.steps(loader, ...) needs exactly one of epochs= and steps=.")
+        if not self._keeper.tracked:
+            raise UsageError(
+                "nothing is tracked. Call run.track(model=model, optimizer=optimizer) before run.steps(...)."
+            )
+        self._leave_loop()
+        if not self._has_begun:
+            self._begin()
+        index, saved = len(self._phases), self._saved_phases()
+        phase: dict[str, Any] = {
+            "first_step": self.cursor,
+            "first_epoch": self._position.epoch,
+            "loader": loader.recipe(),
+        }
+        if index < len(saved):
+            self._keeper.compare(saved[index]["loader"], phase["loader"], cursor=self.cursor)
+            phase.update(first_step=saved[index]["first_step"], first_epoch=saved[index]["first_epoch"])
+        self._phases.append(phase)
+        if index < len(saved) - 1:
+            return iter(())
+        return self._open_loop(loader, phase, epochs=epochs, steps=steps)
+
+    def _open_loop(
+        self, loader: Loader, phase: dict[str, Any], *, epochs: int | None, steps: int | None
+    ) -> Steps:
+        plan = Plan(
+            seed=self._seed,
+            num_lanes=self._num_lanes,
+            lanes=lanes_of(0, size=1, num_lanes=self._num_lanes),
+            first_step=phase["first_step"],
+            first_epoch=phase["first_epoch"],
+            cursor=self.cursor,
+            num_epochs=epochs,
+            num_steps=steps,
+        )
+        snapshot, self._snapshot = self._snapshot, None
+        feed = loader.feed(plan, state=snapshot.states["loader"] if snapshot else None)
+        per_epoch = loader.num_steps_per_epoch(self._num_lanes)
+        total = steps if steps is not None else per_epoch and per_epoch * (epochs or 0)
+        parts = Parts(
+            seed=self._seed,
+            device=self.device,
+            gradients=Gradients(self._keeper.tracked, num_lanes=self._num_lanes),
+            is_finite=FiniteCheck(self.device),
+            journal=self._journal,
+            scaler=self._scaler,
+            nonfinite=self._nonfinite,
+        )
+        around = Surroundings(
+            position=self._position,
+            keeper=self._keeper,
+            terminal=self._terminal,
+            interrupt=self._interrupt,
+            describe=self._describe,
+        )
+        self._loop = Steps(
+            parts, around, feed=feed, total=None if total is None else phase["first_step"] + total
+        )
+        expected = self._keeper.witness(self.cursor) if snapshot else None
+        if expected is not None:
+            self._loop.expect_witness(expected)
+        return self._loop
+
+    def _begin(self) -> None:
+        """Restore the newest snapshot, if there is one, and open the record for this process."""
+        snapshot = self._keeper.load()
+        facts = {"recipe": self._recipe(), "fingerprint": fingerprint(self.device)}
+        if snapshot is not None:
+            then = {**snapshot.facts["recipe"], **snapshot.facts["fingerprint"]}
+            self._keeper.compare(then, {**facts["recipe"], **facts["fingerprint"]}, cursor=snapshot.cursor)
+            self._keeper.apply(snapshot)
+            self._position.cursor = snapshot.cursor
+            self._position.epoch = snapshot.facts["epoch"]
+            if self._scaler is not None and "scaler" in snapshot.states:
+                self._scaler.load_state_dict(snapshot.states["scaler"])
+            self._terminal.say(f"{self.folder}: resumed at step {snapshot.cursor:,}")
+        self._record.write(
+            "start",
+            version=record.VERSION,
+            run=self._run_id,
+            cursor=self.cursor,
+            pid=os.getpid(),
+            argv=sys.orig_argv,
+            **facts,
+        )
+        self._snapshot = snapshot
+        self._has_begun = True
+
+    def _saved_phases(self) -> list[dict[str, Any]]:
+        return self._snapshot.facts["phases"] if self._snapshot is not None else []
+
+    def _recipe(self) -> dict[str, Any]:
+        """Everything chosen in the script that the bits depend on and that truestep can see."""
+        optimizers = {
+            name: [type(item).__name__, *(f"{key}={item.defaults.get(key)}" for key in ("foreach", "fused"))]
+            for name, item in self._keeper.tracked.items()
+            if isinstance(item, Optimizer)
+        }
+        return {
+            "seed": self._seed,
+            "lanes": self._num_lanes,
+            "placement": self._placements,
+            "optimizers": optimizers,
+            "rng_version": rng.VERSION,
+            "tree_version": tree.VERSION,
+        }
+
+    def _describe(self) -> dict[str, Any]:
+        return {
+            "recipe": self._recipe(),
+            "fingerprint": fingerprint(self.device),
+            "phases": self._phases,
+            "epoch": self._position.epoch,
+        }
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        loader: Loader,
+        *,
+        metric: Metric,
+        forward: Callable[[nn.Module, Any], tuple[Any, ...]] | None = None,
+        name: str = "evaluate",
+    ) -> Any:
+        """Return the metric over the loader's whole dataset: each sample once, eval mode, no gradients.
+
+        A batch (input, target) gives `metric.update(model(input), target)`; for other batches `forward`
+        says what the metric is given. Afterwards every module is in its former mode.
+        """
+        value = evaluate(
+            model,
+            loader,
+            metric=metric,
+            forward=forward,
+            device=self.device,
+            seed=self._seed,
+            num_lanes=self._num_lanes,
+        )
+        self._record.write("evaluate", name=name, cursor=self.cursor, value=value)
+        return value
+
+    def _leave_loop(self) -> None:
+        if self._loop is not None:
+            self._loop.abandon()
+            self._loop = None
+
+    def close(self) -> None:
+        """Finish writing and give the folder free; done at exit by itself, and once only."""
+        atexit.unregister(self.close)
+        self._leave_loop()
+        self._keeper.close()
+        self._record.close()
+        self._lock.release()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_arguments(seed: int, lanes: int, nonfinite: str, accept: Sequence[str]) -> None:
+    if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+        raise UsageError(f"seed must be a whole number of at most 64 bits, got {seed!r}.")
+    if not isinstance(lanes, int) or lanes < 1:
+        raise UsageError(f"lanes must be 1 or more, got {lanes!r}.")
+    if nonfinite not in ("stop", "skip"):
+        raise UsageError(f"nonfinite must be 'stop' or 'skip', got {nonfinite!r}.")
+    if isinstance(accept, str):
+        raise UsageError(
+            f"accept is a list of field names, got the string {accept!r}. Pass accept=[{accept!r}]."
+        )
+
+
+def _identify(folder: Path) -> str:
+    """Return the run's id, made when the folder is used for the first time."""
+    path = folder / "run.json"
+    if not path.exists():
+        temporary = folder / f".run-{os.getpid()}.json"
+        temporary.write_text(
+            json.dumps({"format": "truestep-run", "version": 1, "id": uuid.uuid4().hex}) + "\n"
+        )
+        temporary.replace(path)
+    try:
+        return str(json.loads(path.read_text())["id"])
+    except (ValueError, KeyError) as error:
+        raise TruestepError(
+            f"{path} is damaged ({error}). Give this run a new folder, or restore that file."
+        ) from error

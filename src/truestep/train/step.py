@@ -1,0 +1,253 @@
+"""One global step: the lanes of a batch, their backward passes, the update.
+
+What the user's loop holds in its hand. Knows nothing of snapshots, records or the terminal.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from truestep.data import Batch
+from truestep.errors import NonFiniteError, UsageError
+from truestep.rng import seed_generators
+from truestep.train.gradients import FiniteCheck, Gradients, clip, scale, total_weight
+from truestep.train.journal import Journal, Scalar, Term
+from truestep.train.place import move
+
+NonFinite = Literal["stop", "skip"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a step works with; the same for all steps of a loop."""
+
+    seed: int
+    device: torch.device
+    gradients: Gradients
+    is_finite: FiniteCheck
+    journal: Journal
+    scaler: torch.amp.GradScaler | None
+    nonfinite: NonFinite
+
+
+class Step:
+    """One global step. Iterate over it for this process's lanes, call `backward` on each, then `update`."""
+
+    __slots__ = (
+        "_batch",
+        "_factor",
+        "_is_bad",
+        "_is_reduced",
+        "_lane",
+        "_num_passes",
+        "_on_cpu",
+        "_parts",
+        "_terms",
+        "_weights",
+        "is_updated",
+        "on_first_lane",
+        "terms",
+    )
+
+    def __init__(self, parts: Parts, batch: Batch) -> None:
+        self._parts = parts
+        self._batch = batch
+        self._on_cpu = parts.device.type == "cpu"
+        self._num_passes = 0
+        self._lane: Any = None
+        self._is_reduced = False
+        self._is_bad = False
+        self._factor: float | torch.Tensor = 1.0
+        self._weights: dict[int, Scalar] = {}
+        self._terms = 0
+        self.terms: list[Term] = []
+        self.is_updated = False
+        self.on_first_lane: Callable[[], None] | None = None
+
+    @property
+    def index(self) -> int:
+        """The number of this step, counted from 0 over the whole run."""
+        return self._batch.step
+
+    @property
+    def epoch(self) -> int:
+        """The epoch this step belongs to, counted from 0."""
+        return self._batch.epoch
+
+    @property
+    def is_epoch_end(self) -> bool:
+        """Whether this is the last step of its epoch."""
+        return self._batch.is_epoch_end
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in the whole batch, over all lanes and processes."""
+        return self._batch.num_samples
+
+    def __iter__(self) -> Iterator[Any]:
+        parts, batch = self._parts, self._batch
+        parts.gradients.clear()
+        self._weights, self._terms, self._is_reduced, self._is_bad = {}, 0, False, False
+        for self._lane in batch.lanes:
+            # bits: what is drawn in a lane depends on the step, the lane and the pass, on nothing else.
+            seed_generators(parts.seed, "lane", batch.step, self._lane.lane, self._num_passes)
+            yield self._lane.data if self._on_cpu else move(self._lane.data, parts.device)
+            if self.on_first_lane is not None:
+                self.on_first_lane()
+                self.on_first_lane = None
+            parts.gradients.end_lane(self._lane.lane)
+        self._lane = None
+        self._num_passes += 1
+
+    def backward(
+        self, loss: torch.Tensor, *, weight: Scalar | None = None, retain_graph: bool = False
+    ) -> None:
+        """Compute the gradients of this lane's share of the batch's loss.
+
+        `loss` is a mean over the lane; `weight` says over how many things (default: the lane's samples).
+        With padded tokens pass their number without padding: the gradient is then the mean over all
+        tokens of the whole batch, not the mean of the lanes' means. Nothing has to be divided by hand.
+        """
+        lane = self._lane
+        if lane is None:
+            raise UsageError(
+                "step.backward(loss) belongs inside `for batch in step:`, once the lane's loss is known."
+            )
+        if not (isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1):
+            raise UsageError(_unusable(loss))
+        weight = lane.num_samples if weight is None else weight
+        self._note(lane.lane, loss.item() if self._on_cpu else loss.detach(), weight)
+        share = weight / self._batch.num_samples
+        if not isinstance(share, float) or share != 1.0:
+            loss = loss * share
+        if self._parts.scaler is not None:
+            loss = self._parts.scaler.scale(loss)
+        loss.backward(retain_graph=retain_graph)
+
+    def _note(self, lane: int, loss: Scalar, weight: Scalar) -> None:
+        former = self._weights.setdefault(lane, weight)
+        if former is not weight and (isinstance(weight, torch.Tensor) or former != weight):
+            raise UsageError(
+                f"several losses of one lane must have one weight, got {former} and {weight}. "
+                f"Add the losses and call step.backward once, or pass the same weight."
+            )
+        if isinstance(loss, float) and not math.isfinite(loss):
+            self._is_bad = True
+        self.terms.append(Term(lane, loss, weight))
+        self._terms += 1
+
+    def update(
+        self,
+        optimizer: Optimizer,
+        *,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        scheduler: LRScheduler | ReduceLROnPlateau | None = None,
+    ) -> bool:
+        """Update the optimizer's parameters with the gradient of the whole batch; return whether it was done.
+
+        It is not done where a loss or gradient is not finite and the run was told to skip such steps, or
+        where the fp16 scaler is still looking for its scale. The scheduler moves only with the optimizer.
+        """
+        parameters = self._parts.gradients.of(optimizer)
+        if not self._is_reduced:
+            self._reduce()
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if not gradients:
+            raise UsageError(
+                f"no parameter of this {type(optimizer).__name__} has a gradient. Does the loss depend on "
+                f"them, and was step.backward(loss) called in this pass?"
+            )
+        if self._parts.scaler is not None:
+            is_done = self._update_scaled(optimizer, gradients, clip_norm, clip_value)
+        else:
+            scale(gradients, self._factor)
+            if self._is_bad or not self._parts.is_finite(gradients):
+                return self._refuse()
+            self._clip(parameters, clip_norm, clip_value)
+            optimizer.step()
+            is_done = True
+        if is_done and scheduler is not None:
+            scheduler.step()
+        self.is_updated = True
+        return is_done
+
+    def _reduce(self) -> None:
+        if not self._terms or self._lane is not None:
+            raise UsageError(
+                "step.update(optimizer) comes after `for batch in step: step.backward(loss)`, "
+                "once all lanes of the step have had their backward pass."
+            )
+        self._parts.gradients.reduce()
+        self._is_reduced = True
+        total = total_weight(self._weights)
+        # Exactly 1.0 unless weights were given or a lane was left out.
+        self._factor = self._batch.num_samples / total
+
+    def _clip(self, parameters: list[torch.nn.Parameter], norm: float | None, value: float | None) -> None:
+        total = clip(parameters, norm=norm, value=value)
+        if total is not None:
+            self.log(grad_norm=total)
+
+    def _update_scaled(
+        self, optimizer: Optimizer, gradients: list[torch.Tensor], norm: float | None, value: float | None
+    ) -> bool:
+        scaler = self._parts.scaler
+        assert scaler is not None
+        scaler.unscale_(optimizer)
+        scale(gradients, self._factor)
+        self._clip(self._parts.gradients.of(optimizer), norm, value)
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        is_done = scaler.get_scale() >= before
+        self.log(loss_scale=before)
+        if not is_done:
+            self.log(skipped=1.0)
+        return is_done
+
+    def _refuse(self) -> bool:
+        where = self._find_nonfinite()
+        if self._parts.nonfinite == "stop":
+            raise NonFiniteError(
+                f"step {self.index}: {where}. The weights were not touched. The record holds the losses "
+                f"before it; a smaller learning rate or clip_norm= may help. Run(nonfinite='skip') leaves "
+                f"such steps out and counts them."
+            )
+        self.log(skipped=1.0)
+        self.is_updated = True
+        return False
+
+    def _find_nonfinite(self) -> str:
+        for lane, loss, _ in self.terms:
+            if not math.isfinite(float(loss)):
+                return f"the loss of lane {lane} is {float(loss)}"
+        for name, gradient in self._parts.gradients.named():
+            num_bad = gradient.numel() - int(torch.isfinite(gradient).sum())
+            if num_bad:
+                return f"the gradient of {name} is not finite in {num_bad:,} of {gradient.numel():,} values"
+        return "a gradient is not finite"
+
+    def log(self, **values: Scalar) -> None:
+        """Write values of this step into the record. Tensors are fetched later, in bulk."""
+        for name, value in values.items():
+            kept = value.detach() if isinstance(value, torch.Tensor) else value
+            self._parts.journal.add_value(name, kept, step=self._batch.step)
+
+
+def _unusable(loss: object) -> str:
+    if not isinstance(loss, torch.Tensor):
+        return (
+            f"step.backward needs the loss as a tensor, got {type(loss).__name__}. Was .item() called on it?"
+        )
+    if loss.numel() != 1:
+        return f"step.backward needs one number, got a loss of shape {tuple(loss.shape)}. Take its mean()."
+    return (
+        "this loss does not depend on any parameter (requires_grad is False): it was detached, made anew "
+        "with torch.tensor(...), or computed under no_grad. Pass the loss as the model's output gave it."
+    )

@@ -1,0 +1,52 @@
+"""What every test gets: one thread, and torch's global settings as they were before it."""
+
+import os
+
+# Before torch is imported, and for every process that a test starts.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import random
+import signal
+import sys
+from collections.abc import Iterator
+
+import numpy
+import pytest
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+
+# Timings depend on what else runs here, and a failure must be the same one the next time.
+settings.register_profile("truestep", deadline=None, derandomize=True)
+settings.load_profile("truestep")
+
+
+@pytest.fixture(autouse=True)
+def restore_global_settings() -> Iterator[None]:
+    """Give back what `Run` and the tests themselves change for the whole process."""
+    threads = torch.get_num_threads()
+    deterministic_mode = torch.get_deterministic_debug_mode()
+    fills_memory = torch.utils.deterministic.fill_uninitialized_memory
+    cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    precision = torch.get_float32_matmul_precision()
+    dtype = torch.get_default_dtype()
+    is_grad_enabled = torch.is_grad_enabled()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    yield
+    torch.set_num_threads(threads)
+    # `use_deterministic_algorithms` would import inductor, 1.5 s, to set the same flag there.
+    torch.set_deterministic_debug_mode(deterministic_mode)
+    if inductor := sys.modules.get("torch._inductor.config"):
+        inductor.deterministic = deterministic_mode > 0
+    torch.utils.deterministic.fill_uninitialized_memory = fills_memory
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
+    torch.set_float32_matmul_precision(precision)
+    torch.set_default_dtype(dtype)
+    torch.set_grad_enabled(is_grad_enabled)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    numpy.random.set_state(states[2])

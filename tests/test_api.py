@@ -1,0 +1,66 @@
+"""The public names: listed once, reachable, and cheap to import."""
+
+import json
+import statistics
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+import truestep
+
+
+def test_all_lists_exactly_the_lazy_names_and_the_light_ones() -> None:
+    assert truestep.__all__ == sorted(truestep.__all__)
+    assert set(truestep.__all__) == {*truestep._HOMES, "__version__", "errors"}
+
+
+def test_dir_shows_every_public_name() -> None:
+    assert set(truestep.__all__) <= set(dir(truestep))
+
+
+@pytest.mark.parametrize("name", truestep.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    assert getattr(truestep, name) is not None
+
+
+@pytest.mark.parametrize("name", sorted(truestep._HOMES))
+def test_every_lazy_name_is_in_the_api_of_its_home(name: str) -> None:
+    __import__(truestep._HOMES[name])
+    home = sys.modules[truestep._HOMES[name]]
+    assert getattr(truestep, name) is getattr(home, name)
+    assert name in getattr(home, "__all__", vars(home))
+
+
+def test_an_unknown_name_says_which_there_are() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'Trainer'. It has Loader, Padded, Run, "):
+        truestep.Trainer  # noqa: B018
+
+
+def test_the_installed_version_is_the_one_in_the_package() -> None:
+    assert metadata.version("truestep") == truestep.__version__
+
+
+def test_importing_truestep_does_not_import_torch() -> None:
+    code = "import sys, truestep, truestep.errors; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_run_adds_at_most_a_tenth_of_a_second_to_importing_torch() -> None:
+    # Both are timed in one process: a difference of two processes' totals is mostly noise.
+    code = """
+import json, time
+start = time.perf_counter(); import torch
+middle = time.perf_counter(); import truestep; truestep.Run
+print(json.dumps([middle - start, time.perf_counter() - middle]))
+"""
+    runs = [
+        json.loads(subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout)
+        for _ in range(5)
+    ]
+    torch_s, added_s = (statistics.median(times) for times in zip(*runs, strict=True))
+    assert added_s <= 0.1, (
+        f"importing truestep.Run takes {added_s:.3f} s after torch, which takes {torch_s:.3f} s"
+    )

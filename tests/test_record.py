@@ -1,0 +1,56 @@
+"""The record."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from truestep.errors import TruestepError
+from truestep.record import Record, read, read_steps
+
+
+def _start(record: Record, cursor: int) -> None:
+    record.write("start", version=1, cursor=cursor)
+
+
+def test_a_torn_last_line_is_ignored_and_the_next_process_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    first = Record(path)
+    _start(first, 0)
+    first.close()
+    with path.open("ab") as file:
+        file.write(b'{"kind":"steps","fir')
+    second = Record(path)
+    second.write("evaluate", value=1)
+    second.close()
+    assert [event["kind"] for event in read(path)] == ["start", "evaluate"]
+
+
+def test_steps_recorded_after_the_last_snapshot_are_replaced_by_the_resumed_ones(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    _start(record, 0)
+    record.write("steps", first=0, loss=[3.0, 2.0, 1.0], end_s=[0.1, 0.2, 0.3])
+    record.write("values", name="lr", steps=[2], values=[0.5])
+    _start(record, 1)
+    record.write("steps", first=1, loss=[2.5], end_s=[0.1])
+    steps = read_steps(tmp_path / "record.jsonl")
+    assert {step: values["loss"] for step, values in steps.items()} == {0: 3.0, 1: 2.5}
+
+
+def test_values_that_json_does_not_know_are_written_as_words(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    record.write("values", name="loss", steps=[1, 2], values=[math.nan, -math.inf])
+    assert next(read(tmp_path / "record.jsonl"))["values"] == ["nan", "-inf"]
+
+
+def test_a_newer_record_is_refused_with_advice(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    record.write("start", version=99, cursor=0)
+    with pytest.raises(TruestepError, match=r"newer truestep \(record version 99.*Upgrade"):
+        list(read(tmp_path / "record.jsonl"))
+
+
+def test_a_full_disk_loses_the_line_not_the_run() -> None:
+    record = Record(Path("/dev/full"))
+    record.write("steps", first=0)
+    assert record.num_lost == 1

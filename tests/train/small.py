@@ -1,0 +1,48 @@
+"""A small training script that the tests in this folder vary."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import AdamW
+from torch.utils.data import TensorDataset
+
+import truestep as ts
+
+
+def data(num_samples: int = 50) -> TensorDataset:
+    made = torch.Generator().manual_seed(3)
+    return TensorDataset(
+        torch.randn(num_samples, 6, generator=made), torch.randint(0, 3, (num_samples,), generator=made)
+    )
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
+
+
+def train(
+    folder: Path,
+    *,
+    num_steps: int = 20,
+    stop_at: int | None = None,
+    num_samples: int = 50,
+    batch_size: int = 16,
+    model: nn.Module | None = None,
+    **options: Any,
+) -> str:
+    """Train `num_steps` steps, or leave the loop before step `stop_at`; return the digest of the result."""
+    options = {"seed": 1, "lanes": 2, "progress": False, "snapshots": ts.Snapshots(every_steps=5), **options}
+    with ts.Run(folder, **options) as run:
+        model = run.place(model or net())
+        optimizer = AdamW(model.parameters(), lr=1e-2)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(data(num_samples), batch_size=batch_size), steps=num_steps):
+            if step.index == stop_at:
+                break
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            step.update(optimizer, clip_norm=1.0)
+        return ts.digest_state({"model": model.state_dict(), "optimizer": optimizer.state_dict()})

@@ -1,0 +1,237 @@
+"""Resuming: the same bits, or a refusal that names what differs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import SGD
+
+import truestep as ts
+from truestep.errors import DifferentRun, FolderInUse, StateError, UsageError
+from truestep.record import read, read_steps
+
+from .small import data, net, train
+
+
+@pytest.mark.parametrize("stop_at", [1, 5, 6, 13, 19])
+def test_resume_gives_same_bits(tmp_path: Path, stop_at: int) -> None:
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "cut", stop_at=stop_at)
+    assert train(tmp_path / "cut") == whole
+
+
+def test_a_finished_run_does_nothing_and_still_has_its_weights(tmp_path: Path) -> None:
+    assert train(tmp_path) == train(tmp_path)
+    starts = [event["cursor"] for event in read(tmp_path / "record.jsonl") if event["kind"] == "start"]
+    assert starts == [0, 20]
+
+
+def test_the_record_tells_each_step_once(tmp_path: Path) -> None:
+    train(tmp_path / "whole")
+    train(tmp_path / "cut", stop_at=13)
+    train(tmp_path / "cut")
+    whole, cut = (read_steps(tmp_path / name / "record.jsonl") for name in ("whole", "cut"))
+    assert list(cut) == list(range(20))
+    assert [cut[step]["loss"] for step in cut] == [whole[step]["loss"] for step in whole]
+    assert all(values["grad_norm"] > 0 for values in cut.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"threads": 2}, "threads: 1 when saved, 2 now"),
+        ({"seed": 2}, "seed: 1 when saved, 2 now"),
+        ({"lanes": 4}, "lanes: 2 when saved, 4 now"),
+        ({"batch_size": 10}, "batch_size: 16 when saved, 10 now"),
+        ({"num_samples": 49}, "num_samples: 50 when saved, 49 now"),
+    ],
+    ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
+)
+def test_resuming_on_something_else_is_refused_by_name_and_accepted_by_name(
+    tmp_path: Path, change: dict[str, Any], field: str
+) -> None:
+    train(tmp_path, stop_at=10)
+    with pytest.raises(DifferentRun, match=field):
+        train(tmp_path, **change)
+    name = field.split(":", maxsplit=1)[0]
+    train(tmp_path, **change, accept=[name, "witness"])
+    breaks = [event for event in read(tmp_path / "record.jsonl") if event["kind"] == "lineage"]
+    assert breaks[0]["field"] == name
+    manifest = json.loads(max((tmp_path / "snapshots").glob("step-*/manifest.json")).read_text())
+    assert manifest["facts"]["lineage"][0]["field"] == name
+
+
+def test_another_torch_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tmp_path, stop_at=10)
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    with pytest.raises(DifferentRun, match=r"torch: 2\.1.* when saved, 2\.99\.0 now"):
+        train(tmp_path)
+
+
+def test_the_witness_catches_a_change_that_no_field_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path, stop_at=11)
+    linear = F.linear
+
+    def other_kernel(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return linear(x, weight, bias) * (1 + 2**-23)
+
+    monkeypatch.setattr(F, "linear", other_kernel)
+    before = sorted((tmp_path / "snapshots").iterdir())
+    with pytest.raises(
+        DifferentRun, match=r"first lane's gradient at step 10 has other bits.*accept=\['witness'\]"
+    ):
+        train(tmp_path)
+    assert sorted((tmp_path / "snapshots").iterdir()) == before
+    train(tmp_path, accept=["witness"])
+    assert "witness" in [event.get("field") for event in read(tmp_path / "record.jsonl")]
+
+
+def test_phases_go_on_where_they_stopped(tmp_path: Path) -> None:
+    def phases(folder: Path, stop_at: int | None) -> str:
+        with ts.Run(folder, seed=1, progress=False, snapshots=ts.Snapshots(every_steps=3)) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            for loader in (ts.Loader(data(), batch_size=16), ts.Loader(data(30), batch_size=8)):
+                for _ in range(2):
+                    for step in run.steps(loader, epochs=1):
+                        if step.index == stop_at:
+                            return ""
+                        for x, y in step:
+                            step.backward(F.cross_entropy(model(x), y))
+                        step.update(optimizer)
+            return ts.digest_state(model.state_dict()) + f" {run.cursor}"
+
+    whole = phases(tmp_path / "whole", None)
+    assert whole.endswith(" 16")
+    for stop_at in (2, 4, 7, 10, 14):
+        folder = tmp_path / f"cut{stop_at}"
+        phases(folder, stop_at)
+        assert phases(folder, None) == whole
+
+
+def test_one_loop_over_epochs_equals_a_loop_per_epoch(tmp_path: Path) -> None:
+    def loop(folder: Path, phases: list[int]) -> str:
+        with ts.Run(folder, seed=1, progress=False) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            loader = ts.Loader(data(), batch_size=16)
+            for epochs in phases:
+                for step in run.steps(loader, epochs=epochs):
+                    for x, y in step:
+                        step.backward(F.cross_entropy(model(x), y))
+                    step.update(optimizer)
+            return ts.digest_state(model.state_dict())
+
+    assert loop(tmp_path / "a", [3]) == loop(tmp_path / "b", [1, 1, 1])
+
+
+def test_another_set_of_tracked_objects_is_refused(tmp_path: Path) -> None:
+    train(tmp_path, stop_at=10)
+    with ts.Run(tmp_path, seed=1, lanes=2, progress=False) as run:
+        model = run.place(net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        run.track(network=model, optimizer=optimizer)
+        with pytest.raises(StateError, match="not in the snapshot: network; not tracked here: model"):
+            run.steps(ts.Loader(data(), batch_size=16), steps=20)
+
+
+def test_a_model_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
+    train(tmp_path, stop_at=10)
+    wider = nn.Sequential(nn.Linear(6, 17), nn.ReLU(), nn.Dropout(0.2), nn.Linear(17, 3))
+    with pytest.raises(StateError, match="model cannot take the state saved at step 10"):
+        train(tmp_path, model=wider)
+
+
+def test_what_has_no_state_cannot_be_tracked(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        with pytest.raises(UsageError, match=r"run.track\(scheduler=...\) needs an object with state_dict"):
+            run.track(scheduler=3)
+        with pytest.raises(UsageError, match="nothing is tracked"):
+            run.steps(ts.Loader(data(), batch_size=16), steps=2)
+
+
+def test_a_second_process_is_refused_with_the_first_ones_pid(tmp_path: Path) -> None:
+    script = (
+        f"import truestep as ts, sys; ts.Run({str(tmp_path)!r}, seed=1); "
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as first:
+        assert first.stdout is not None and first.stdout.readline() == b"ready\n"
+        with pytest.raises(FolderInUse, match=rf"in use by process {first.pid}\."):
+            ts.Run(tmp_path, seed=1, progress=False)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    ts.Run(tmp_path, seed=1, progress=False).close()
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _of_another_run(folder: Path) -> None:
+    train(folder.parent.parent.parent / "other", stop_at=16)
+    other = folder.parent.parent.parent / "other/snapshots" / folder.name / "manifest.json"
+    (folder / "manifest.json").write_bytes(other.read_bytes())
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("exploded",)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: os.truncate(folder / "tensors.safetensors", 100), "truncated"),
+        (lambda folder: _flip(folder / "tensors.safetensors"), "tensors.safetensors"),
+        (lambda folder: _flip(folder / "manifest.json"), "manifest.json"),
+        (lambda folder: (folder / "tensors.safetensors").unlink(), "missing"),
+        (_of_another_run, "belongs to run"),
+        (lambda folder: torch.save(_Bomb(), folder / "tensors.safetensors"), "tensors.safetensors"),
+        (lambda folder: torch.save(_Bomb(), folder / "model.pt"), "model.pt"),
+    ],
+    ids=[
+        "truncated",
+        "flipped",
+        "manifest flipped",
+        "file missing",
+        "of another run",
+        "pickle instead",
+        "pickle beside",
+    ],
+)
+def test_a_damaged_snapshot_is_named_and_the_one_before_it_is_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    damage: Callable[[Path], None],
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "cut", stop_at=16)
+    damage(tmp_path / "cut/snapshots/step-000000000015")
+    capfd.readouterr()
+    assert train(tmp_path / "cut") == whole
+    said = [line for line in capfd.readouterr().err.splitlines() if "damaged snapshot" in line]
+    assert len(said) == 1 and words in said[0] and "step-000000000015" in said[0]
+    starts = [event["cursor"] for event in read(tmp_path / "cut/record.jsonl") if event["kind"] == "start"]
+    assert starts == [0, 10]
+    assert not Path("exploded").exists()

@@ -1,0 +1,340 @@
+"""The run beside the loop: modes, precision, non-finite values, signals, disk full."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import SGD, AdamW
+from torch.optim.lr_scheduler import StepLR
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torchmetrics import Accuracy, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+
+import truestep as ts
+from truestep.errors import NonFiniteError, SaveFailed, UsageError
+from truestep.record import read, read_steps
+
+from .small import data, net, train
+
+
+def _loop(run: ts.Run, model: nn.Module, optimizer: torch.optim.Optimizer, **length: int) -> None:
+    for step in run.steps(ts.Loader(data(), batch_size=16), **length):
+        for x, y in step:
+            step.backward(F.cross_entropy(model(x), y))
+        step.update(optimizer)
+
+
+def test_one_lane_without_dropout_is_exactly_the_bare_loop(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(nn.Linear(6, 3))
+        bare = nn.Linear(6, 3)
+        bare.load_state_dict(model.state_dict())
+        optimizer, other = (AdamW(each.parameters(), lr=0.01) for each in (model, bare))
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(data(), batch_size=16), epochs=3):
+            for x, y in step:
+                other.zero_grad()
+                F.cross_entropy(bare(x), y).backward()
+                other.step()
+                step.backward(F.cross_entropy(model(x), y))
+            step.update(optimizer)
+        assert ts.digest_state(model.state_dict()) == ts.digest_state(bare.state_dict())
+
+
+def test_evaluation_sees_each_sample_once_and_gives_modes_back(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, lanes=4, progress=False) as run:
+        model = run.place(net())
+        model[2].eval()
+        modes = [module.training for module in model.modules()]
+        seen = []
+        accuracy = run.evaluate(
+            model,
+            ts.Loader(data(), batch_size=16),
+            metric=Accuracy(task="multiclass", num_classes=3),
+            forward=lambda model, batch: (
+                seen.append((batch[0], torch.is_grad_enabled(), model.training)),
+                model(batch[0]),
+                batch[1],
+            )[1:],
+        )
+        assert [module.training for module in model.modules()] == modes
+        x, y = data().tensors
+        assert torch.equal(torch.cat([batch for batch, _, _ in seen]), x)
+        assert {(grad, training) for _, grad, training in seen} == {(False, False)}
+        model.eval()
+        assert accuracy == pytest.approx((model(x).argmax(1) == y).float().mean().item(), abs=1e-6)
+
+
+def test_evaluation_in_the_middle_does_not_change_training(tmp_path: Path) -> None:
+    def trained(folder: Path, is_evaluated: bool) -> str:
+        with ts.Run(folder, seed=1, lanes=2, progress=False) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            valid = ts.Loader(data(), batch_size=20)
+            for step in run.steps(ts.Loader(data(), batch_size=16), epochs=2):
+                for x, y in step:
+                    step.backward(F.cross_entropy(model(x), y))
+                step.update(optimizer)
+                if is_evaluated and step.is_epoch_end:
+                    metric = MetricCollection([MulticlassAccuracy(3), MulticlassF1Score(3)])
+                    assert set(run.evaluate(model, valid, metric=metric)) == {
+                        "MulticlassAccuracy",
+                        "MulticlassF1Score",
+                    }
+            return ts.digest_state(model.state_dict())
+
+    assert trained(tmp_path / "a", True) == trained(tmp_path / "b", False)
+
+
+class _Poisoned(nn.Module):
+    """Gives a non-finite loss or gradient at one step."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.linear, self.kind, self.calls = nn.Linear(6, 3), kind, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        out = self.linear(x)
+        if self.calls == 4:
+            if self.kind == "loss":
+                return out * math.inf
+            out.register_hook(lambda gradient: gradient * math.nan)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("loss", "step 3: the loss of lane 0 is nan"), ("gradient", r"step 3: the gradient of model\.linear\.")],
+)
+def test_a_non_finite_step_stops_before_the_weights_are_touched(
+    tmp_path: Path, kind: str, words: str
+) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(_Poisoned(kind))
+        optimizer = SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(data(), batch_size=16), steps=4):
+            before = ts.digest_state(model.state_dict())
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            if step.index < 3:
+                step.update(optimizer)
+                continue
+            with pytest.raises(NonFiniteError, match=words):
+                step.update(optimizer)
+            break
+        assert ts.digest_state(model.state_dict()) == before
+
+
+@pytest.mark.parametrize("kind", ["loss", "gradient"])
+def test_a_non_finite_step_is_left_out_by_choice_and_counted(tmp_path: Path, kind: str) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False, nonfinite="skip") as run:
+        model = run.place(_Poisoned(kind))
+        optimizer = SGD(model.parameters(), lr=0.1)
+        scheduler = StepLR(optimizer, 1, gamma=0.5)
+        run.track(model=model, optimizer=optimizer, scheduler=scheduler)
+        done = []
+        for step in run.steps(ts.Loader(data(), batch_size=16), steps=9):
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            done.append(step.update(optimizer, scheduler=scheduler))
+        assert done == [True] * 3 + [False] + [True] * 5
+        assert scheduler.last_epoch == 8
+        assert all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
+    steps = read_steps(tmp_path / "record.jsonl")
+    assert [step for step, values in steps.items() if values.get("skipped")] == [3]
+
+
+def test_fp16_finds_its_scale_and_resumes_with_it(tmp_path: Path) -> None:
+    def trained(folder: Path, stop_at: int | None) -> tuple[str, list[Any]]:
+        with ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=ts.Snapshots(every_steps=2)) as run:
+            model = run.place(net(), precision="fp16")
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            for step in run.steps(ts.Loader(data(), batch_size=16), steps=8):
+                if step.index == stop_at:
+                    break
+                for x, y in step:
+                    step.backward(1000 * F.cross_entropy(model(x), y))
+                step.update(optimizer, clip_norm=1.0)
+            digest = ts.digest_state(model.state_dict())
+        values = read_steps(folder / "record.jsonl")
+        return digest, [values[step]["loss_scale"] for step in values]
+
+    whole, scales = trained(tmp_path / "whole", None)
+    assert scales[0] == 65536 and scales[-1] < 65536
+    trained(tmp_path / "cut", 5)
+    assert trained(tmp_path / "cut", None) == (whole, scales)
+
+
+def test_placing_keeps_names_and_a_copy_runs_its_own_weights(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        plain = net()
+        names = list(plain.state_dict())
+        model = run.place(plain, precision="bf16", recompute=["0"])
+        assert list(model.state_dict()) == names
+        x = torch.randn(4, 6)
+        ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9)).eval()
+        model.eval()
+        before = ema(x)
+        assert before.dtype == torch.float32
+        with torch.no_grad():
+            model[0].weight.zero_()
+        assert torch.equal(ema(x), before) and not torch.equal(model(x), before)
+        with pytest.raises(
+            UsageError, match=r"recompute='layers.\*' matches no module. The model's children are: 0, 1"
+        ):
+            run.place(net(), recompute=["layers.*"])
+
+
+def test_recomputing_activations_keeps_bits(tmp_path: Path) -> None:
+    def trained(folder: Path, recompute: list[str]) -> str:
+        with ts.Run(folder, seed=1, lanes=2, progress=False) as run:
+            model = run.place(net(), recompute=recompute)
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            _loop(run, model, optimizer, steps=6)
+            return ts.digest_state(model.state_dict())
+
+    assert trained(tmp_path / "a", []) == trained(tmp_path / "b", ["0", "2"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, inside the compiler
+def test_a_compiled_model_trains_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    def trained(folder: Path, stop_at: int | None) -> str:
+        with ts.Run(folder, seed=1, progress=False, snapshots=ts.Snapshots(every_steps=2)) as run:
+            model = run.place(net(), compile=True)
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            for step in run.steps(ts.Loader(data(), batch_size=10), steps=6):
+                if step.index == stop_at:
+                    break
+                for x, y in step:
+                    step.backward(F.cross_entropy(model(x), y))
+                step.update(optimizer)
+            return ts.digest_state(model.state_dict())
+
+    whole = trained(tmp_path / "whole", None)
+    trained(tmp_path / "cut", 3)
+    assert trained(tmp_path / "cut", None) == whole
+
+
+SLOW_SCRIPT = """
+import sys, time, torch
+sys.path.insert(0, {tests!r})
+import torch.nn.functional as F
+from train.small import data, net
+import truestep as ts
+run = ts.Run("run", seed=1, lanes=2, threads=1, progress=False)
+model = run.place(net())
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+run.track(model=model, optimizer=optimizer)
+for step in run.steps(ts.Loader(data(), batch_size=16, workers=int(sys.argv[1])), steps=60):
+    for x, y in step:
+        step.backward(F.cross_entropy(model(x), y))
+    step.update(optimizer)
+    print(step.index, flush=True)
+    time.sleep(0.01)
+print(ts.digest_state(model.state_dict()))
+"""
+
+
+def _script(tmp_path: Path, folder: str, workers: int) -> subprocess.Popen[str]:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / "train.py").write_text(SLOW_SCRIPT.format(tests=str(Path(__file__).parents[1])))
+    return subprocess.Popen(
+        [sys.executable, "train.py", str(workers)],
+        cwd=tmp_path / folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(("number", "code", "workers"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 0)])
+def test_signals_stop_at_a_step_with_a_snapshot_and_the_command_that_goes_on(
+    tmp_path: Path, number: signal.Signals, code: int, workers: int
+) -> None:
+    whole = _script(tmp_path, "whole", 0).communicate()[0].splitlines()[-1]
+    stopped = _script(tmp_path, "cut", workers)
+    assert stopped.stdout is not None
+    while stopped.stdout.readline().strip() != "20":
+        pass
+    os.killpg(stopped.pid, number)  # as a terminal's Ctrl-C: to the whole group
+    _, said = stopped.communicate()
+    assert stopped.returncode == code
+    last = said.strip().splitlines()
+    assert len(last) == 1, said
+    assert f"stopped by {number.name} after step" in last[0] and "snapshot saved" in last[0]
+    assert last[0].endswith(f"train.py {workers}")
+    assert list((tmp_path / "cut/run/snapshots").glob("*witness*")), "a stopped run leaves a witness"
+    assert _script(tmp_path, "cut", 1).communicate()[0].splitlines()[-1] == whole
+    starts = [
+        event["cursor"] for event in read(tmp_path / "cut/run/record.jsonl") if event["kind"] == "start"
+    ]
+    assert starts[1] >= 21
+
+
+def _tmpfs(folder: Path, size: str) -> None:
+    folder.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=False
+    ).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+
+
+@pytest.mark.parametrize("on_failure", ["continue", "stop"])
+def test_a_full_disk_is_said_and_the_last_good_snapshot_survives(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], on_failure: Any
+) -> None:
+    disk = tmp_path / "disk"
+    _tmpfs(disk, "400k")
+    options = {"snapshots": ts.Snapshots(every_steps=5, on_failure=on_failure)}
+    try:
+        train(disk / "run", stop_at=6, **options)
+        room = os.statvfs(disk)
+        (disk / "filler").write_bytes(b"x" * (room.f_bavail * room.f_frsize - 4096))
+        if on_failure == "stop":
+            with pytest.raises(SaveFailed):
+                train(disk / "run", **options)
+        else:
+            train(disk / "run", **options)
+            assert "Training goes on" in capfd.readouterr().err
+        (disk / "filler").unlink()
+        resumed = train(disk / "run", **options)
+        assert resumed == train(tmp_path / "whole", **options)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": 2**63}, "at most 64 bits"),
+        ({"lanes": 0}, "lanes must be 1 or more"),
+        ({"nonfinite": "ignore"}, "must be 'stop' or 'skip'"),
+        ({"accept": "threads"}, r"Pass accept=\['threads'\]"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        ts.Run(tmp_path, **{"seed": 1, "progress": False, **options})
+
+
+def test_snapshot_options_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="keep must be at least 2"):
+        ts.Snapshots(keep=1)
