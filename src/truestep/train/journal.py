@@ -24,50 +24,50 @@ class Term(NamedTuple):
     weight: Scalar
 
 
-class _Entry(NamedTuple):
-    step: int
-    end_s: float
-    terms: list[Term]
-
-
 class Journal:
     """Collects what steps produce; `flush` writes one line for many steps."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._entries: list[_Entry] = []
+        self._first = 0
+        self._ends_s: list[float] = []
+        self._terms: list[list[Term]] = []
         self._values: dict[str, list[tuple[int, Scalar]]] = {}
         self.last_loss: float | None = None
 
     def add_step(self, step: int, *, end_s: float, terms: list[Term]) -> None:
-        """Note a finished step."""
-        self._entries.append(_Entry(step, end_s, terms))
+        """Note a finished step; steps between two calls of `flush` follow each other."""
+        if not self._terms:
+            self._first = step
+        self._ends_s.append(end_s)
+        self._terms.append(terms)
 
     def add_value(self, name: str, value: Scalar, *, step: int) -> None:
         """Note a value of a step under a name."""
         self._values.setdefault(name, []).append((step, value))
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def flush(self) -> None:
         """Fetch everything noted so far, at once, and write it."""
-        entries, self._entries = self._entries, []
+        steps, self._terms = self._terms, []
+        ends_s, self._ends_s = self._ends_s, []
         values, self._values = self._values, {}
-        fetched = _fetch(
-            [scalar for entry in entries for term in entry.terms for scalar in (term.loss, term.weight)]
-            + [value for pairs in values.values() for _, value in pairs]
-        )
-        losses = [
-            _mean_loss([Term(t.lane, next(fetched), next(fetched)) for t in entry.terms]) for entry in entries
-        ]
-        if entries:
+        if steps:
+            losses = _losses(steps)
             self.last_loss = losses[-1]
-            ends = [round(entry.end_s, 6) for entry in entries]
-            self._record.write("steps", first=entries[0].step, loss=losses, end_s=ends)
-        for name, pairs in values.items():
-            steps = [step for step, _ in pairs]
-            self._record.write("values", name=name, steps=steps, values=[next(fetched) for _ in pairs])
+            ends_ms = [round(end_s * 1e3, 3) for end_s in ends_s]
+            self._record.write("steps", first=self._first, loss=losses, end_ms=ends_ms)
+        if values:
+            fetched = _fetch([value for pairs in values.values() for _, value in pairs])
+            for name, pairs in values.items():
+                numbers = [next(fetched) for _ in pairs]
+                self._record.write("values", name=name, steps=[step for step, _ in pairs], values=numbers)
+
+
+def _losses(steps: list[list[Term]]) -> list[float]:
+    if all(len(terms) == 1 and terms[0].loss.__class__ is float for terms in steps):
+        return [terms[0].loss for terms in steps]  # type: ignore[misc]  # one lane on the CPU, as it says
+    fetched = _fetch([scalar for terms in steps for term in terms for scalar in (term.loss, term.weight)])
+    return [_mean_loss([Term(term.lane, next(fetched), next(fetched)) for term in terms]) for terms in steps]
 
 
 def _fetch(scalars: list[Scalar]) -> Iterator[float]:

@@ -155,16 +155,15 @@ class Keeper:
             )
         self._break(cursor, "witness", then, now)
 
-    def is_due(self, cursor: int, now_s: float) -> bool:
-        """Whether a snapshot should be taken now.
+    @property
+    def every_steps(self) -> int | None:
+        """After how many steps a snapshot is due, whatever the clock says."""
+        return self._options.every_steps
 
-        One due by time waits until the one before it is written; one due by step makes the loop wait.
-        """
-        options = self._options
-        if options.every_steps is not None and cursor % options.every_steps == 0:
-            return True
-        is_late = options.every_s is not None and now_s - self._last_save_s >= options.every_s
-        return is_late and not self._saver.is_busy
+    def is_late(self, now_s: float) -> bool:
+        """Whether a snapshot is due by time; it waits until the one before it is written."""
+        every_s = self._options.every_s
+        return every_s is not None and now_s - self._last_save_s >= every_s and not self._saver.is_busy
 
     def save(self, cursor: int, *, states: Mapping[str, Any], facts: Mapping[str, Any], wait: bool) -> None:
         """Take a snapshot now; it is written in the background unless `wait`."""

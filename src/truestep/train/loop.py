@@ -52,6 +52,8 @@ class Steps:
         self._first_lane_job: Callable[[], None] | None = None
         self._started_s = time.monotonic()
         self._tick_due_s = self._started_s + _TICK_S
+        self._position, self._every_steps = around.position, around.keeper.every_steps
+        self._add_step = parts.journal.add_step
         self._first = around.position.cursor
         around.terminal.start(done=self._first, total=total)
         around.interrupt.install()
@@ -88,17 +90,16 @@ class Steps:
             raise UsageError(
                 f"step {step.index} ended without step.update(optimizer): nothing was learned from it."
             )
-        around = self._around
-        position = around.position
-        position.cursor = step.index + 1
-        position.epoch = step.epoch + step.is_epoch_end
+        index = step.index
+        self._position.cursor = index + 1
+        self._position.epoch = step.epoch + step.is_epoch_end
         now_s = time.monotonic()
-        self._parts.journal.add_step(step.index, end_s=now_s - self._started_s, terms=step.terms)
+        self._add_step(index, end_s=now_s - self._started_s, terms=step.terms)
+        if self._every_steps is not None and (index + 1) % self._every_steps == 0:
+            self._save(wait=False)
         if now_s >= self._tick_due_s:
             self._tick(now_s)
-        if around.keeper.is_due(position.cursor, now_s):
-            self._save(wait=False)
-        if around.interrupt.received is not None:
+        if self._around.interrupt.received is not None:
             self._prepare_to_stop()
 
     def _tick(self, now_s: float) -> None:
@@ -106,6 +107,8 @@ class Steps:
         self._parts.journal.flush()
         self._around.terminal.advance(self._around.position.cursor, self._parts.journal.last_loss)
         self._around.keeper.poll()
+        if self._around.keeper.is_late(now_s):
+            self._save(wait=False)
 
     def _save(self, *, wait: bool) -> None:
         """Take a snapshot here; the next step's first lane then leaves its witness."""

@@ -4,9 +4,12 @@ Owns the terminal. Everything goes to standard error; standard output belongs to
 """
 
 import time
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 _LINE_EVERY_S = 15.0
 """Without a terminal there is no bar: a plain line now and then shows that the run is alive."""
@@ -16,12 +19,17 @@ class Terminal:
     """Shows progress and says things. Silent when `is_on` is false, except for warnings."""
 
     def __init__(self, *, is_on: bool) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._is_on = is_on
         self._bar: Progress | None = None
         self._total: int | None = None
         self._first = self._done = 0
         self._started_s = self._line_due_s = 0.0
+
+    @cached_property
+    def _console(self) -> "Console":
+        from rich.console import Console  # noqa: PLC0415  a third of what importing truestep would take
+
+        return Console(stderr=True, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Print one line, above the bar if there is one."""
@@ -44,7 +52,15 @@ class Terminal:
             self._bar.add_task("training", total=total, completed=done, note="")
             self._bar.start()
 
-    def _make_bar(self) -> Progress:
+    def _make_bar(self) -> "Progress":
+        from rich.progress import (  # noqa: PLC0415  as above
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
         columns = (
             TextColumn("[dim]truestep[/dim]"),
             BarColumn(bar_width=24),

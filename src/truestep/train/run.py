@@ -167,7 +167,7 @@ class Run:
         per_epoch = loader.num_steps_per_epoch(self._num_lanes)
         total = steps if steps is not None else per_epoch and per_epoch * (epochs or 0)
         parts = Parts(
-            seed=self._seed,
+            seeds=rng.Seeds(self._seed, "lane"),
             device=self.device,
             gradients=Gradients(self._keeper.tracked, num_lanes=self._num_lanes),
             is_finite=FiniteCheck(self.device),

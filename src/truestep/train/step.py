@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.data import Batch
 from truestep.errors import NonFiniteError, UsageError
-from truestep.rng import seed_generators
+from truestep.rng import Seeds
 from truestep.train.gradients import FiniteCheck, Gradients, clip, scale, total_weight
 from truestep.train.journal import Journal, Scalar, Term
 from truestep.train.place import move
@@ -26,7 +26,7 @@ NonFinite = Literal["stop", "skip"]
 class Parts:
     """What a step works with; the same for all steps of a loop."""
 
-    seed: int
+    seeds: Seeds
     device: torch.device
     gradients: Gradients
     is_finite: FiniteCheck
@@ -47,7 +47,6 @@ class Step:
         "_num_passes",
         "_on_cpu",
         "_parts",
-        "_terms",
         "_weights",
         "is_updated",
         "on_first_lane",
@@ -64,7 +63,6 @@ class Step:
         self._is_bad = False
         self._factor: float | torch.Tensor = 1.0
         self._weights: dict[int, Scalar] = {}
-        self._terms = 0
         self.terms: list[Term] = []
         self.is_updated = False
         self.on_first_lane: Callable[[], None] | None = None
@@ -92,15 +90,17 @@ class Step:
     def __iter__(self) -> Iterator[Any]:
         parts, batch = self._parts, self._batch
         parts.gradients.clear()
-        self._weights, self._terms, self._is_reduced, self._is_bad = {}, 0, False, False
-        for self._lane in batch.lanes:
+        if self._num_passes:
+            self._weights, self._is_reduced, self._is_bad = {}, False, False
+        for lane in batch.lanes:
             # bits: what is drawn in a lane depends on the step, the lane and the pass, on nothing else.
-            seed_generators(parts.seed, "lane", batch.step, self._lane.lane, self._num_passes)
-            yield self._lane.data if self._on_cpu else move(self._lane.data, parts.device)
+            parts.seeds.set(batch.step, lane.lane, self._num_passes)
+            self._lane = lane
+            yield lane.data if self._on_cpu else move(lane.data, parts.device)
             if self.on_first_lane is not None:
                 self.on_first_lane()
                 self.on_first_lane = None
-            parts.gradients.end_lane(self._lane.lane)
+            parts.gradients.end_lane(lane.lane)
         self._lane = None
         self._num_passes += 1
 
@@ -120,26 +120,26 @@ class Step:
             )
         if not (isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1):
             raise UsageError(_unusable(loss))
-        weight = lane.num_samples if weight is None else weight
-        self._note(lane.lane, loss.item() if self._on_cpu else loss.detach(), weight)
+        if weight is None:
+            weight = lane.num_samples
+        if self._weights.setdefault(lane.lane, weight) is not weight:
+            self._check_weight(lane.lane, weight)
+        value = loss.item() if self._on_cpu else loss.detach()
+        self.terms.append(Term(lane.lane, value, weight))
         share = weight / self._batch.num_samples
-        if not isinstance(share, float) or share != 1.0:
+        if share.__class__ is not float or share != 1.0:  # else the lane is the whole batch
             loss = loss * share
         if self._parts.scaler is not None:
             loss = self._parts.scaler.scale(loss)
         loss.backward(retain_graph=retain_graph)
 
-    def _note(self, lane: int, loss: Scalar, weight: Scalar) -> None:
-        former = self._weights.setdefault(lane, weight)
-        if former is not weight and (isinstance(weight, torch.Tensor) or former != weight):
+    def _check_weight(self, lane: int, weight: Scalar) -> None:
+        former = self._weights[lane]
+        if isinstance(former, torch.Tensor) or isinstance(weight, torch.Tensor) or former != weight:
             raise UsageError(
                 f"several losses of one lane must have one weight, got {former} and {weight}. "
                 f"Add the losses and call step.backward once, or pass the same weight."
             )
-        if isinstance(loss, float) and not math.isfinite(loss):
-            self._is_bad = True
-        self.terms.append(Term(lane, loss, weight))
-        self._terms += 1
 
     def update(
         self,
@@ -166,10 +166,12 @@ class Step:
         if self._parts.scaler is not None:
             is_done = self._update_scaled(optimizer, gradients, clip_norm, clip_value)
         else:
-            scale(gradients, self._factor)
+            if self._factor != 1.0:
+                scale(gradients, self._factor)
             if self._is_bad or not self._parts.is_finite(gradients):
                 return self._refuse()
-            self._clip(parameters, clip_norm, clip_value)
+            if clip_norm is not None or clip_value is not None:
+                self._clip(parameters, clip_norm, clip_value)
             optimizer.step()
             is_done = True
         if is_done and scheduler is not None:
@@ -178,16 +180,16 @@ class Step:
         return is_done
 
     def _reduce(self) -> None:
-        if not self._terms or self._lane is not None:
+        if not self._weights or self._lane is not None:
             raise UsageError(
                 "step.update(optimizer) comes after `for batch in step: step.backward(loss)`, "
                 "once all lanes of the step have had their backward pass."
             )
         self._parts.gradients.reduce()
         self._is_reduced = True
-        total = total_weight(self._weights)
+        self._is_bad = self._on_cpu and not all(math.isfinite(term.loss) for term in self.terms)
         # Exactly 1.0 unless weights were given or a lane was left out.
-        self._factor = self._batch.num_samples / total
+        self._factor = self._batch.num_samples / total_weight(self._weights)
 
     def _clip(self, parameters: list[torch.nn.Parameter], norm: float | None, value: float | None) -> None:
         total = clip(parameters, norm=norm, value=value)

@@ -1,0 +1,8 @@
+"""Seeds: derived from the root seed by hashing, never carried along.
+
+Owns how a seed is derived and how the global generators are set. Knows nothing of lanes or loaders.
+"""
+
+from truestep.rng.seeds import VERSION, Seeds, derive, seed_generators
+
+__all__ = ["VERSION", "Seeds", "derive", "seed_generators"]
