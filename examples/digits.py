@@ -31,7 +31,7 @@ loader = ts.Loader(train_set, batch_size=256, workers=2)
 valid_loader = ts.Loader(valid_set, batch_size=256, shuffle=False)
 run.track(model=model, optimizer=optimizer)
 
-for step in run.steps(loader, epochs=30):
+for step in run.steps(loader, epochs=60):
     for x, y in step:
         step.backward(F.cross_entropy(model(x), y))
     step.update(optimizer, clip_norm=1.0)

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 def _run(script: str, *arguments: str) -> Any:
     command = [sys.executable, str(FOLDER / script), "--json", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 

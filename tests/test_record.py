@@ -29,10 +29,10 @@ def test_a_torn_last_line_is_ignored_and_the_next_process_goes_on(tmp_path: Path
 def test_steps_recorded_after_the_last_snapshot_are_replaced_by_the_resumed_ones(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.jsonl")
     _start(record, 0)
-    record.write("steps", first=0, loss=[3.0, 2.0, 1.0], end_ms=[0.1, 0.2, 0.3])
+    record.write("steps", first=0, loss=[3.0, 2.0, 1.0], end_us=[1, 2, 3])
     record.write("values", name="lr", steps=[2], values=[0.5])
     _start(record, 1)
-    record.write("steps", first=1, loss=[2.5], end_ms=[0.1])
+    record.write("steps", first=1, loss=[2.5], end_us=[1])
     steps = read_steps(tmp_path / "record.jsonl")
     assert {step: values["loss"] for step, values in steps.items()} == {0: 3.0, 1: 2.5}
 

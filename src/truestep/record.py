@@ -95,7 +95,7 @@ def read_steps(path: Path) -> dict[int, dict[str, Any]]:
                 del steps[step]
         elif event["kind"] == "steps":
             for offset, loss in enumerate(event["loss"]):
-                steps[event["first"] + offset] = {"loss": loss, "end_ms": event["end_ms"][offset]}
+                steps[event["first"] + offset] = {"loss": loss, "end_us": event["end_us"][offset]}
         elif event["kind"] == "values":
             for step, value in zip(event["steps"], event["values"], strict=True):
                 steps.setdefault(step, {})[event["name"]] = value

@@ -7,7 +7,7 @@ import torch
 
 from truestep.rng import Seeds, derive, seed_generators
 
-GOLDEN = (0.08906018733978271, 0.011495047741619246, 0.344724181189774)
+GOLDEN = (0.6712265014648438, 0.9860710617908175, 0.13077952802125092)
 
 
 def test_derived_seeds_never_change() -> None:

@@ -4,15 +4,18 @@ Owns handing out batches and ending workers. Leaves what a batch holds to `plan`
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from truestep.data.fetch import LaneFetch
+from truestep.data.fetch import FetchItem, LaneFetch
 from truestep.data.plan import Batch, LaneBatch, Request, Step
 from truestep.data.stream import State, StreamReader
 from truestep.data.workers import Workers, fetch_lanes, read_stream
+
+_BLOCK = 32
 
 Steps = Callable[[], Iterator[Step]]
 
@@ -49,6 +52,8 @@ def feed_samples(
     """Return a feed of a dataset with a length; workers read the steps ahead of the batches handed out."""
     if num_workers == 0:
         batches = _batches(steps(), fetch)
+        if isinstance(fetch, FetchItem):
+            batches = _in_blocks(batches)
         return Feed(_pinned(batches) if pin_memory else batches, standing=[], workers=None)
     workers = fetch_lanes(
         fetch, _requests(steps()), num_workers=num_workers, lanes_per_step=num_lanes, pin_memory=pin_memory
@@ -74,6 +79,12 @@ def _batches(steps: Iterable[Step], fetch: LaneFetch) -> Iterator[Batch]:
             for lane, start, stop in cuts
         ]
         yield Batch(step, epoch, is_epoch_end, num_samples, lanes)
+
+
+def _in_blocks(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Read some batches at once: amid a training loop, whose caches are cold, each would cost thrice."""
+    while block := list(islice(batches, _BLOCK)):
+        yield from block
 
 
 def _requests(steps: Iterable[Step]) -> Iterator[Request]:

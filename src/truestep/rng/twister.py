@@ -7,7 +7,7 @@ public calls are used; both ways give the same state.
 
 import ctypes
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy
@@ -59,13 +59,20 @@ class PythonTwister:
         else:
             random.setstate((3, (*row[1:].tolist(), NUM_WORDS), None))
 
+    def is_at(self, row: Row) -> bool:
+        """Whether the generator stands at a state, nothing drawn."""
+        memory = self._memory
+        if memory is not None:
+            return bool(memory.item(0) == NUM_WORDS and memory.item(1) == row.item(1))
+        return random.getstate() == (3, (*row[1:].tolist(), NUM_WORDS), None)
+
 
 class NumpyTwister:
     """The generator behind the functions of `numpy.random`, unless somebody replaced it."""
 
     def __init__(self) -> None:
         self._memory = self._find_memory()
-        self._first = -1
+        self._last: Row = None
 
     def _find_memory(self) -> Any:
         generator = numpy.random.get_bit_generator()  # type: ignore[attr-defined]  # public, not in its stubs
@@ -85,8 +92,34 @@ class NumpyTwister:
     def write(self, row: Row) -> None:
         """Set the generator to a state."""
         memory = self._memory
-        if memory is not None and memory.item(NUM_WORDS) == NUM_WORDS and memory.item(0) == self._first:
+        if memory is not None and self._last is not None and self.is_at(self._last):
             memory[:] = row  # nothing was drawn since, so no half of a pair of gaussians is kept
         else:
             numpy.random.set_state(("MT19937", row[:NUM_WORDS], NUM_WORDS, 0, 0.0))
-        self._first = row.item(0)
+        self._last = row
+
+    def is_at(self, row: Row) -> bool:
+        """Whether the generator stands at a state, nothing drawn."""
+        memory = self._memory
+        if memory is not None:
+            return bool(memory.item(NUM_WORDS) == NUM_WORDS and memory.item(0) == row.item(0))
+        _, words, position, *_ = numpy.random.get_state()
+        return int(position) == NUM_WORDS and numpy.array_equal(words, row[:NUM_WORDS])
+
+
+def watch(python: PythonTwister, of_numpy: NumpyTwister, *, rows: tuple[Row, Row]) -> Callable[[], bool]:
+    """Return a function that tells quickly whether both generators stand at their rows, nothing drawn."""
+    if python._memory is None or of_numpy._memory is None:
+        return lambda: python.is_at(rows[0]) and of_numpy.is_at(rows[1])
+    read_python, read_numpy = python._memory.item, of_numpy._memory.item
+    python_first, numpy_first = rows[0].item(1), rows[1].item(0)
+
+    def are_at_rows() -> bool:
+        return bool(
+            read_python(0) == NUM_WORDS
+            and read_numpy(NUM_WORDS) == NUM_WORDS
+            and read_python(1) == python_first
+            and read_numpy(0) == numpy_first
+        )
+
+    return are_at_rows

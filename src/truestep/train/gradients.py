@@ -20,10 +20,12 @@ Gradient = torch.Tensor | None
 
 
 class Gradients:
-    """The gradients of all parameters of the tracked optimizers."""
+    """The gradients of all parameters of the tracked optimizers.
 
-    def __init__(self, tracked: Mapping[str, Any], *, num_lanes: int) -> None:
-        self._num_lanes = num_lanes
+    With one lane they are left where backward put them; `end_lane` and `reduce` are for several.
+    """
+
+    def __init__(self, tracked: Mapping[str, Any]) -> None:
         self._optimizers = {
             id(item): (name, item) for name, item in tracked.items() if isinstance(item, Optimizer)
         }
@@ -69,8 +71,6 @@ class Gradients:
 
     def end_lane(self, lane: int) -> None:
         """Take one lane's gradients into the sum over lanes."""
-        if self._num_lanes == 1:
-            return
         gradients = [parameter.grad for parameter in self._all]
         if any(gradient is not None and gradient.is_sparse for gradient in gradients):
             raise UsageError(
@@ -82,9 +82,8 @@ class Gradients:
 
     def reduce(self) -> None:
         """Put the sum over all lanes where the optimizers look for it."""
-        if self._num_lanes > 1:
-            for parameter, gradient in zip(self._all, self._sum.take(), strict=True):
-                parameter.grad = gradient
+        for parameter, gradient in zip(self._all, self._sum.take(), strict=True):
+            parameter.grad = gradient
 
     def named(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the gradients that are there with their parameters' names."""
@@ -115,9 +114,8 @@ class FiniteCheck:
 
 
 def scale(gradients: list[torch.Tensor], factor: float | torch.Tensor) -> None:
-    """Multiply gradients by a factor; by exactly one means not at all."""
-    if not isinstance(factor, float) or factor != 1.0:
-        torch._foreach_mul_(gradients, factor)
+    """Multiply gradients by a factor."""
+    torch._foreach_mul_(gradients, factor)
 
 
 def clip(parameters: list[nn.Parameter], *, norm: float | None, value: float | None) -> torch.Tensor | None:

@@ -54,8 +54,8 @@ class Journal:
         if steps:
             losses = _losses(steps)
             self.last_loss = losses[-1]
-            ends_ms = [round(end_s * 1e3, 3) for end_s in ends_s]
-            self._record.write("steps", first=self._first, loss=losses, end_ms=ends_ms)
+            ends_us = [int(end_s * 1e6) for end_s in ends_s]
+            self._record.write("steps", first=self._first, loss=losses, end_us=ends_us)
         if values:
             fetched = _fetch([value for pairs in values.values() for _, value in pairs])
             for name, pairs in values.items():

@@ -14,16 +14,20 @@ from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError
 from truestep.record import Record
 from truestep.train.progress import Terminal
 
+_MAX_SHARE = 0.01
+"""Of the loop's time that snapshots may take."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshots:
     """When snapshots are taken and what a failed one means.
 
     One is taken whenever `every_s` seconds have passed or the step is a multiple of `every_steps`, and at
-    the end of the loop. None switches a rule off. `keep` counts the newest ones that stay on disk.
+    the end of the loop. None switches a rule off. By time they never take more than a hundredth of it: a
+    large state is saved less often. `keep` counts the newest ones that stay on disk.
     """
 
-    every_s: float | None = 60.0
+    every_s: float | None = 5.0
     every_steps: int | None = None
     keep: int = 2
     on_failure: Literal["continue", "stop"] = "continue"
@@ -64,6 +68,7 @@ class Keeper:
         self.lineage: list[dict[str, Any]] = []
         self.saved_cursor: int | None = None
         self._last_save_s = time.monotonic()
+        self._held_s = 0.0
 
     def track(self, objects: Mapping[str, Any]) -> None:
         """Add objects to what is saved and restored."""
@@ -162,12 +167,13 @@ class Keeper:
 
     def is_late(self, now_s: float) -> bool:
         """Whether a snapshot is due by time; it waits until the one before it is written."""
-        every_s = self._options.every_s
-        return every_s is not None and now_s - self._last_save_s >= every_s and not self._saver.is_busy
+        if self._options.every_s is None or self._saver.is_busy:
+            return False
+        return now_s - self._last_save_s >= max(self._options.every_s, self._held_s / _MAX_SHARE)
 
     def save(self, cursor: int, *, states: Mapping[str, Any], facts: Mapping[str, Any], wait: bool) -> None:
         """Take a snapshot now; it is written in the background unless `wait`."""
-        self._last_save_s = time.monotonic()
+        started_s = time.monotonic()
         tracked = {name: item.state_dict() for name, item in self.tracked.items()}
         snapshot = Snapshot(
             cursor=cursor, states={"tracked": tracked, **states}, facts={**facts, "lineage": self.lineage}
@@ -175,7 +181,9 @@ class Keeper:
         self._notice(self._saver.wait)  # the one before, which may have failed, does not decide over this one
         self._saver.submit(snapshot)
         self.saved_cursor = cursor
-        self._record.write("snapshot", cursor=cursor)
+        self._last_save_s = time.monotonic()
+        self._held_s = self._last_save_s - started_s
+        self._record.write("snapshot", cursor=cursor, held_s=round(self._held_s, 6))
         if wait:
             self._notice(self._saver.wait)
 

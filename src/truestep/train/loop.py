@@ -90,9 +90,10 @@ class Steps:
             raise UsageError(
                 f"step {step.index} ended without step.update(optimizer): nothing was learned from it."
             )
-        index = step.index
+        index, epoch, is_epoch_end, *_ = step.batch
+        self._parts.seeds.end_round()
         self._position.cursor = index + 1
-        self._position.epoch = step.epoch + step.is_epoch_end
+        self._position.epoch = epoch + is_epoch_end
         now_s = time.monotonic()
         self._add_step(index, end_s=now_s - self._started_s, terms=step.terms)
         if self._every_steps is not None and (index + 1) % self._every_steps == 0:
@@ -113,7 +114,10 @@ class Steps:
     def _save(self, *, wait: bool) -> None:
         """Take a snapshot here; the next step's first lane then leaves its witness."""
         cursor = self._around.position.cursor
-        states: dict[str, Any] = {"loader": self._feed.state_dict()}
+        states: dict[str, Any] = {
+            "loader": self._feed.state_dict(),
+            "lane_seeds": {"is_used": self._parts.seeds.is_used},
+        }
         if self._parts.scaler is not None:
             states["scaler"] = self._parts.scaler.state_dict()
         self._around.keeper.save(cursor, states=states, facts=self._around.describe(), wait=wait)

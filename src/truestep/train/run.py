@@ -78,6 +78,7 @@ class Run:
         )
         self._journal = Journal(self._record)
         self._interrupt = Interrupt()
+        self._lane_seeds = rng.LazySeeds(seed, "lane")
         self._position = Position()
         self._placements: list[dict[str, Any]] = []
         self._scaler: torch.amp.GradScaler | None = None
@@ -167,9 +168,10 @@ class Run:
         per_epoch = loader.num_steps_per_epoch(self._num_lanes)
         total = steps if steps is not None else per_epoch and per_epoch * (epochs or 0)
         parts = Parts(
-            seeds=rng.Seeds(self._seed, "lane"),
+            seeds=self._lane_seeds,
             device=self.device,
-            gradients=Gradients(self._keeper.tracked, num_lanes=self._num_lanes),
+            gradients=Gradients(self._keeper.tracked),
+            num_lanes=self._num_lanes,
             is_finite=FiniteCheck(self.device),
             journal=self._journal,
             scaler=self._scaler,
@@ -200,6 +202,7 @@ class Run:
             self._keeper.apply(snapshot)
             self._position.cursor = snapshot.cursor
             self._position.epoch = snapshot.facts["epoch"]
+            self._lane_seeds.is_used = snapshot.states["lane_seeds"]["is_used"]
             if self._scaler is not None and "scaler" in snapshot.states:
                 self._scaler.load_state_dict(snapshot.states["scaler"])
             self._terminal.say(f"{self.folder}: resumed at step {snapshot.cursor:,}")

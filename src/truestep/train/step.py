@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.data import Batch
 from truestep.errors import NonFiniteError, UsageError
-from truestep.rng import Seeds
+from truestep.rng import LazySeeds
 from truestep.train.gradients import FiniteCheck, Gradients, clip, scale, total_weight
 from truestep.train.journal import Journal, Scalar, Term
 from truestep.train.place import move
@@ -26,7 +26,8 @@ NonFinite = Literal["stop", "skip"]
 class Parts:
     """What a step works with; the same for all steps of a loop."""
 
-    seeds: Seeds
+    seeds: LazySeeds
+    num_lanes: int
     device: torch.device
     gradients: Gradients
     is_finite: FiniteCheck
@@ -38,57 +39,43 @@ class Parts:
 class Step:
     """One global step. Iterate over it for this process's lanes, call `backward` on each, then `update`."""
 
-    __slots__ = (
-        "_batch",
-        "_factor",
-        "_is_bad",
-        "_is_reduced",
-        "_lane",
-        "_num_passes",
-        "_on_cpu",
-        "_parts",
-        "_weights",
-        "is_updated",
-        "on_first_lane",
-        "terms",
-    )
+    # Defaults of the class, so that making a step sets as little as possible.
+    is_updated = False
+    on_first_lane: Callable[[], None] | None = None
+    _lane: Any = None
+    _num_passes = 0
+    _is_reduced = _is_bad = False
+    _factor: float | torch.Tensor = 1.0
 
     def __init__(self, parts: Parts, batch: Batch) -> None:
         self._parts = parts
-        self._batch = batch
+        self.batch = batch
         self._on_cpu = parts.device.type == "cpu"
-        self._num_passes = 0
-        self._lane: Any = None
-        self._is_reduced = False
-        self._is_bad = False
-        self._factor: float | torch.Tensor = 1.0
         self._weights: dict[int, Scalar] = {}
         self.terms: list[Term] = []
-        self.is_updated = False
-        self.on_first_lane: Callable[[], None] | None = None
 
     @property
     def index(self) -> int:
         """The number of this step, counted from 0 over the whole run."""
-        return self._batch.step
+        return self.batch.step
 
     @property
     def epoch(self) -> int:
         """The epoch this step belongs to, counted from 0."""
-        return self._batch.epoch
+        return self.batch.epoch
 
     @property
     def is_epoch_end(self) -> bool:
         """Whether this is the last step of its epoch."""
-        return self._batch.is_epoch_end
+        return self.batch.is_epoch_end
 
     @property
     def num_samples(self) -> int:
         """Samples in the whole batch, over all lanes and processes."""
-        return self._batch.num_samples
+        return self.batch.num_samples
 
     def __iter__(self) -> Iterator[Any]:
-        parts, batch = self._parts, self._batch
+        parts, batch = self._parts, self.batch
         parts.gradients.clear()
         if self._num_passes:
             self._weights, self._is_reduced, self._is_bad = {}, False, False
@@ -97,10 +84,12 @@ class Step:
             parts.seeds.set(batch.step, lane.lane, self._num_passes)
             self._lane = lane
             yield lane.data if self._on_cpu else move(lane.data, parts.device)
+            parts.seeds.leave()
             if self.on_first_lane is not None:
                 self.on_first_lane()
                 self.on_first_lane = None
-            parts.gradients.end_lane(lane.lane)
+            if parts.num_lanes > 1:
+                parts.gradients.end_lane(lane.lane)
         self._lane = None
         self._num_passes += 1
 
@@ -124,9 +113,14 @@ class Step:
             weight = lane.num_samples
         if self._weights.setdefault(lane.lane, weight) is not weight:
             self._check_weight(lane.lane, weight)
-        value = loss.item() if self._on_cpu else loss.detach()
+        value: Scalar
+        if self._on_cpu:
+            value = loss.item()
+            self._is_bad = self._is_bad or not math.isfinite(value)
+        else:
+            value = loss.detach()
         self.terms.append(Term(lane.lane, value, weight))
-        share = weight / self._batch.num_samples
+        share = weight / self.batch.num_samples
         if share.__class__ is not float or share != 1.0:  # else the lane is the whole batch
             loss = loss * share
         if self._parts.scaler is not None:
@@ -166,7 +160,7 @@ class Step:
         if self._parts.scaler is not None:
             is_done = self._update_scaled(optimizer, gradients, clip_norm, clip_value)
         else:
-            if self._factor != 1.0:
+            if self._factor.__class__ is not float or self._factor != 1.0:
                 scale(gradients, self._factor)
             if self._is_bad or not self._parts.is_finite(gradients):
                 return self._refuse()
@@ -185,11 +179,11 @@ class Step:
                 "step.update(optimizer) comes after `for batch in step: step.backward(loss)`, "
                 "once all lanes of the step have had their backward pass."
             )
-        self._parts.gradients.reduce()
+        if self._parts.num_lanes > 1:
+            self._parts.gradients.reduce()
         self._is_reduced = True
-        self._is_bad = self._on_cpu and not all(math.isfinite(term.loss) for term in self.terms)
         # Exactly 1.0 unless weights were given or a lane was left out.
-        self._factor = self._batch.num_samples / total_weight(self._weights)
+        self._factor = self.batch.num_samples / total_weight(self._weights)
 
     def _clip(self, parameters: list[torch.nn.Parameter], norm: float | None, value: float | None) -> None:
         total = clip(parameters, norm=norm, value=value)
@@ -239,7 +233,7 @@ class Step:
         """Write values of this step into the record. Tensors are fetched later, in bulk."""
         for name, value in values.items():
             kept = value.detach() if isinstance(value, torch.Tensor) else value
-            self._parts.journal.add_value(name, kept, step=self._batch.step)
+            self._parts.journal.add_value(name, kept, step=self.batch.step)
 
 
 def _unusable(loss: object) -> str:
