@@ -5,7 +5,7 @@ import random
 import numpy
 import torch
 
-from truestep.rng import Seeds, derive, seed_generators
+from truestep.rng import LazySeeds, Seeds, derive, seed_generators
 
 GOLDEN = (0.6712265014648438, 0.9860710617908175, 0.13077952802125092)
 
@@ -73,3 +73,37 @@ def test_seeds_never_change() -> None:
     # Frozen: a change here changes every result, and needs a new VERSION.
     seed_generators(7, "lane", 3, 1, 0)
     assert _draw() == GOLDEN
+
+
+def test_lazy_seeds_give_each_place_its_own_draws_from_the_round_after_the_first_use() -> None:
+    seeds, drawn = LazySeeds(7, "lane"), []
+    for number in range(4):
+        for lane in range(2):
+            seeds.set(number, lane)
+            drawn.append((random.random(), float(numpy.random.rand())) if number else None)
+            seeds.leave()
+        seeds.end_round()
+        assert seeds.is_used == (number >= 1)
+    assert drawn[2] == drawn[3]  # the first round that draws: all at the one state
+    assert len(set(drawn[4:])) == 4
+
+
+def test_lazy_seeds_are_not_misled_by_draws_outside_of_places() -> None:
+    seeds = LazySeeds(7, "lane")
+    random.random()
+    numpy.random.seed(3)
+    seeds.set(0, 0)
+    torch.rand(3)
+    seeds.leave()
+    seeds.end_round()
+    assert not seeds.is_used
+
+
+def test_torch_draws_the_same_whether_the_others_are_used_or_not() -> None:
+    unused, used = LazySeeds(7, "lane"), LazySeeds(7, "lane")
+    used.is_used = True
+    draws = []
+    for seeds in (unused, used):
+        seeds.set(12, 3)
+        draws.append(torch.rand(()).item())
+    assert draws[0] == draws[1]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -235,3 +237,25 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_it_is_used(
     starts = [event["cursor"] for event in read(tmp_path / "cut/record.jsonl") if event["kind"] == "start"]
     assert starts == [0, 10]
     assert not Path("exploded").exists()
+
+
+@pytest.mark.parametrize("stop_at", [3, 6, 7, 8, 9, 14])
+def test_draws_from_python_and_numpy_in_the_loop_resume_exactly(tmp_path: Path, stop_at: int) -> None:
+    def mixed(folder: Path, stop_at: int | None) -> str:
+        with ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=ts.Snapshots(every_steps=1)) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            for step in run.steps(ts.Loader(data(), batch_size=16), steps=18):
+                if step.index == stop_at:
+                    break
+                for x, y in step:
+                    is_mixed = step.index >= 7  # the first use comes late: what came before must not matter
+                    noise = float(numpy.random.beta(2, 2)) + random.gauss(0, 1) if is_mixed else 0.0
+                    step.backward(F.cross_entropy(model(x + noise), y))
+                step.update(optimizer)
+            return ts.digest_state(model.state_dict())
+
+    whole = mixed(tmp_path / "whole", None)
+    mixed(tmp_path / "cut", stop_at)
+    assert mixed(tmp_path / "cut", None) == whole

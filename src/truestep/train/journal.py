@@ -5,7 +5,6 @@ Values are kept as they are and fetched in bulk, so that the loop never waits fo
 
 import operator
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -16,12 +15,8 @@ Scalar = float | torch.Tensor
 """A number, on the host or still on the device."""
 
 
-class Term(NamedTuple):
-    """What one backward pass contributed: its lane, its mean loss, and how much it weighs."""
-
-    lane: int
-    loss: Scalar
-    weight: Scalar
+Term = tuple[int, Scalar, Scalar]
+"""What one backward pass contributed: its lane, its mean loss, and how much it weighs."""
 
 
 class Journal:
@@ -64,10 +59,10 @@ class Journal:
 
 
 def _losses(steps: list[list[Term]]) -> list[float]:
-    if all(len(terms) == 1 and terms[0].loss.__class__ is float for terms in steps):
-        return [terms[0].loss for terms in steps]  # type: ignore[misc]  # one lane on the CPU, as it says
-    fetched = _fetch([scalar for terms in steps for term in terms for scalar in (term.loss, term.weight)])
-    return [_mean_loss([Term(term.lane, next(fetched), next(fetched)) for term in terms]) for terms in steps]
+    if all(len(terms) == 1 and terms[0][1].__class__ is float for terms in steps):
+        return [terms[0][1] for terms in steps]  # type: ignore[misc]  # one lane on the CPU, as it says
+    fetched = _fetch([scalar for terms in steps for _, *both in terms for scalar in both])
+    return [_mean_loss([(lane, next(fetched), next(fetched)) for lane, _, _ in terms]) for terms in steps]
 
 
 def _fetch(scalars: list[Scalar]) -> Iterator[float]:
@@ -79,7 +74,7 @@ def _fetch(scalars: list[Scalar]) -> Iterator[float]:
 def _mean_loss(terms: list[Term]) -> float:
     """The loss of the whole batch: lanes weighted, several losses of one lane added, in tree order."""
     if len(terms) == 1:
-        return float(terms[0].loss)
+        return float(terms[0][1])
     lanes: dict[int, tuple[float, float]] = {}
     for lane, loss, weight in terms:
         lanes[lane] = (lanes.get(lane, (0.0, 0.0))[0] + float(loss) * float(weight), float(weight))

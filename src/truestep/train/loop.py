@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from truestep.bits import digest_state, witness
-from truestep.data import Batch, Feed
+from truestep.data import Feed
 from truestep.errors import UsageError
 from truestep.train.interrupt import Interrupt
 from truestep.train.keeper import Keeper
@@ -65,10 +65,11 @@ class Steps:
         if self._step is not None:
             self._finish(self._step)
             self._step = None
-        batch: Batch | None = next(self._feed, None)
-        if batch is None:
+        try:
+            batch = next(self._feed)
+        except StopIteration:
             self._end()
-            raise StopIteration
+            raise
         self._step = step = Step(self._parts, batch)
         if self._first_lane_job is not None:
             step.on_first_lane = self._first_lane_job

@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from truestep.data import Batch
+from truestep.data import Batch, LaneBatch
 from truestep.errors import NonFiniteError, UsageError
 from truestep.rng import LazySeeds
 from truestep.train.gradients import FiniteCheck, Gradients, clip, scale, total_weight
@@ -75,23 +75,34 @@ class Step:
         return self.batch.num_samples
 
     def __iter__(self) -> Iterator[Any]:
-        parts, batch = self._parts, self.batch
-        parts.gradients.clear()
+        self._parts.gradients.clear()
         if self._num_passes:
             self._weights, self._is_reduced, self._is_bad = {}, False, False
-        for lane in batch.lanes:
-            # bits: what is drawn in a lane depends on the step, the lane and the pass, on nothing else.
-            parts.seeds.set(batch.step, lane.lane, self._num_passes)
-            self._lane = lane
-            yield lane.data if self._on_cpu else move(lane.data, parts.device)
-            parts.seeds.leave()
-            if self.on_first_lane is not None:
-                self.on_first_lane()
-                self.on_first_lane = None
-            if parts.num_lanes > 1:
-                parts.gradients.end_lane(lane.lane)
-        self._lane = None
         self._num_passes += 1
+        lanes = self.batch.lanes
+        if self._parts.num_lanes > 1:
+            return self._iterate(lanes)
+        # One lane: nothing has to happen between lanes, and what follows the last one can wait for `update`.
+        return iter((self._enter(lanes[0]),))
+
+    def _iterate(self, lanes: list[LaneBatch]) -> Iterator[Any]:
+        for lane in lanes:
+            yield self._enter(lane)
+            self._leave()
+            self._parts.gradients.end_lane(lane.lane)
+
+    def _enter(self, lane: LaneBatch) -> Any:
+        self._lane = lane
+        # bits: what is drawn in a lane depends on the step, the lane and the pass, on nothing else.
+        self._parts.seeds.set(self.batch.step, lane.lane, self._num_passes)
+        return lane.data if self._on_cpu else move(lane.data, self._parts.device)
+
+    def _leave(self) -> None:
+        self._lane = None
+        self._parts.seeds.leave()
+        if self.on_first_lane is not None:
+            job, self.on_first_lane = self.on_first_lane, None
+            job()
 
     def backward(
         self, loss: torch.Tensor, *, weight: Scalar | None = None, retain_graph: bool = False
@@ -113,13 +124,10 @@ class Step:
             weight = lane.num_samples
         if self._weights.setdefault(lane.lane, weight) is not weight:
             self._check_weight(lane.lane, weight)
-        value: Scalar
-        if self._on_cpu:
-            value = loss.item()
-            self._is_bad = self._is_bad or not math.isfinite(value)
-        else:
-            value = loss.detach()
-        self.terms.append(Term(lane.lane, value, weight))
+        value: Scalar = loss.item() if self._on_cpu else loss.detach()
+        if value.__class__ is float and not math.isfinite(value):
+            self._is_bad = True
+        self.terms.append((lane.lane, value, weight))
         share = weight / self.batch.num_samples
         if share.__class__ is not float or share != 1.0:  # else the lane is the whole batch
             loss = loss * share
@@ -174,6 +182,8 @@ class Step:
         return is_done
 
     def _reduce(self) -> None:
+        if self._lane is not None and self._parts.num_lanes == 1:
+            self._leave()
         if not self._weights or self._lane is not None:
             raise UsageError(
                 "step.update(optimizer) comes after `for batch in step: step.backward(loss)`, "
