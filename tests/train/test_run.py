@@ -21,6 +21,8 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 import truestep as ts
 from truestep.errors import NonFiniteError, SaveFailed, UsageError
 from truestep.record import read, read_steps
+from truestep.train.gradients import FiniteCheck
+from truestep.train.step import Step
 
 from .small import data, net, train
 
@@ -90,6 +92,7 @@ def test_evaluation_in_the_middle_does_not_change_training(tmp_path: Path) -> No
                         "MulticlassAccuracy",
                         "MulticlassF1Score",
                     }
+                    assert run.cursor == step.index + 1
             return ts.digest_state(model.state_dict())
 
     assert trained(tmp_path / "a", True) == trained(tmp_path / "b", False)
@@ -153,6 +156,36 @@ def test_a_non_finite_step_is_left_out_by_choice_and_counted(tmp_path: Path, kin
         assert all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
     steps = read_steps(tmp_path / "record.jsonl")
     assert [step for step, values in steps.items() if values.get("skipped")] == [3]
+
+
+@pytest.mark.parametrize("nonfinite", ["stop", "skip"])
+@pytest.mark.parametrize("kind", ["loss", "gradient"])
+def test_a_device_leaves_a_non_finite_step_out_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, nonfinite: Any
+) -> None:
+    # What runs on GPUs, tried on the CPU: nobody asks whether the step was finite before the loop goes on.
+    monkeypatch.setattr(FiniteCheck, "__call__", lambda *_: pytest.fail("the loop waited for the device"))
+    monkeypatch.setattr(FiniteCheck, "defers", property(lambda _: True, lambda *_: None), raising=False)
+    monkeypatch.setattr(Step, "_on_cpu", property(lambda _: False, lambda *_: None), raising=False)
+    digests = {}
+    with ts.Run(tmp_path, seed=1, progress=False, nonfinite=nonfinite) as run:
+        model = run.place(_Poisoned(kind))
+        optimizer = AdamW(model.parameters(), lr=0.1, fused=True)
+        run.track(model=model, optimizer=optimizer)
+        steps = iter(run.steps(ts.Loader(data(), batch_size=16), steps=6))
+        for _ in range(6):
+            step = next(steps)
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            step.update(optimizer)
+            digests[step.index] = ts.digest_state([model.state_dict(), optimizer.state_dict()["state"]])
+        if nonfinite == "stop":
+            with pytest.raises(NonFiniteError, match=r"step 3: the loss or a gradient is not finite"):
+                next(steps)
+        else:
+            assert next(steps, None) is None
+    changed = [digests[step] != digests[step - 1] for step in range(1, 6)]
+    assert changed == [True, True, False, *([nonfinite == "skip"] * 2)]
 
 
 def test_fp16_finds_its_scale_and_resumes_with_it(tmp_path: Path) -> None:

@@ -93,24 +93,57 @@ class Gradients:
 
 
 class FiniteCheck:
-    """Looks whether gradients are finite, in one pass over memory and without temporaries."""
+    """Looks whether gradients are finite, in one pass over memory and without temporaries.
+
+    On the CPU the answer is there at once. Elsewhere asking for it would make the loop wait for the device:
+    a fused optimizer is given the flag instead and leaves the update out by itself (tested on the CPU only).
+    """
 
     def __init__(self, device: torch.device) -> None:
+        self.defers = device.type != "cpu"
         self._one = torch.ones((), dtype=torch.float32, device=device)
         self._found = torch.zeros((), dtype=torch.float32, device=device)
 
     def __call__(self, gradients: list[torch.Tensor]) -> bool:
         """Return whether all values of all gradients are finite."""
+        self._look(gradients)
+        if self._found.item() == 0.0:
+            return True
+        self._found.zero_()
+        return False
+
+    def _look(self, gradients: list[torch.Tensor]) -> None:
         try:
             # The operation behind torch.amp.GradScaler. It also multiplies: by one, which changes nothing.
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
         except NotImplementedError:
             values = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
             torch._amp_foreach_non_finite_check_and_unscale_(values, self._found, self._one)
-        if self._found.item() == 0.0:
-            return True
-        self._found.zero_()
-        return False
+
+    def step(
+        self,
+        optimizer: Optimizer,
+        gradients: list[torch.Tensor],
+        *,
+        losses: list[torch.Tensor],
+        is_sticky: bool,
+    ) -> torch.Tensor:
+        """Update the parameters on the device unless something is not finite; return the flag that tells.
+
+        A sticky flag stays up: until somebody has read it, no later step changes the weights either.
+        """
+        if not is_sticky:
+            self._found.zero_()
+        self._look(gradients)
+        for loss in losses:
+            self._found.logical_or_(~torch.isfinite(loss))
+        flag = self._found.clone()
+        optimizer.found_inf, optimizer.grad_scale = flag, None  # type: ignore[attr-defined]
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.found_inf, optimizer.grad_scale  # type: ignore[attr-defined]
+        return flag
 
 
 def scale(gradients: list[torch.Tensor], factor: float | torch.Tensor) -> None:

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 from truestep.bits import digest_state, witness
 from truestep.data import Feed
-from truestep.errors import UsageError
+from truestep.errors import NonFiniteError, UsageError
 from truestep.train.interrupt import Interrupt
 from truestep.train.keeper import Keeper
 from truestep.train.progress import Terminal
-from truestep.train.step import Parts, Step
+from truestep.train.step import NONFINITE_ADVICE, Parts, Step
 
 _TICK_S = 0.5
 """How often values are fetched from the device and the terminal is refreshed."""
@@ -76,6 +76,12 @@ class Steps:
             self._first_lane_job = None
         return step
 
+    @property
+    def cursor(self) -> int:
+        """The number of steps whose update is done."""
+        is_done = self._step is not None and self._step.is_updated
+        return self._position.cursor + is_done
+
     def expect_witness(self, value: str) -> None:
         """Compare the first lane's gradient of the next step with the one that the snapshot's process had."""
         cursor = self._around.position.cursor
@@ -106,14 +112,25 @@ class Steps:
 
     def _tick(self, now_s: float) -> None:
         self._tick_due_s = now_s + _TICK_S
-        self._parts.journal.flush()
+        self._flush()
         self._around.terminal.advance(self._around.position.cursor, self._parts.journal.last_loss)
         self._around.keeper.poll()
         if self._around.keeper.is_late(now_s):
             self._save(wait=False)
 
+    def _flush(self) -> None:
+        """Fetch what the device has; a step that it had to leave out ends the run now."""
+        self._parts.journal.flush()
+        skipped = self._parts.journal.first_skipped
+        if skipped is not None and self._parts.nonfinite == "stop":
+            raise NonFiniteError(
+                f"step {skipped}: the loss or a gradient is not finite. The weights are those before it. "
+                f"{NONFINITE_ADVICE}"
+            )
+
     def _save(self, *, wait: bool) -> None:
         """Take a snapshot here; the next step's first lane then leaves its witness."""
+        self._flush()
         cursor = self._around.position.cursor
         states: dict[str, Any] = {
             "loader": self._feed.state_dict(),
@@ -151,6 +168,7 @@ class Steps:
 
     def _end(self) -> None:
         """All steps are done: save, say so."""
+        self._flush()
         around, cursor = self._around, self._around.position.cursor
         if around.keeper.saved_cursor != cursor:
             self._save(wait=False)

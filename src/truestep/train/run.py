@@ -90,8 +90,8 @@ class Run:
 
     @property
     def cursor(self) -> int:
-        """The number of finished steps."""
-        return self._position.cursor
+        """The number of finished steps; one counts from its update on."""
+        return self._loop.cursor if self._loop is not None else self._position.cursor
 
     def place(
         self,

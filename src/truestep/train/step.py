@@ -21,6 +21,11 @@ from truestep.train.place import move
 
 NonFinite = Literal["stop", "skip"]
 
+NONFINITE_ADVICE = (
+    "The record holds the losses up to it; a smaller learning rate or clip_norm= may help. "
+    "Run(nonfinite='skip') leaves such steps out and counts them."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -170,11 +175,15 @@ class Step:
         else:
             if self._factor.__class__ is not float or self._factor != 1.0:
                 scale(gradients, self._factor)
-            if self._is_bad or not self._parts.is_finite(gradients):
+            is_deferred = self._parts.is_finite.defers and hasattr(optimizer, "_step_supports_amp_scaling")
+            if not is_deferred and (self._is_bad or not self._parts.is_finite(gradients)):
                 return self._refuse()
             if clip_norm is not None or clip_value is not None:
                 self._clip(parameters, clip_norm, clip_value)
-            optimizer.step()
+            if is_deferred:
+                self._step_on_device(optimizer, gradients)
+            else:
+                optimizer.step()
             is_done = True
         if is_done and scheduler is not None:
             scheduler.step()
@@ -200,6 +209,12 @@ class Step:
         if total is not None:
             self.log(grad_norm=total)
 
+    def _step_on_device(self, optimizer: Optimizer, gradients: list[torch.Tensor]) -> None:
+        losses = [loss for _, loss, _ in self.terms if isinstance(loss, torch.Tensor)]
+        is_sticky = self._parts.nonfinite == "stop"
+        flag = self._parts.is_finite.step(optimizer, gradients, losses=losses, is_sticky=is_sticky)
+        self.log(skipped=flag)
+
     def _update_scaled(
         self, optimizer: Optimizer, gradients: list[torch.Tensor], norm: float | None, value: float | None
     ) -> bool:
@@ -221,9 +236,7 @@ class Step:
         where = self._find_nonfinite()
         if self._parts.nonfinite == "stop":
             raise NonFiniteError(
-                f"step {self.index}: {where}. The weights were not touched. The record holds the losses "
-                f"before it; a smaller learning rate or clip_norm= may help. Run(nonfinite='skip') leaves "
-                f"such steps out and counts them."
+                f"step {self.index}: {where}. The weights were not touched. {NONFINITE_ADVICE}"
             )
         self.log(skipped=1.0)
         self.is_updated = True
