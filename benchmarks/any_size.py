@@ -21,6 +21,7 @@ from rich.table import Table
 SIZES = (10**3, 10**12)
 NUM_STEPS, KILL_AT, BATCH = 1000, 500, 32
 MAX_RATIO = 1.1
+PAIRED = "median of paired ratios"
 PRELOAD = ["virtual", "truestep.train", "torch._dynamo"]  # torch.optim imports the last one when first used
 
 
@@ -84,7 +85,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
@@ -101,15 +102,20 @@ def main() -> int:
     for kind in ("start", "resume"):
         for what in ("start_s", "peak_mib"):
             values = {n: [float(each[kind, n][what]) for each in rounds] for n in SIZES}
-            ratio = statistics.median(b / a for a, b in zip(values[small], values[large], strict=True))
-            rows[f"{kind} {what}"] = {**{str(n): statistics.median(values[n]) for n in SIZES}, "ratio": ratio}
+            # The least: starting is fixed work, and whatever else the machine does only adds to it.
+            least = {str(n): min(values[n]) for n in SIZES}
+            paired = statistics.median(b / a for a, b in zip(values[small], values[large], strict=True))
+            ratio = least[str(large)] / least[str(small)]
+            rows[f"{kind} {what}"] = {**least, "ratio": ratio, PAIRED: paired}
     holds = is_same and all(row["ratio"] <= MAX_RATIO for row in rows.values())
     if arguments.json:
         print(json.dumps({"claim_holds": holds, "same_digest_after_kill": is_same, "rows": rows}))
     else:
-        table = Table("median over rounds", *(f"{n:,} samples" for n in SIZES), "ratio")
+        table = Table("least over rounds", *(f"{n:,} samples" for n in SIZES), "ratio", "paired")
         for name, row in rows.items():
-            table.add_row(name, *(f"{row[str(n)]:.4f}" for n in SIZES), f"{row['ratio']:.3f}")
+            table.add_row(
+                name, *(f"{row[str(n)]:.4f}" for n in SIZES), f"{row['ratio']:.3f}", f"{row[PAIRED]:.3f}"
+            )
         Console().print(table)
         print(
             f"killed at step {KILL_AT} and resumed, digest as uninterrupted: {is_same}; claim holds: {holds}"

@@ -23,7 +23,7 @@ Turns = list[tuple[int, int]]
 _LARGEST = 1 << 62
 _NUM_ROUNDS = 6
 _MIN_BITS = 8
-_CHUNK = 4096
+_FIRST_CHUNK, _CHUNK = 2048, 32768
 _FEW = 12
 _SHIFT_FIRST, _SHIFT_SECOND = np.uint32(16), np.uint32(13)
 _MULTIPLY_FIRST, _MULTIPLY_SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
@@ -224,8 +224,10 @@ class Order:
             return
         if not 0 <= position < self.n:
             raise _outside(self.n, position, position)
-        self._start = position - position % _CHUNK
-        self._stop = min(self.n, self._start + _CHUNK)
+        # A start or a resume waits for its first chunk, so that is small; large ones cost least per index.
+        is_next = 0 < self._stop <= position < self._stop + _CHUNK
+        length = min(2 * (self._stop - self._start), _CHUNK) if is_next else _FIRST_CHUNK
+        self._start, self._stop = position, min(self.n, position + length)
         array = np.arange(self._start, self._stop, dtype=np.int64)
         if self._permutation is not None:
             array = self._permutation(array)
