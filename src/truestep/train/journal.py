@@ -29,8 +29,8 @@ class Journal:
         self._terms: list[list[Term]] = []
         self._values: dict[str, list[tuple[int, Scalar]]] = {}
         self.last_loss: float | None = None
-        self.first_skipped: int | None = None
-        """The first step that was left out because something was not finite, as far as fetched."""
+        self.first_nonfinite: int | None = None
+        """The first step that the device left out because something was not finite, as far as fetched."""
 
     def add_step(self, step: int, *, end_s: float, terms: list[Term]) -> None:
         """Note a finished step; steps between two calls of `flush` follow each other."""
@@ -57,9 +57,9 @@ class Journal:
             fetched = _fetch([value for pairs in values.values() for _, value in pairs])
             for name, pairs in values.items():
                 numbers = [next(fetched) for _ in pairs]
-                if name == "skipped" and self.first_skipped is None:
+                if name == "nonfinite" and self.first_nonfinite is None:
                     bad = (step for (step, _), number in zip(pairs, numbers, strict=True) if number)
-                    self.first_skipped = next(bad, None)
+                    self.first_nonfinite = next(bad, None)
                 self._record.write("values", name=name, steps=[step for step, _ in pairs], values=numbers)
 
 

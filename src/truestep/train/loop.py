@@ -121,10 +121,10 @@ class Steps:
     def _flush(self) -> None:
         """Fetch what the device has; a step that it had to leave out ends the run now."""
         self._parts.journal.flush()
-        skipped = self._parts.journal.first_skipped
-        if skipped is not None and self._parts.nonfinite == "stop":
+        left_out = self._parts.journal.first_nonfinite
+        if left_out is not None and self._parts.nonfinite == "stop":
             raise NonFiniteError(
-                f"step {skipped}: the loss or a gradient is not finite. The weights are those before it. "
+                f"step {left_out}: the loss or a gradient is not finite. The weights are those before it. "
                 f"{NONFINITE_ADVICE}"
             )
 

@@ -213,7 +213,7 @@ class Step:
         losses = [loss for _, loss, _ in self.terms if isinstance(loss, torch.Tensor)]
         is_sticky = self._parts.nonfinite == "stop"
         flag = self._parts.is_finite.step(optimizer, gradients, losses=losses, is_sticky=is_sticky)
-        self.log(skipped=flag)
+        self.log(nonfinite=flag)
 
     def _update_scaled(
         self, optimizer: Optimizer, gradients: list[torch.Tensor], norm: float | None, value: float | None
