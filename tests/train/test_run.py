@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD, AdamW
-from torch.optim.lr_scheduler import StepLR
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchmetrics import Accuracy, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
@@ -186,6 +186,21 @@ def test_a_device_leaves_a_non_finite_step_out_by_itself(
             assert next(steps, None) is None
     changed = [digests[step] != digests[step - 1] for step in range(1, 6)]
     assert changed == [True, True, False, *([nonfinite == "skip"] * 2)]
+
+
+def test_a_scheduler_that_would_be_lost_or_needs_a_metric_is_refused(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(net())
+        optimizer = SGD(model.parameters(), lr=0.1)
+        by_metric = ReduceLROnPlateau(optimizer)
+        run.track(model=model, optimizer=optimizer, by_metric=by_metric)
+        step = next(iter(run.steps(ts.Loader(data(), batch_size=16), steps=1)))
+        for x, y in step:
+            step.backward(F.cross_entropy(model(x), y))
+        with pytest.raises(UsageError, match=r"StepLR is not tracked.*run.track\(scheduler=scheduler\)"):
+            step.update(optimizer, scheduler=StepLR(optimizer, 1))
+        with pytest.raises(UsageError, match=r"call scheduler.step\(metric\) after run.evaluate"):
+            step.update(optimizer, scheduler=by_metric)
 
 
 def test_fp16_finds_its_scale_and_resumes_with_it(tmp_path: Path) -> None:

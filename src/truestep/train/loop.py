@@ -176,7 +176,9 @@ class Steps:
         self._close()
         if around.interrupt.received is not None:
             self._stop()
-        if cursor > self._first:
+        if cursor == self._first:
+            around.terminal.say(f"all {cursor:,} steps are done; a new folder starts anew")
+        else:
             seconds = time.monotonic() - self._started_s
             tracked = {name: item.state_dict() for name, item in around.keeper.tracked.items()}
             around.terminal.say(

@@ -176,6 +176,7 @@ class Run:
             journal=self._journal,
             scaler=self._scaler,
             nonfinite=self._nonfinite,
+            tracked=frozenset(map(id, self._keeper.tracked.values())),
         )
         around = Surroundings(
             position=self._position,

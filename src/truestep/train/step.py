@@ -4,7 +4,7 @@ What the user's loop holds in its hand. Knows nothing of snapshots, records or t
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,6 +39,21 @@ class Parts:
     journal: Journal
     scaler: torch.amp.GradScaler | None
     nonfinite: NonFinite
+    tracked: Collection[int]
+    """Identities of the tracked objects."""
+
+    def check_scheduler(self, scheduler: LRScheduler) -> None:
+        """Refuse a scheduler that resuming would lose, or that does not move with steps."""
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise UsageError(
+                "ReduceLROnPlateau moves by a metric, not by steps: leave scheduler= out of step.update and "
+                "call scheduler.step(metric) after run.evaluate(...). Track it like any other scheduler."
+            )
+        if id(scheduler) not in self.tracked:
+            raise UsageError(
+                f"this {type(scheduler).__name__} is not tracked, so a resumed run would begin it anew. "
+                f"Call run.track(scheduler=scheduler) before run.steps()."
+            )
 
 
 class Step:
@@ -154,7 +169,7 @@ class Step:
         *,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        scheduler: LRScheduler | ReduceLROnPlateau | None = None,
+        scheduler: LRScheduler | None = None,
     ) -> bool:
         """Update the optimizer's parameters with the gradient of the whole batch; return whether it was done.
 
@@ -162,6 +177,8 @@ class Step:
         where the fp16 scaler is still looking for its scale. The scheduler moves only with the optimizer.
         """
         parameters = self._parts.gradients.of(optimizer)
+        if scheduler is not None:
+            self._parts.check_scheduler(scheduler)
         if not self._is_reduced:
             self._reduce()
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
