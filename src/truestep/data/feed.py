@@ -24,7 +24,8 @@ class Feed:
     """An iterator of batches; `close` it when it is not read to its end, or let it go out of use."""
 
     def __init__(self, batches: Iterator[Batch], *, standing: list[State], workers: Workers | None) -> None:
-        self._batches = batches
+        self.batches = batches
+        """The iterator itself, without the feed around it."""
         self._standing = standing
         self._workers = workers
 
@@ -32,7 +33,7 @@ class Feed:
         return self
 
     def __next__(self) -> Batch:
-        return next(self._batches)
+        return next(self.batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where a stream stands after the last batch handed out; empty if the cursor says it all."""
@@ -40,7 +41,7 @@ class Feed:
 
     def close(self) -> None:
         """End the workers; no further batch comes."""
-        self._batches = iter(())
+        self.batches = iter(())
         if self._workers is not None:
             self._workers.close()
             self._workers = None

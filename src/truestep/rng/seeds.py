@@ -130,7 +130,7 @@ class LazySeeds:
         self._rows = self._python.rows(states[0])[0], self._numpy.rows(states[1])[0]
         self._are_parked = watch(self._python, self._numpy, rows=self._rows)
         self.is_used = False
-        self._is_touched = False
+        self.is_touched = False
 
     def set(self, number: int, *where: int) -> None:
         """Set the generators for a place."""
@@ -145,11 +145,11 @@ class LazySeeds:
     def leave(self) -> None:
         """Look whether the place that `set` was called for drew from Python's or NumPy's generator."""
         if not self.is_used and not self._are_parked():
-            self._is_touched = True
+            self.is_touched = True
 
     def end_round(self) -> None:
         """Let what was seen take effect; within a round it would depend on who runs which places."""
-        self.is_used = self.is_used or self._is_touched
+        self.is_used = self.is_used or self.is_touched
 
 
 @cache

@@ -106,19 +106,16 @@ class FiniteCheck:
 
     def __call__(self, gradients: list[torch.Tensor]) -> bool:
         """Return whether all values of all gradients are finite."""
-        self._look(gradients)
+        try:
+            # The operation behind torch.amp.GradScaler. It also multiplies: by one, which changes nothing.
+            torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
+        except NotImplementedError:  # for sparse ones
+            values = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+            torch._amp_foreach_non_finite_check_and_unscale_(values, self._found, self._one)
         if self._found.item() == 0.0:
             return True
         self._found.zero_()
         return False
-
-    def _look(self, gradients: list[torch.Tensor]) -> None:
-        try:
-            # The operation behind torch.amp.GradScaler. It also multiplies: by one, which changes nothing.
-            torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
-        except NotImplementedError:
-            values = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
-            torch._amp_foreach_non_finite_check_and_unscale_(values, self._found, self._one)
 
     def step(
         self,
@@ -134,7 +131,7 @@ class FiniteCheck:
         """
         if not is_sticky:
             self._found.zero_()
-        self._look(gradients)
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
         for loss in losses:
             self._found.logical_or_(~torch.isfinite(loss))
         flag = self._found.clone()

@@ -24,20 +24,12 @@ class Journal:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._first = 0
-        self._ends_s: list[float] = []
-        self._terms: list[list[Term]] = []
+        self.steps: list[tuple[int, float, list[Term]]] = []
+        """Finished steps since the last flush: number, end in seconds, terms. The loop appends to it."""
         self._values: dict[str, list[tuple[int, Scalar]]] = {}
         self.last_loss: float | None = None
         self.first_nonfinite: int | None = None
         """The first step that the device left out because something was not finite, as far as fetched."""
-
-    def add_step(self, step: int, *, end_s: float, terms: list[Term]) -> None:
-        """Note a finished step; steps between two calls of `flush` follow each other."""
-        if not self._terms:
-            self._first = step
-        self._ends_s.append(end_s)
-        self._terms.append(terms)
 
     def add_value(self, name: str, value: Scalar, *, step: int) -> None:
         """Note a value of a step under a name."""
@@ -45,14 +37,13 @@ class Journal:
 
     def flush(self) -> None:
         """Fetch everything noted so far, at once, and write it."""
-        steps, self._terms = self._terms, []
-        ends_s, self._ends_s = self._ends_s, []
         values, self._values = self._values, {}
-        if steps:
-            losses = _losses(steps)
+        if self.steps:
+            losses = _losses([terms for _, _, terms in self.steps])
             self.last_loss = losses[-1]
-            ends_us = [int(end_s * 1e6) for end_s in ends_s]
-            self._record.write("steps", first=self._first, loss=losses, end_us=ends_us)
+            ends_us = [int(end_s * 1e6) for _, end_s, _ in self.steps]
+            self._record.write("steps", first=self.steps[0][0], loss=losses, end_us=ends_us)
+            self.steps.clear()
         if values:
             fetched = _fetch([value for pairs in values.values() for _, value in pairs])
             for name, pairs in values.items():

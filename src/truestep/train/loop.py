@@ -18,6 +18,8 @@ from truestep.train.keeper import Keeper
 from truestep.train.progress import Terminal
 from truestep.train.step import NONFINITE_ADVICE, Parts, Step
 
+_clock = time.monotonic
+
 _TICK_S = 0.5
 """How often values are fetched from the device and the terminal is refreshed."""
 
@@ -53,7 +55,10 @@ class Steps:
         self._started_s = time.monotonic()
         self._tick_due_s = self._started_s + _TICK_S
         self._position, self._every_steps = around.position, around.keeper.every_steps
-        self._add_step = parts.journal.add_step
+        # Looked up once: a step has a budget of microseconds.
+        self._next_batch = feed.batches.__next__
+        self._seeds, self._interrupt = parts.seeds, around.interrupt
+        self._add_step = parts.journal.steps.append
         self._first = around.position.cursor
         around.terminal.start(done=self._first, total=total)
         around.interrupt.install()
@@ -66,7 +71,7 @@ class Steps:
             self._finish(self._step)
             self._step = None
         try:
-            batch = next(self._feed)
+            batch = self._next_batch()
         except StopIteration:
             self._end()
             raise
@@ -97,17 +102,19 @@ class Steps:
             raise UsageError(
                 f"step {step.index} ended without step.update(optimizer): nothing was learned from it."
             )
-        index, epoch, is_epoch_end, *_ = step.batch
-        self._parts.seeds.end_round()
-        self._position.cursor = index + 1
-        self._position.epoch = epoch + is_epoch_end
-        now_s = time.monotonic()
-        self._add_step(index, end_s=now_s - self._started_s, terms=step.terms)
+        index, epoch, is_epoch_end, _, _ = step.batch
+        if self._seeds.is_touched:
+            self._seeds.end_round()
+        position = self._position
+        position.cursor = index + 1
+        position.epoch = epoch + is_epoch_end
+        now_s = _clock()
+        self._add_step((index, now_s - self._started_s, step.terms))
         if self._every_steps is not None and (index + 1) % self._every_steps == 0:
             self._save(wait=False)
         if now_s >= self._tick_due_s:
             self._tick(now_s)
-        if self._around.interrupt.received is not None:
+        if self._interrupt.received is not None:
             self._prepare_to_stop()
 
     def _tick(self, now_s: float) -> None:
@@ -196,8 +203,6 @@ class Steps:
         """Settle a loop that was left early: count its last finished step, give back signals and workers."""
         if self._step is not None and self._step.is_updated:
             self._around.position.cursor = self._step.index + 1
-            self._parts.journal.add_step(
-                self._step.index, end_s=time.monotonic() - self._started_s, terms=self._step.terms
-            )
+            self._add_step((self._step.index, _clock() - self._started_s, self._step.terms))
         self._step = None
         self._close()

@@ -181,7 +181,7 @@ class Step:
             self._parts.check_scheduler(scheduler)
         if not self._is_reduced:
             self._reduce()
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        gradients = [grad for parameter in parameters if (grad := parameter.grad) is not None]
         if not gradients:
             raise UsageError(
                 f"no parameter of this {type(optimizer).__name__} has a gradient. Does the loss depend on "
@@ -192,8 +192,9 @@ class Step:
         else:
             if self._factor.__class__ is not float or self._factor != 1.0:
                 scale(gradients, self._factor)
-            is_deferred = self._parts.is_finite.defers and hasattr(optimizer, "_step_supports_amp_scaling")
-            if not is_deferred and (self._is_bad or not self._parts.is_finite(gradients)):
+            is_finite = self._parts.is_finite
+            is_deferred = is_finite.defers and hasattr(optimizer, "_step_supports_amp_scaling")
+            if not is_deferred and (self._is_bad or not is_finite(gradients)):
                 return self._refuse()
             if clip_norm is not None or clip_value is not None:
                 self._clip(parameters, clip_norm, clip_value)
