@@ -54,7 +54,7 @@ class Seeds:
 
     def __init__(self, root: int, purpose: str) -> None:
         self._root, self._purpose = root, purpose
-        self._python, self._numpy = PythonTwister(), NumpyTwister()
+        self.twisters = self._python, self._numpy = PythonTwister(), NumpyTwister()
         self._blocks: dict[tuple[int, ...], _Block] = {}
         self._torch_blocks: dict[tuple[int, ...], tuple[int, list[int]]] = {}
         self._manual_seed = torch.default_generator.manual_seed
@@ -124,7 +124,7 @@ class LazySeeds:
     def __init__(self, root: int, purpose: str) -> None:
         self._seeds = Seeds(root, purpose)
         self._set_torch = self._seeds.set_torch
-        self._python, self._numpy = PythonTwister(), NumpyTwister()
+        self._python, self._numpy = self._seeds.twisters
         words = _expand(numpy.random.PCG64(0), key=derive(root, purpose), num_words=NUM_WORDS)
         states = words.view(numpy.uint32).reshape(2, 1, NUM_WORDS)
         self._rows = self._python.rows(states[0])[0], self._numpy.rows(states[1])[0]

@@ -89,7 +89,7 @@ class Steps:
 
     def expect_witness(self, value: str) -> None:
         """Compare the first lane's gradient of the next step with the one that the snapshot's process had."""
-        cursor = self._around.position.cursor
+        cursor = self._position.cursor
         self._first_lane_job = lambda: self._around.keeper.check_witness(
             cursor, then=value, now=self._compute_witness()
         )
@@ -120,7 +120,7 @@ class Steps:
     def _tick(self, now_s: float) -> None:
         self._tick_due_s = now_s + _TICK_S
         self._flush()
-        self._around.terminal.advance(self._around.position.cursor, self._parts.journal.last_loss)
+        self._around.terminal.advance(self._position.cursor, self._parts.journal.last_loss)
         self._around.keeper.poll()
         if self._around.keeper.is_late(now_s):
             self._save(wait=False)
@@ -138,7 +138,7 @@ class Steps:
     def _save(self, *, wait: bool) -> None:
         """Take a snapshot here; the next step's first lane then leaves its witness."""
         self._flush()
-        cursor = self._around.position.cursor
+        cursor = self._position.cursor
         states: dict[str, Any] = {
             "loader": self._feed.state_dict(),
             "lane_seeds": {"is_used": self._parts.seeds.is_used},
@@ -150,7 +150,7 @@ class Steps:
 
     def _prepare_to_stop(self) -> None:
         """Save, and let the next step go as far as its witness before the script ends."""
-        if self._around.keeper.saved_cursor != self._around.position.cursor:
+        if self._around.keeper.saved_cursor != self._position.cursor:
             self._save(wait=True)
         leave_witness = self._first_lane_job
 
@@ -162,9 +162,9 @@ class Steps:
         self._first_lane_job = stop
 
     def _stop(self) -> NoReturn:
-        received = self._around.interrupt.received
+        received = self._interrupt.received
         assert received is not None
-        cursor = self._around.position.cursor
+        cursor = self._position.cursor
         self._close()
         command = shlex.join(sys.orig_argv)
         of = "" if self._total is None else f" of {self._total:,}"
@@ -176,7 +176,7 @@ class Steps:
     def _end(self) -> None:
         """All steps are done: save, say so."""
         self._flush()
-        around, cursor = self._around, self._around.position.cursor
+        around, cursor = self._around, self._position.cursor
         if around.keeper.saved_cursor != cursor:
             self._save(wait=False)
             self._first_lane_job = None
@@ -195,14 +195,14 @@ class Steps:
 
     def _close(self) -> None:
         self._feed.close()
-        self._around.interrupt.remove()
+        self._interrupt.remove()
         self._parts.journal.flush()
         self._around.terminal.stop()
 
     def abandon(self) -> None:
         """Settle a loop that was left early: count its last finished step, give back signals and workers."""
         if self._step is not None and self._step.is_updated:
-            self._around.position.cursor = self._step.index + 1
+            self._position.cursor = self._step.index + 1
             self._add_step((self._step.index, _clock() - self._started_s, self._step.terms))
         self._step = None
         self._close()
