@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from rich.table import Table
 
 NUM_STEPS, EVERY_STEPS = 40, 4
 WORKERS = (0, 1, 3)
+_PROCESSES = threading.Lock()
+"""Starting a process polls every other one, and two threads must not read one exit code."""
+
 CALLS = ("mkdir", "open", "write", "fsync", "rename", "replace", "unlink", "rmdir", "close")
 
 
@@ -79,6 +83,15 @@ def child(name: str, folder: str, workers: int, call: int | None) -> None:
     Path(folder, "digests.json").write_text(json.dumps(digests))
 
 
+def _join(process: Any, *, timeout_s: float | None = None) -> bool:
+    """Wait for a process's end; return whether it came."""
+    if not wait([process.sentinel], timeout_s):
+        return False
+    with _PROCESSES:
+        process.join()
+    return True
+
+
 class Trial:
     """One member of the zoo under fire."""
 
@@ -100,7 +113,7 @@ class Trial:
         for number in range(2):
             folder = self._root / f"{self.name}-reference{number}"
             started_s = time.monotonic()
-            self._start(folder, call=None).join()
+            _join(self._start(folder, call=None))
             self.seconds = time.monotonic() - started_s
             digests = json.loads((folder / "digests.json").read_text())
             if number and digests != self.expected:
@@ -112,7 +125,8 @@ class Trial:
         process = self._context.Process(
             target=child, args=(self.name, str(folder), WORKERS[self._workers], call)
         )
-        process.start()
+        with _PROCESSES:
+            process.start()
         return process
 
     def fire(self, num_kills: int) -> None:
@@ -132,11 +146,10 @@ class Trial:
         in_save = is_deadly and self.num_in_save * 3 <= self.num_kills
         call = self._dice.choice((-1, 1)) * self._dice.randint(1, 60) if in_save else None
         process = self._start(folder, call=call)
-        if is_deadly and not in_save:
-            process.join(self._dice.uniform(0.05, self.seconds))
-            if process.is_alive():
-                os.kill(process.pid, signal.SIGKILL)
-        process.join()
+        alive_s = self._dice.uniform(0.05, self.seconds) if is_deadly and not in_save else None
+        if not _join(process, timeout_s=alive_s):
+            os.kill(process.pid, signal.SIGKILL)
+            _join(process)
         if process.exitcode == -signal.SIGKILL:
             self.num_kills += 1
             self.num_in_save += in_save
