@@ -131,7 +131,7 @@ def test_tied_weights_are_stored_once_and_stay_tied() -> None:
     }
     packed = pack(state)
     assert list(packed.tensors) == ["a", "view", "transposed"]
-    back = unpack(*packed)
+    back = unpack(packed.structure, packed.tensors)
     assert back["a"] is back["b"]["c"]
     assert back["a"].data_ptr() != weight.data_ptr()
     copied = copy(state)
@@ -244,7 +244,7 @@ REFUSED = {
     "numpy string": (numpy.str_("a"), r"it is a str_: "),
     "sparse": (torch.eye(2).to_sparse(), r"it is a torch\.sparse_coo cpu tensor: only dense"),
     "meta": (torch.empty(2, device="meta"), r"it is a torch\.strided meta tensor: only dense"),
-    "tensor subclass": (torch.nn.UninitializedParameter(), r"it is an UninitializedParameter: .*full_tensor"),
+    "tensor subclass": (torch.nn.UninitializedParameter(), r"it is an UninitializedParameter: .*Unwrap it"),
     "bool key": ({True: 1}, r"opt\.state\.3\.it has the key True of type bool: keys must be str or int"),
     "tuple key": ({(1, 2): 1}, r"has the key \(1, 2\) of type tuple"),
     "cycle": (contains_itself(), r"nested more than 100 deep, or contains itself"),
@@ -262,16 +262,19 @@ def test_anything_else_is_refused_with_its_path(name: str) -> None:
         copy(state)
 
 
-def test_sharded_tensors_are_refused_for_now(tmp_path: Any) -> None:
+def test_a_dtensor_that_one_process_holds_whole_is_a_plain_tensor(tmp_path: Any) -> None:
     from torch.distributed import destroy_process_group, init_process_group
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial, distribute_tensor
 
     init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     try:
-        sharded = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (1,)))
-        with pytest.raises(StateError, match=r"^model\.weight is a DTensor: .*full_tensor"):
-            pack({"model": {"weight": sharded}})
+        mesh = init_device_mesh("cpu", (1,))
+        packed = pack({"model": {"weight": distribute_tensor(torch.ones(4), mesh)}})
+        assert packed.parts == {} and type(packed.tensors["model.weight"]) is torch.Tensor
+        unsummed = DTensor.from_local(torch.ones(4), mesh, [Partial()])
+        with pytest.raises(StateError, match=r"^model\.weight is a DTensor with .*Partial.* Redistribute it"):
+            pack({"model": {"weight": unsummed}})
     finally:
         destroy_process_group()
 

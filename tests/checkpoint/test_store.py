@@ -220,7 +220,7 @@ def test_a_missing_file_is_named(name: str, two: Store, folder: Path, make_snaps
     ("changes", "reason"),
     [
         ({"run": "run-b"}, "belongs to run 'run-b', this is run 'run-a'"),
-        ({"version": 2}, r"written by a newer truestep \(snapshot version 2, this one reads 1\): upgrade"),
+        ({"version": 3}, r"written by a newer truestep \(snapshot version 3, this one reads 2\): upgrade"),
         ({"format": "other"}, "has the format 'other', 'truestep-snapshot' expected"),
         ({"cursor": 30}, "is the snapshot of cursor 30 under the name of another"),
         ({"tensors": {}}, "disagree about names, shapes or dtypes"),

@@ -4,7 +4,9 @@ Owns the snapshot format and its folder. Leaves what goes into a snapshot, and w
 """
 
 from truestep.checkpoint.background import BackgroundSaver
+from truestep.checkpoint.crew import Crew
+from truestep.checkpoint.parts import targets_of
 from truestep.checkpoint.snapshot import Snapshot
 from truestep.checkpoint.store import Damage, Store
 
-__all__ = ["BackgroundSaver", "Damage", "Snapshot", "Store"]
+__all__ = ["BackgroundSaver", "Crew", "Damage", "Snapshot", "Store", "targets_of"]

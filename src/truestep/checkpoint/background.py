@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from truestep.checkpoint.snapshot import Snapshot, plain_json
-from truestep.checkpoint.state import Json, copy
+from truestep.checkpoint.state import Json, copy, pack
 from truestep.checkpoint.store import Store
 
 
@@ -18,6 +18,10 @@ class BackgroundSaver:
 
     Each save has a daemon thread of its own, so nothing runs between saves or at import, and a forked child
     inherits none. A script that ends without `close()` still waits for the save under way.
+
+    Several processes submit the same cursors in the same order; each copies and writes its own parts.
+    Without tensors that are spread over them, only the first process does anything. Where one of them dies,
+    the others wait for it no longer than the timeout of the crew's group, then fail.
 
     Example: `saver.submit(snapshot)`, then `saver.poll()` at every step, and `saver.close()` at the end.
     """
@@ -41,17 +45,22 @@ class BackgroundSaver:
         """
         self.wait()
         facts = plain_json(snapshot.facts, "facts")
+        states = self._own(snapshot.states)
+        if states is None:
+            return
         spare, self._copied = self._copied, None
-        self._copied = copy(snapshot.states, into=spare)
+        self._copied = copy(states, into=spare)
         copied = Snapshot(cursor=snapshot.cursor, states=self._copied, facts=facts)
         self._lost = None
         self._start(lambda: self._save(copied))
 
     def attach(self, cursor: int, name: str, *, value: Json) -> None:
-        """Do what `Store.attach` does, in the background, after the save under way.
+        """Do what `Store.attach` does, in the background, after the save under way; the first process only.
 
         If that save failed there is nothing to attach to, and `poll` or `wait` tells of the save only.
         """
+        if not self._store.crew.is_first:
+            return
         self._start(lambda: None if cursor == self._lost else self._store.attach(cursor, name, value=value))
 
     def wait(self) -> None:
@@ -73,6 +82,20 @@ class BackgroundSaver:
         finally:
             atexit.unregister(self.wait)
             self._copied = None
+
+    def _own(self, states: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what this process has to save of the states; None if that is nothing."""
+        crew = self._store.crew
+        if crew.size == 1 or (crew.is_first and self._copied is not None):
+            return states
+        parts = pack(states).parts
+        if parts:
+            # Not in the saving thread: two threads that import torch's modules can meet half-made ones.
+            import truestep.checkpoint.together  # noqa: F401, PLC0415
+        if crew.is_first:
+            return states
+        # What is not spread over processes is the same on all, and the first one saves it.
+        return dict(parts) or None
 
     def _start(self, job: Callable[[], object]) -> None:
         before = self._thread

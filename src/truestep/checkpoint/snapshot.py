@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from typing import Any
 import torch
 
 from truestep.checkpoint import tensorfile
-from truestep.checkpoint.durable import hash_file, sync_folder, write_file
-from truestep.checkpoint.state import Json, pack, unpack
+from truestep.checkpoint.chunks import Chunk, Files, Stored
+from truestep.checkpoint.durable import Written, hash_file, sync_folder, write_file
+from truestep.checkpoint.parts import Box, Target
+from truestep.checkpoint.state import Json, Packed, pack, unpack
 from truestep.errors import DamagedSnapshot, StateError
 
 FORMAT = "truestep-snapshot"
-VERSION = 1
+VERSION = 2
+"""The highest version that is read. One process's snapshots are written as version 1, which holds them."""
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
 
@@ -36,26 +39,67 @@ class Snapshot:
 
 
 def write(snapshot: Snapshot, folder: Path, *, run_id: str) -> None:
-    """Write a snapshot into an empty folder and flush all of it to the disk."""
+    """Write a snapshot of one process into an empty folder and flush all of it to the disk."""
     facts = plain_json(snapshot.facts, "facts")
     packed = pack(snapshot.states)
+    if packed.parts:
+        name = next(iter(packed.parts))
+        raise StateError(
+            f"{name} is spread over several processes, but this one saves alone. Give the store a crew of "
+            f"them all, or gather the tensor (full_tensor())."
+        )
     written = tensorfile.write(folder / TENSORS, packed.tensors)
-    manifest: dict[str, Json] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "run": run_id,
-        "cursor": snapshot.cursor,
-        "facts": facts,
-        "structure": packed.structure,
-        "files": [{"name": TENSORS, "bytes": written.num_bytes, "sha256": written.sha256}],
-        "tensors": {name: _describe(tensor, TENSORS) for name, tensor in packed.tensors.items()},
+    tensors: dict[str, Json] = {
+        name: {"file": TENSORS, "shape": list(tensor.shape), "dtype": _dtype_name(tensor.dtype)}
+        for name, tensor in packed.tensors.items()
     }
+    manifest = _manifest(snapshot.cursor, facts, packed, run_id=run_id)
+    files: list[Json] = [_file(TENSORS, written)]
+    seal_folder(folder, {**manifest, "version": 1, "files": files, "tensors": tensors})
+
+
+def manifest_of_parts(
+    snapshot: Snapshot, packed: Packed, *, run_id: str, files: Mapping[str, Written], chunks: Sequence[Chunk]
+) -> dict[str, Json]:
+    """Return the manifest of a snapshot that several processes have written, for `seal_folder`.
+
+    `packed` is the first process's: its structure counts, and its names must be those that were written.
+    """
+    lists: dict[str, list[Json]] = {name: [] for name in packed.tensors}
+    for chunk in chunks:
+        if chunk.name not in lists:
+            raise StateError(f"{chunk.name} is in the state of another process, but not of the first one.")
+        place: dict[str, Json] = {"offsets": list(chunk.box.offsets), "shape": list(chunk.box.sizes)}
+        lists[chunk.name].append({"file": chunk.file, "name": chunk.name, **place})
+    tensors: dict[str, Json] = {}
+    for name, tensor in packed.tensors.items():
+        part = packed.parts.get(name)
+        shape = whole_shape(tensor, part.shape) if part else tuple(tensor.shape)
+        if not lists[name]:
+            raise StateError(f"{name} is in the first process's state, but none holds a part of it.")
+        dtype = _dtype_name(tensor.dtype)
+        tensors[name] = {"shape": list(shape), "dtype": dtype, "chunks": lists[name]}
+    manifest = _manifest(snapshot.cursor, plain_json(snapshot.facts, "facts"), packed, run_id=run_id)
+    listed: list[Json] = [_file(name, written) for name, written in files.items()]
+    return {**manifest, "version": 2, "files": listed, "tensors": tensors}
+
+
+def whole_shape(stored: torch.Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a whole tensor's shape on disk from a stored part: complex numbers have one dimension more."""
+    return shape + tuple(stored.shape[len(shape) :])
+
+
+def seal_folder(folder: Path, manifest: Mapping[str, Json]) -> None:
+    """Write the manifest beside the tensor files that it lists, and flush it and the folder."""
     write_file(folder / MANIFEST, [seal(manifest)])
     sync_folder(folder)
 
 
-def check(folder: Path, *, run_id: str, cursor: int) -> dict[str, Any]:
-    """Return a snapshot's manifest after checking every byte of the folder; raise DamagedSnapshot if bad."""
+def check(folder: Path, *, run_id: str, cursor: int, rank: int = 0, size: int = 1) -> dict[str, Any]:
+    """Return a snapshot's manifest after checking the folder; raise DamagedSnapshot if it is bad.
+
+    Every byte is checked, or with several processes every byte of this one's share of the files.
+    """
     manifest = _read_manifest(folder, run_id=run_id, cursor=cursor)
     expected = {MANIFEST} | {file["name"] for file in manifest["files"]}
     found = set(os.listdir(folder))
@@ -64,24 +108,19 @@ def check(folder: Path, *, run_id: str, cursor: int) -> dict[str, Any]:
         raise DamagedSnapshot(f"{', '.join(missing)} is missing")
     if strange := sorted(found - expected):
         raise DamagedSnapshot(f"holds {', '.join(strange)!r}, which is not part of it (it was not opened)")
-    for file in manifest["files"]:
-        _check_file(folder / file["name"], file)
+    for number, file in enumerate(manifest["files"]):
+        _check_file(folder / file["name"], file, with_hash=number % size == rank)
     return manifest
 
 
-def read(folder: Path, *, run_id: str, cursor: int) -> Snapshot:
-    """Return a snapshot after checking every byte of it; raise DamagedSnapshot if it is bad."""
-    manifest = check(folder, run_id=run_id, cursor=cursor)
-    tensors: dict[str, torch.Tensor] = {}
-    described: dict[str, Json] = {}
-    for file in manifest["files"]:
-        part = tensorfile.read(folder / file["name"])
-        tensors |= part
-        described |= {name: _describe(tensor, file["name"]) for name, tensor in part.items()}
-    if described != manifest["tensors"]:
-        raise DamagedSnapshot(f"its tensor files and {MANIFEST} disagree about names, shapes or dtypes")
-    states = unpack(manifest["structure"], tensors)
-    return Snapshot(cursor=cursor, states=states, facts=manifest["facts"])
+def build(folder: Path, manifest: Mapping[str, Any], *, target: Target | None = None) -> Snapshot:
+    """Return the snapshot of a checked folder, its tensors whole or, where `target` says so, spread."""
+    with Files(folder, [file["name"] for file in manifest["files"]]) as files:
+        tensors = {name: _stored(name, entry, files) for name, entry in manifest["tensors"].items()}
+        if not files.agree_with(tensors):
+            raise DamagedSnapshot(f"its tensor files and {MANIFEST} disagree about names, shapes or dtypes")
+        states = unpack(manifest["structure"], tensors, target=target)
+    return Snapshot(cursor=manifest["cursor"], states=states, facts=manifest["facts"])
 
 
 def is_of_run(folder: Path, *, run_id: str, cursor: int) -> bool:
@@ -124,8 +163,33 @@ def _canonical(value: Mapping[str, Json]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _describe(tensor: torch.Tensor, file: str) -> Json:
-    return {"file": file, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+def _manifest(cursor: int, facts: Json, packed: Packed, *, run_id: str) -> dict[str, Json]:
+    about: dict[str, Json] = {"format": FORMAT, "run": run_id, "cursor": cursor, "facts": facts}
+    return {**about, "structure": packed.structure}
+
+
+def _file(name: str, written: Written) -> Json:
+    return {"name": name, "bytes": written.num_bytes, "sha256": written.sha256}
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _stored(name: str, entry: Mapping[str, Any], files: Files) -> Stored:
+    """Return a tensor as the manifest describes it; in version 1 each is one chunk under its own name."""
+    shape = tuple(entry["shape"])
+    if "chunks" not in entry:
+        chunks = [Chunk(entry["file"], name, Box((0,) * len(shape), shape))]
+    else:
+        chunks = [
+            Chunk(chunk["file"], chunk["name"], Box(tuple(chunk["offsets"]), tuple(chunk["shape"])))
+            for chunk in entry["chunks"]
+        ]
+    dtype = next((dtype for dtype in tensorfile.CODES if _dtype_name(dtype) == entry["dtype"]), None)
+    if dtype is None:
+        raise DamagedSnapshot(f"{name} has the dtype {entry['dtype']!r}, which no tensor file holds")
+    return Stored(shape=torch.Size(shape), dtype=dtype, chunks=chunks, read=files.read)
 
 
 def _read_manifest(folder: Path, *, run_id: str, cursor: int) -> dict[str, Any]:
@@ -149,13 +213,12 @@ def _read_manifest(folder: Path, *, run_id: str, cursor: int) -> dict[str, Any]:
     return manifest
 
 
-def _check_file(path: Path, expected: Mapping[str, Any]) -> None:
+def _check_file(path: Path, expected: Mapping[str, Any], *, with_hash: bool) -> None:
     num_bytes = _check_is_plain(path)
     if num_bytes != expected["bytes"]:
         note = " (truncated)" if num_bytes < expected["bytes"] else ""
         raise DamagedSnapshot(f"{path.name} has {num_bytes:,} bytes, {expected['bytes']:,} expected{note}")
-    sha256 = hash_file(path)
-    if sha256 != expected["sha256"]:
+    if with_hash and (sha256 := hash_file(path)) != expected["sha256"]:
         found = f"its sha256 is {sha256[:12]}..., {expected['sha256'][:12]}... expected"
         raise DamagedSnapshot(f"{path.name} was altered: {found}")
 

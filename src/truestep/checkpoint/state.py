@@ -4,32 +4,44 @@ Owns which types a state may hold and how each is written down. Leaves files to 
 """
 
 import base64
+import contextlib
 import math
 import struct
-from collections import Counter, OrderedDict, defaultdict
+import threading
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 import torch
 
 from truestep.checkpoint import tensorfile
+from truestep.checkpoint.chunks import Stored
+from truestep.checkpoint.parts import Box, Part, Path, Target, box_of, is_dtensor, part_of, spread_like
 from truestep.errors import StateError
 
+_Copy: TypeAlias = "tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]"
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 _MAX_DEPTH = 100
 _MANY_ELEMENTS = 32768  # from here on torch copies with several threads
+_PIECE_BYTES = 2 << 20  # of a copy that several threads share: a thread that gets no core delays it by one
+_MAX_THREADS = 8  # they fill the memory's bandwidth
 _MAX_JSON_INT = 2**53  # beyond it other JSON readers round
 _SCALAR_KINDS = "biufcmM"
 _ARRAY_KINDS = _SCALAR_KINDS + "US"
 
 
 class Packed(NamedTuple):
-    """A state as strict JSON and the tensors that it names (not copied yet)."""
+    """A state as strict JSON and the tensors that it names (not copied yet).
+
+    Where a tensor is spread over processes, `tensors` holds the local part, and `parts` says what it is of.
+    """
 
     structure: Json
     tensors: dict[str, torch.Tensor]
+    parts: dict[str, Part]
 
 
 def pack(state: Any) -> Packed:
@@ -39,27 +51,34 @@ def pack(state: Any) -> Packed:
     [['step', 3], ['betas', {'type': 'tuple', 'items': [0.9, 0.99]}]]
     """
     packer = _Packer()
-    return Packed(packer.node(state, "", 0), packer.tensors)
+    return Packed(packer.node(state, "", 0), packer.tensors, packer.parts)
 
 
-def unpack(structure: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
+def unpack(
+    structure: Json, tensors: Mapping[str, torch.Tensor | Stored], *, target: Target | None = None
+) -> Any:
     """Return the state that `pack` was given, with all tensors in fresh CPU memory.
 
+    Where `target` names a DTensor, only this process's part is read, and comes spread like that one.
     A structure that `pack` cannot have made raises ValueError, KeyError or TypeError.
     """
-    return _Unpacker(tensors, {}).build(structure)
+    loader = _Loader(tensors, target)
+    return _Unpacker(loader.leaf, loader.raw).build(structure)
 
 
 def copy(state: Any, *, into: Any = None) -> Any:
     """Return a deep copy with every tensor in CPU memory of its own, aliases copied once.
 
+    A DTensor that is spread over processes becomes a `Part`, which `pack` takes like the DTensor.
     `into` is an earlier copy that nobody needs any more: its tensors are overwritten where they fit, which
     saves the page faults of fresh memory (most of the time of a copy). From CUDA the copies go to pinned
     memory without blocking, then one wait per device; that part has not been tested on a GPU yet.
     """
     packed = pack(state)
     spare = {} if into is None else pack(into).tensors
-    copied = _Unpacker(packed.tensors, spare).build(packed.structure)
+    copier = _Copier(packed, spare)
+    copied = _Unpacker(copier.leaf, packed.tensors.__getitem__).build(packed.structure)
+    _copy_memory(copier.later)
     for device in {tensor.device for tensor in packed.tensors.values() if tensor.is_cuda}:
         torch.cuda.current_stream(device).synchronize()
     return copied
@@ -70,7 +89,9 @@ class _Packer:
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
+        self.parts: dict[str, Part] = {}
         self._names: dict[tuple[Any, ...], str] = {}
+        self._boxes: dict[Any, Box] = {}
 
     def node(self, value: Any, path: str, depth: int) -> Json:
         if depth > _MAX_DEPTH:
@@ -81,8 +102,9 @@ class _Packer:
         if kind in (list, tuple):
             items = [self.node(item, _join(path, index), depth + 1) for index, item in enumerate(value)]
             return items if kind is list else {"type": "tuple", "items": items}
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value, path)
+        if isinstance(value, torch.Tensor | Part):
+            held = part_of(value, path, boxes=self._boxes) if is_dtensor(value) else value
+            return self._part(held, path) if isinstance(held, Part) else self._tensor(held, path)
         if kind is numpy.ndarray:
             return self._array(value, path)
         if isinstance(value, numpy.generic) and value.dtype.kind in _SCALAR_KINDS:
@@ -113,9 +135,19 @@ class _Packer:
         node: dict[str, Json] = {"type": "tensor", "key": self._name(value, stored, path)}
         if stored.dtype != value.dtype:
             node["dtype"] = _dtype_name(value.dtype)
-        # bits: kernels choose their order of sums by the memory layout (channels_last), so it comes back too.
-        if stored.stride() != _contiguous_stride(stored.shape) and _is_dense(stored.shape, stored.stride()):
-            node["stride"] = list(stored.stride())
+        _note_stride(node, stored.shape, stored.stride())
+        return node
+
+    def _part(self, part: Part, path: str) -> Json:
+        stored = _carrier(part.local, path)
+        whole = (part.offsets, part.shape, part.stride)
+        key = self._name(part.local, stored, path, whole)
+        self.parts[key] = part
+        node: dict[str, Json] = {"type": "tensor", "key": key}
+        if stored.dtype != part.local.dtype:
+            node["dtype"] = _dtype_name(part.local.dtype)
+        else:  # complex numbers have one dimension more on disk, and their rare layouts are not worth a rule
+            _note_stride(node, torch.Size(part.shape), part.stride)
         return node
 
     def _array(self, value: "numpy.ndarray[Any, Any]", path: str) -> Json:
@@ -129,13 +161,15 @@ class _Packer:
         order = "F" if is_fortran else "C"
         return {"type": "array", "key": key, "dtype": dtype.str, "shape": list(value.shape), "order": order}
 
-    def _name(self, value: torch.Tensor | None, stored: torch.Tensor, path: str) -> str:
+    def _name(
+        self, value: torch.Tensor | None, stored: torch.Tensor, path: str, whole: tuple[Any, ...] = ()
+    ) -> str:
         """Return the name under which this memory is stored; the path that meets it first gives the name."""
         memory = None
         if value is not None and value.numel():
             where = (value.device, value.untyped_storage().data_ptr(), value.storage_offset())
             flags = (value.is_conj(), value.is_neg())
-            memory = (*where, *flags, value.dtype, tuple(value.shape), value.stride())
+            memory = (*where, *flags, value.dtype, tuple(value.shape), value.stride(), *whole)
         if memory is not None and memory in self._names:
             return self._names[memory]
         name = wanted = path.encode("utf-8", "backslashreplace").decode()
@@ -150,69 +184,133 @@ class _Packer:
 
 
 class _Unpacker:
-    """Builds a state again; every stored tensor is copied once, however many places name it."""
+    """Builds a state again from its structure; tensors are made by the function it is given."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], spare: Mapping[str, torch.Tensor]) -> None:
-        self._tensors = tensors
-        self._spare = spare
-        self._done: dict[str, torch.Tensor] = {}
-        self._readers: dict[str, Callable[[Any], Any]] = {
+    def __init__(
+        self, leaf: Callable[[Any, Path], torch.Tensor | Part], raw: Callable[[str], torch.Tensor]
+    ) -> None:
+        self._leaf = leaf
+        self._raw = raw
+        self._readers: dict[str, Callable[[Any, Path], Any]] = {
             "dict": self._items,
-            "counter": lambda node: Counter(self._items(node)),
+            "counter": lambda node, path: Counter(self._items(node, path)),
             "state_dict": self._state_dict,
-            "tuple": lambda node: tuple(self.value(item) for item in node["items"]),
-            "tensor": self._tensor,
+            "tuple": lambda node, path: tuple(self._list(node["items"], path)),
+            "tensor": leaf,
             "array": self._array,
-            **_READERS,
         }
 
     def build(self, structure: Json) -> Any:
         # A tensor made in inference mode could not be written to when training goes on.
         with torch.inference_mode(False), torch.no_grad():
-            return self.value(structure)
+            return self.value(structure, ())
 
-    def value(self, node: Any) -> Any:
+    def value(self, node: Any, path: Path) -> Any:
         if isinstance(node, list):
-            return [self.value(item) for item in node]
+            return self._list(node, path)
         if isinstance(node, dict):
-            return self._readers[node["type"]](node)
+            kind = node["type"]
+            return _READERS[kind](node) if kind in _READERS else self._readers[kind](node, path)
         return node
 
-    def _items(self, node: Any) -> dict[Any, Any]:
-        return {self.value(key): self.value(item) for key, item in node["items"]}
+    def _list(self, items: list[Any], path: Path) -> list[Any]:
+        return [self.value(item, (*path, index)) for index, item in enumerate(items)]
 
-    def _state_dict(self, node: Any) -> Any:
-        state = OrderedDict(self._items(node))
-        vars(state)["_metadata"] = self.value(node["metadata"])
+    def _items(self, node: Any, path: Path) -> dict[Any, Any]:
+        keyed = [(self.value(key, path), item) for key, item in node["items"]]
+        return {key: self.value(item, (*path, key)) for key, item in keyed}
+
+    def _state_dict(self, node: Any, path: Path) -> Any:
+        state = OrderedDict(self._items(node, path))
+        vars(state)["_metadata"] = self.value(node["metadata"], (*path, "_metadata"))
         return state
 
-    def _tensor(self, node: Any) -> torch.Tensor:
-        key = node["key"]
-        if key not in self._done:
-            stored = self._tensors[key]
-            stride = tuple(node.get("stride") or _contiguous_stride(stored.shape))
-            if "stride" in node and not _is_dense(stored.shape, stride):
-                raise ValueError(f"stride {stride} does not lay out a tensor of shape {tuple(stored.shape)}")
-            fresh = _copy_to_cpu(stored, stride, self._spare.get(key))
-            self._done[key] = _uncarried(fresh, _dtype(node["dtype"])) if "dtype" in node else fresh
-        return self._done[key]
-
-    def _array(self, node: Any) -> "numpy.ndarray[Any, Any]":
+    def _array(self, node: Any, path: Path) -> "numpy.ndarray[Any, Any]":  # noqa: ARG002 - as all readers
         dtype = _plain_dtype(node["dtype"], _ARRAY_KINDS)
         array = numpy.empty(node["shape"], dtype, order=node["order"])
         if array.nbytes:
-            raw = self._tensors[node["key"]].numpy().data
+            raw = self._raw(node["key"]).numpy().data
             array[...] = numpy.ndarray(node["shape"], dtype, buffer=raw, order=node["order"])
         return array
+
+
+class _Copier:
+    """Copies each tensor of a packed state once, however many places name it."""
+
+    def __init__(self, packed: Packed, spare: Mapping[str, torch.Tensor]) -> None:
+        self._packed = packed
+        self._spare = spare
+        self._done: dict[str, torch.Tensor | Part] = {}
+        self.later: list[_Copy] = []
+        """What is still to be copied, in one go: see `_copy_memory`."""
+
+    def leaf(self, node: Any, path: Path) -> torch.Tensor | Part:  # noqa: ARG002 - as a loader's
+        key = node["key"]
+        if key not in self._done:
+            stored = self._packed.tensors[key]
+            part = self._packed.parts.get(key)
+            stride = _contiguous_stride(stored.shape) if part else _stride_in(node, stored.shape)
+            target = _copy_to_cpu(stored, stride, self._spare.get(key), later=self.later)
+            fresh = _uncarried(target, node)
+            self._done[key] = replace(part, local=fresh) if part else fresh
+        return self._done[key]
+
+
+class _Loader:
+    """Reads each tensor once for every way it is wanted, however many places name it."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor | Stored], target: Target | None) -> None:
+        self._tensors = tensors
+        self._target = target
+        self._done: dict[Any, torch.Tensor] = {}
+
+    def leaf(self, node: Any, path: Path) -> torch.Tensor:
+        key = node["key"]
+        shape = self._tensors[key].shape
+        is_complex = "dtype" in node and _dtype(node["dtype"]).is_complex
+        shown = tuple(shape[:-1] if is_complex else shape)
+        target = self._target(path, shown) if self._target is not None else None
+        wanted = key if target is None else (key, target.device_mesh, target.placements)
+        if wanted not in self._done:
+            if target is None:
+                box = Box((0,) * len(shape), tuple(shape))
+                fresh = _uncarried(self._read(key, box, _stride_in(node, shape)), node)
+            else:
+                fresh = self._spread(node, target, shown)
+            self._done[wanted] = fresh
+        return self._done[wanted]
+
+    def raw(self, key: str) -> torch.Tensor:
+        tensor = self._tensors[key]
+        return tensor.whole() if isinstance(tensor, Stored) else tensor
+
+    def _spread(self, node: Any, target: Any, shape: tuple[int, ...]) -> torch.Tensor:
+        if tuple(target.shape) != shape:
+            raise StateError(f"{node['key']} was saved with shape {shape}, {tuple(target.shape)} is wanted.")
+        box = box_of(target)
+        carried = tuple(self._tensors[node["key"]].shape[len(shape) :])
+        box = Box(box.offsets + (0,) * len(carried), box.sizes + carried)
+        local, sizes = target.to_local(), torch.Size(box.sizes)
+        # bits: as in _note_stride; the layout is that of the tensor that this one replaces.
+        is_dense = not carried and _is_dense(sizes, local.stride())
+        stride = local.stride() if is_dense else _contiguous_stride(sizes)
+        return spread_like(target, _uncarried(self._read(node["key"], box, stride), node))
+
+    def _read(self, key: str, box: Box, stride: tuple[int, ...]) -> torch.Tensor:
+        stored = self._tensors[key]
+        if not isinstance(stored, Stored):
+            whole = Box((0,) * stored.dim(), tuple(stored.shape))
+            return _copy_to_cpu(stored[box.within(whole)], stride)
+        found = stored.view(box)
+        if found is not None:
+            return _copy_to_cpu(found, stride)
+        return stored.fill(_empty(torch.Size(box.sizes), stride, stored.dtype), box)
 
 
 def _carrier(value: torch.Tensor, path: str) -> torch.Tensor:
     """Return the tensor as one that a safetensors file can hold, without copying it if possible."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        reason = (
-            "tensors with a class of their own cannot be stored yet. Gather it (full_tensor()) or unwrap it"
-        )
-        raise _unstorable(value, path, reason)
+        raise _unstorable(value, path, "tensors with a class of their own cannot be stored. Unwrap it")
     if value.layout != torch.strided or value.device.type == "meta":
         kind = f"{value.layout} {value.device.type}"
         raise StateError(
@@ -230,29 +328,84 @@ def _carrier(value: torch.Tensor, path: str) -> torch.Tensor:
     )
 
 
-def _uncarried(stored: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _uncarried(stored: torch.Tensor, node: Any) -> torch.Tensor:
+    if "dtype" not in node:
+        return stored
+    dtype = _dtype(node["dtype"])
     return torch.view_as_complex(stored) if dtype.is_complex else stored.view(dtype)
 
 
-def _copy_to_cpu(stored: torch.Tensor, stride: tuple[int, ...], spare: torch.Tensor | None) -> torch.Tensor:
+def _copy_to_cpu(
+    stored: torch.Tensor,
+    stride: tuple[int, ...],
+    spare: torch.Tensor | None = None,
+    *,
+    later: "list[_Copy] | None" = None,
+) -> torch.Tensor:
     wanted = (stored.shape, stride, stored.dtype)
     if spare is not None and (spare.shape, spare.stride(), spare.dtype) == wanted:
         target = spare
     else:
-        # bits: memory of torch's own allocator is aligned like the one that training began with; a tensor
-        # mapped from a file is not, and matrix kernels may sum in another order on unaligned memory.
-        memory: dict[str, Any] = {"device": "cpu", "pin_memory": stored.is_cuda}
-        target = torch.empty_strided(stored.shape, stride, dtype=stored.dtype, **memory)
+        target = _empty(stored.shape, stride, stored.dtype, pin_memory=stored.is_cuda)
     if stored.device.type == "cpu" and stored.stride() == stride and stored.numel() >= _MANY_ELEMENTS:
         # torch's own copy has all its threads meet after every tensor; where loader workers or other programs
         # want the cores too, that took up to ten times as long as one thread alone.
-        numpy.copyto(_memory(target), _memory(stored))
+        copies = [(_memory(target), _memory(stored))]
+        if later is None:
+            _copy_memory(copies)
+        else:
+            later += copies
         return target
     return target.copy_(stored, non_blocking=stored.is_cuda)
 
 
+def _copy_memory(copies: "list[_Copy]") -> None:
+    """Copy blocks of memory with the threads that torch may use.
+
+    Each takes the next small piece when it is done with one, so that one without a core holds up nobody.
+    """
+    pieces: deque[_Copy] = deque()
+    for target, source in copies:
+        starts = range(0, target.nbytes, _PIECE_BYTES)
+        pieces.extend((target[at : at + _PIECE_BYTES], source[at : at + _PIECE_BYTES]) for at in starts)
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                numpy.copyto(*pieces.popleft())
+
+    num_helpers = min(torch.get_num_threads(), _MAX_THREADS, len(pieces) // 4) - 1
+    helpers = [threading.Thread(target=work, name="truestep-copy") for _ in range(num_helpers)]
+    for helper in helpers:
+        helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
+
+
+def _empty(
+    shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, *, pin_memory: bool = False
+) -> torch.Tensor:
+    # bits: memory of torch's own allocator is aligned like the one that training began with; a tensor
+    # mapped from a file is not, and matrix kernels may sum in another order on unaligned memory.
+    return torch.empty_strided(shape, stride, dtype=dtype, device="cpu", pin_memory=pin_memory)
+
+
 def _memory(dense: torch.Tensor) -> "numpy.ndarray[Any, Any]":
     return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy()
+
+
+def _note_stride(node: dict[str, Json], shape: torch.Size, stride: tuple[int, ...]) -> None:
+    # bits: kernels choose their order of sums by the memory layout (channels_last), so it comes back too.
+    if stride != _contiguous_stride(shape) and _is_dense(shape, stride):
+        node["stride"] = list(stride)
+
+
+def _stride_in(node: Any, shape: torch.Size) -> tuple[int, ...]:
+    stride = tuple(node.get("stride") or _contiguous_stride(shape))
+    if "stride" in node and not _is_dense(shape, stride):
+        raise ValueError(f"stride {stride} does not lay out a tensor of shape {tuple(shape)}")
+    return stride
 
 
 def _contiguous_stride(shape: torch.Size) -> tuple[int, ...]:

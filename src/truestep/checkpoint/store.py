@@ -10,20 +10,23 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from truestep.checkpoint import snapshot as snapshots
-from truestep.checkpoint.durable import make_folder, remove, sync_folder, write_file
+from truestep.checkpoint.chunks import Chunk
+from truestep.checkpoint.crew import Crew
+from truestep.checkpoint.durable import Written, make_folder, remove, sync_folder, write_file
+from truestep.checkpoint.parts import Target
 from truestep.checkpoint.snapshot import Snapshot
-from truestep.checkpoint.state import Json
-from truestep.errors import DamagedSnapshot, SaveFailed, UsageError
+from truestep.checkpoint.state import Json, Packed, pack
+from truestep.errors import DamagedSnapshot, SaveFailed, StateError, UsageError
 
 MIN_KEEP = 2
 
 _FOLDER = re.compile(r"step-(\d{12,})")
 _ATTACHMENT = re.compile(r"step-(\d{12,})\.([a-z][a-z0-9_-]*)\.json")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
-_ATTACHMENT_FORMAT = "truestep-attachment"
+_ATTACHMENT_FORMAT, _ATTACHMENT_VERSION = "truestep-attachment", 1
 _TEMPORARY, _TRASH = ".tmp-", ".trash-"
 
 
@@ -43,10 +46,21 @@ class Store:
     One process writes at a time (the caller holds the run's lock). `keep` good snapshots stay, the older ones
     go after a newer one is published.
 
+    Several processes have a store each, with their `crew`, and call `save` and `load_newest` in the same
+    order. Where no tensor is spread over them the first process alone writes; attachments and cleaning are
+    always its own.
+
     Example: `Store(Path("runs/digits/snapshots"), run_id="digits-7f3a")`
     """
 
-    def __init__(self, folder: Path, *, run_id: str, keep: int = MIN_KEEP) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        run_id: str,
+        keep: int = MIN_KEEP,
+        crew: Crew = Crew(),  # noqa: B008 - frozen
+    ) -> None:
         if keep < MIN_KEEP:
             raise UsageError(
                 f"keep must be at least {MIN_KEEP}, got {keep}: a damaged newest one needs one before it."
@@ -54,6 +68,7 @@ class Store:
         self._folder = Path(folder)
         self._run_id = run_id
         self._keep = keep
+        self.crew = crew
         self._numbers = itertools.count()
         self._good: set[int] = set()
 
@@ -62,38 +77,42 @@ class Store:
 
         A good snapshot of the same cursor (saved again after a resume) is kept as it is; a damaged one is
         replaced.
-        Raises StateError for a state that cannot be stored, SaveFailed if the disk refuses.
+        Raises StateError for a state that cannot be stored, SaveFailed if the disk refuses or, with several
+        processes, if one of them fails or is gone.
         """
         final = self._path(snapshot.cursor)
-        if os.path.lexists(final) and self._find_damage(snapshot.cursor) is None:
+        if self.crew.size > 1:
+            packed = pack(snapshot.states)
+            if packed.parts:
+                self._save_together(snapshot, packed)
+                return final
+            if not self.crew.is_first:
+                return final
+        if self._has_good(snapshot.cursor):
             return final
         temporary = None
         try:
-            make_folder(self._folder)
             temporary = self._make_temporary()
             snapshots.write(snapshot, temporary, run_id=self._run_id)
             self._publish(temporary, snapshot.cursor)
         except BaseException as error:
-            if temporary is not None:
-                remove(temporary)
-            if isinstance(error, OSError):
-                raise self._failure(f"{final} could not be written", error) from error
+            self._give_up(snapshot.cursor, temporary, error)
             raise
-        self._good.add(snapshot.cursor)
-        try:
-            self._prune(snapshot.cursor)
-        except OSError as error:
-            raise self._failure(f"{final} was written, but older ones could not be removed", error) from error
+        self._prune(snapshot.cursor)
         return final
 
-    def load_newest(self) -> tuple[Snapshot | None, list[Damage]]:
-        """Return the newest good snapshot (None if there is none), and every newer one that is damaged."""
+    def load_newest(self, *, target: Target | None = None) -> tuple[Snapshot | None, list[Damage]]:
+        """Return the newest good snapshot (None if there is none), and every newer one that is damaged.
+
+        With several processes each checks its share of the files, and all come to the same answer. Tensors
+        come whole, or where `target` names a DTensor spread like that one, however they were when saved.
+        """
         damages = []
-        for cursor in self._cursors():
+        for cursor in self.crew.gather(self._cursors())[0]:
             try:
-                loaded = snapshots.read(self._path(cursor), run_id=self._run_id, cursor=cursor)
-            except MemoryError:
-                raise  # of this machine, not of the snapshot: going back to an older one would not help
+                loaded = self._load(cursor, target)
+            except (MemoryError, StateError):
+                raise  # of this machine or script, not of the snapshot: going back would not help
             except Exception as error:  # noqa: BLE001 - whatever a bad snapshot does, the one before it is tried
                 damages.append(self._damage(cursor, error))
             else:
@@ -104,13 +123,15 @@ class Store:
     def attach(self, cursor: int, name: str, *, value: Json) -> None:
         """Publish a small JSON value beside a published snapshot; an earlier one of that name is replaced."""
         path = self._attachment(cursor, name)
+        if not self.crew.is_first:
+            return
         if not self._path(cursor).is_dir():
             raise UsageError(
                 f"{self._path(cursor)} does not exist: attach {name!r} after the snapshot is saved."
             )
         body: dict[str, Json] = {
             "format": _ATTACHMENT_FORMAT,
-            "version": snapshots.VERSION,
+            "version": _ATTACHMENT_VERSION,
             "run": self._run_id,
             "cursor": cursor,
             "name": name,
@@ -135,13 +156,13 @@ class Store:
         except (OSError, ValueError, RecursionError):
             return None
         expected = {"format": _ATTACHMENT_FORMAT, "run": self._run_id, "cursor": cursor, "name": name}
-        is_ours = expected.items() <= body.items() and body.get("version") == snapshots.VERSION
+        is_ours = expected.items() <= body.items() and body.get("version") == _ATTACHMENT_VERSION
         value: Json = body.get("value")
         return value if is_ours else None
 
     def clean(self) -> None:
         """Remove what killed processes left behind; call it only while holding the run's lock."""
-        if not self._folder.is_dir():
+        if not self.crew.is_first or not self._folder.is_dir():
             return
         for name in os.listdir(self._folder):
             if name.startswith((_TEMPORARY, _TRASH)):
@@ -151,6 +172,52 @@ class Store:
                 remove(path)
         sync_folder(self._folder)
 
+    def _save_together(self, snapshot: Snapshot, packed: Packed) -> None:
+        """Save what is spread over processes; every one of them is here, the first does what is done once."""
+        from truestep.checkpoint.together import save_parts  # noqa: PLC0415  a second, and few need it
+
+        cursor = snapshot.cursor
+        temporary: Path | None = None
+
+        def begin() -> str | None:
+            nonlocal temporary
+            if self._has_good(cursor):
+                return None
+            temporary = self._make_temporary()
+            return temporary.name
+
+        def finish(files: dict[str, Written], chunks: list[Chunk]) -> None:
+            assert temporary is not None
+            manifest = snapshots.manifest_of_parts(
+                snapshot, packed, run_id=self._run_id, files=files, chunks=chunks
+            )
+            snapshots.seal_folder(temporary, manifest)
+            self._publish(temporary, cursor)
+            self._prune(cursor)
+
+        try:
+            save_parts(packed, self._folder, crew=self.crew, begin=begin, finish=finish)
+        except BaseException as error:
+            self._give_up(cursor, temporary, error)
+            raise
+
+    def _give_up(self, cursor: int, temporary: Path | None, error: BaseException) -> None:
+        """Remove what a failed save has written; if the disk refused, say so in words."""
+        if temporary is not None:
+            remove(temporary)
+        if isinstance(error, OSError):
+            raise self._failure(f"{self._path(cursor)} could not be written", error) from error
+
+    def _load(self, cursor: int, target: Target | None) -> Snapshot:
+        folder, crew = self._path(cursor), self.crew
+
+        def check() -> dict[str, Any]:
+            share = {"rank": crew.rank, "size": crew.size}
+            return snapshots.check(folder, run_id=self._run_id, cursor=cursor, **share)
+
+        manifest = crew.agree(check)
+        return crew.agree(lambda: snapshots.build(folder, manifest, target=target))
+
     def _publish(self, temporary: Path, cursor: int) -> None:
         final = self._path(cursor)
         self._drop_attachments(cursor)  # of a snapshot that is gone, or damaged and now replaced
@@ -159,9 +226,17 @@ class Store:
         sync_folder(self._folder)
         if trash is not None:
             remove(trash)
+        self._good.add(cursor)
 
     def _prune(self, saved: int) -> None:
         """Remove what is older than the newest `keep` good ones; the one just saved is never removed."""
+        try:
+            self._remove_old(saved)
+        except OSError as error:
+            what = f"{self._path(saved)} was written, but older ones could not be removed"
+            raise self._failure(what, error) from error
+
+    def _remove_old(self, saved: int) -> None:
         num_good = 0
         old = []
         for cursor in self._cursors():
@@ -179,6 +254,10 @@ class Store:
         for cursor, path in zip(old, trash, strict=True):
             self._drop_attachments(cursor)
             remove(path)
+
+    def _has_good(self, cursor: int) -> bool:
+        """Whether there is a good snapshot of a cursor; its bytes are looked at again."""
+        return os.path.lexists(self._path(cursor)) and self._find_damage(cursor) is None
 
     def _is_good(self, cursor: int) -> bool:
         """Whether a snapshot counts as one to fall back on; each is checked once per process at most."""
@@ -212,6 +291,7 @@ class Store:
                 os.unlink(path)
 
     def _make_temporary(self) -> Path:
+        make_folder(self._folder)
         temporary = self._unused(_TEMPORARY)
         os.mkdir(temporary)
         return temporary

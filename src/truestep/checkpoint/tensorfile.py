@@ -1,4 +1,4 @@
-"""One safetensors file: written through `durable`, read by the safetensors library.
+"""One safetensors file, written through `durable`; `chunks` reads it with the safetensors library.
 
 Owns the bytes of tensors on disk. Leaves to `state` which tensors there are and what they stand for.
 """
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 
 from truestep.checkpoint.durable import Written, write_file
 from truestep.errors import UsageError
@@ -75,9 +74,3 @@ def _pieces(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]
         if tensor.numel():
             flat = tensor.detach().cpu().contiguous().reshape(-1)
             yield flat.view(torch.uint8).numpy().data
-
-
-def read(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a safetensors file, mapped from it: copy what has to outlive the file."""
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
