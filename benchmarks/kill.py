@@ -79,7 +79,8 @@ def child(name: str, folder: str, workers: int, call: int | None) -> None:
     os.dup2(os.open(Path(folder, "stderr.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     if call is not None:
         aim_inside_save(call)
-    digests = zoo.train(name, Path(folder), workers=workers, num_steps=NUM_STEPS, every_steps=EVERY_STEPS)
+    plan = zoo.Plan(workers=workers, num_steps=NUM_STEPS, every_steps=EVERY_STEPS)
+    digests = zoo.train(name, Path(folder), plan=plan)
     Path(folder, "digests.json").write_text(json.dumps(digests))
 
 

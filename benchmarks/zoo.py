@@ -33,12 +33,15 @@ class Member:
     data: Any
     valid: Any
     loss: Callable[[nn.Module, Batch], torch.Tensor]
-    optimizers: dict[str, Optimizer]
+    make_optimizers: Callable[["Member"], dict[str, Optimizer]]
+    """Called once the model is placed: sharding gives it new parameters."""
     weight: Callable[[Batch], torch.Tensor | None] = lambda _batch: None
     collate: Any = None
+    clip_norm: float = 0.5
+    """Such that some steps are clipped and some are not."""
     placement: dict[str, Any] = field(default_factory=dict)
     others: dict[str, nn.Module] = field(default_factory=dict)
-    step: Callable[["Member", Any], None] | None = None
+    step: Callable[["Member", dict[str, Optimizer], Any], None] | None = None
 
 
 class Vectors(Dataset[tuple[torch.Tensor, int]]):
@@ -194,35 +197,47 @@ def _sentences() -> dict[str, Any]:
     return {**parts, "loss": _token_loss, "weight": _num_targets, "collate": ts.pad_collate()}
 
 
-def _adamw(model: nn.Module) -> dict[str, Optimizer]:
-    return {"optimizer": AdamW(ts.decay_groups(model, weight_decay=0.05), lr=3e-3)}
+def _adamw(member: Member) -> dict[str, Optimizer]:
+    return {"optimizer": AdamW(ts.decay_groups(member.model, weight_decay=0.05), lr=3e-3)}
+
+
+def _sgd(member: Member) -> dict[str, Optimizer]:
+    return {"optimizer": SGD(member.model.parameters(), lr=0.05, momentum=0.9, nesterov=True)}
+
+
+def _adam(member: Member) -> dict[str, Optimizer]:
+    return {"optimizer": Adam(member.model.parameters(), lr=3e-3)}
+
+
+def _adagrad(member: Member) -> dict[str, Optimizer]:
+    return {"optimizer": Adagrad(member.model.parameters(), lr=0.05)}
+
+
+def _adams(member: Member) -> dict[str, Optimizer]:
+    return {
+        "for_critic": Adam(member.others["critic"].parameters(), lr=2e-3),
+        "optimizer": Adam(member.model.parameters(), lr=2e-3),
+    }
 
 
 def mlp() -> Member:
     """Dropout."""
-    model = _mlp_model()
-    return Member(model=model, optimizers=_adamw(model), **_vectors((20,)))
+    return Member(model=_mlp_model(), make_optimizers=_adamw, **_vectors((20,)))
 
 
 def cnn() -> Member:
     """Convolution and BatchNorm."""
-    model = _cnn_model()
-    optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-    return Member(model=model, optimizers={"optimizer": optimizer}, **_vectors((3, 8, 8)))
+    return Member(model=_cnn_model(), make_optimizers=_sgd, **_vectors((3, 8, 8)))
 
 
 def transformer() -> Member:
     """Attention, tied weights, padded tokens."""
-    model = Decoder()
-    return Member(model=model, optimizers=_adamw(model), **_sentences())
+    return Member(model=Decoder(), make_optimizers=_adamw, clip_norm=9.0, **_sentences())
 
 
 def lstm() -> Member:
     """A recurrent network."""
-    model = Tagger()
-    return Member(
-        model=model, optimizers={"optimizer": Adam(model.parameters(), lr=3e-3)}, **_vectors((7, 6))
-    )
+    return Member(model=Tagger(), make_optimizers=_adam, clip_norm=0.15, **_vectors((7, 6)))
 
 
 def embedding_bag() -> Member:
@@ -233,24 +248,22 @@ def embedding_bag() -> Member:
         data=Sentences(is_noisy=True, fixed_length=6),
         valid=Sentences(is_noisy=False, fixed_length=6),
         loss=lambda model, tokens: F.cross_entropy(model(tokens), tokens[:, 0] % CLASSES),
-        optimizers={"optimizer": Adagrad(model.parameters(), lr=0.05)},
+        make_optimizers=_adagrad,
+        clip_norm=0.3,
     )
 
 
 def bf16() -> Member:
     """Autocast to bfloat16."""
-    model = _cnn_model()
     return Member(
-        model=model, optimizers=_adamw(model), placement={"precision": "bf16"}, **_vectors((3, 8, 8))
+        model=_cnn_model(), make_optimizers=_adamw, placement={"precision": "bf16"}, **_vectors((3, 8, 8))
     )
 
 
 def recompute() -> Member:
     """Activation checkpointing, with dropout inside."""
-    model = Decoder()
-    return Member(
-        model=model, optimizers=_adamw(model), placement={"recompute": ["blocks.*"]}, **_sentences()
-    )
+    placement = {"recompute": ["blocks.*"]}
+    return Member(model=Decoder(), make_optimizers=_adamw, clip_norm=9.0, placement=placement, **_sentences())
 
 
 def frozen() -> Member:
@@ -258,14 +271,12 @@ def frozen() -> Member:
     model = _cnn_model()
     for parameter in model[:3].parameters():
         parameter.requires_grad_(False)
-    return Member(model=model, optimizers=_adamw(model), **_vectors((3, 8, 8)))
+    return Member(model=model, make_optimizers=_adamw, **_vectors((3, 8, 8)))
 
 
 def stream() -> Member:
     """An iterable dataset with state."""
-    model = _mlp_model()
-    parts = _vectors((20,))
-    return Member(model=model, optimizers=_adamw(model), **{**parts, "data": Stream()})
+    return Member(model=_mlp_model(), make_optimizers=_adamw, **{**_vectors((20,)), "data": Stream()})
 
 
 def gan() -> Member:
@@ -276,24 +287,22 @@ def gan() -> Member:
         model=generator,
         others={"critic": critic},
         loss=lambda _model, batch: critic(batch[0]).mean(),
-        optimizers={
-            "for_critic": Adam(critic.parameters(), lr=2e-3),
-            "optimizer": Adam(generator.parameters(), lr=2e-3),
-        },
+        make_optimizers=_adams,
+        clip_norm=0.19,
         step=_gan_step,
         **{key: value for key, value in _vectors((20,)).items() if key != "loss"},
     )
 
 
-def _gan_step(member: Member, step: Any) -> None:
+def _gan_step(member: Member, optimizers: dict[str, Optimizer], step: Any) -> None:
     critic = member.others["critic"]
     for x, _ in step:
         fake = member.model(torch.randn(len(x), 8)).detach()
         step.backward(F.softplus(-critic(x)).mean() + F.softplus(critic(fake)).mean())
-    step.update(member.optimizers["for_critic"])
+    step.update(optimizers["for_critic"])
     for x, _ in step:
         step.backward(F.softplus(-critic(member.model(torch.randn(len(x), 8)))).mean())
-    step.update(member.optimizers["optimizer"], clip_norm=1.0)
+    step.update(optimizers["optimizer"], clip_norm=member.clip_norm)
 
 
 ZOO: dict[str, Callable[[], Member]] = {
@@ -302,38 +311,50 @@ ZOO: dict[str, Callable[[], Member]] = {
 }
 
 
-def train(
-    name: str, folder: Path, *, workers: int, num_steps: int, every_steps: int, lanes: int = 4
-) -> dict[str, str]:
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a member is trained. Nothing but `lanes`, `batch_size` and the length may change the result."""
+
+    workers: int = 0
+    num_steps: int = 12
+    every_steps: int = 4
+    lanes: int | None = 4
+    batch_size: int = BATCH
+    parallel: str = "ddp"
+    threads: int = 1
+
+
+def train(name: str, folder: Path, *, plan: Plan) -> dict[str, str]:
     """Train one member to its end and return the digests of everything that must not change."""
     run = ts.Run(
         folder,
         seed=7,
-        lanes=lanes,
-        threads=1,
+        lanes=plan.lanes,
+        threads=plan.threads,
         progress=False,
-        snapshots=ts.Snapshots(every_steps=every_steps),
+        snapshots=ts.Snapshots(every_steps=plan.every_steps),
     )
     member = ZOO[name]()
-    model = run.place(member.model, **member.placement)
-    ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-    scheduler = CosineAnnealingLR(member.optimizers["optimizer"], T_max=num_steps)
-    run.track(model=model, ema=ema, scheduler=scheduler, **member.others, **member.optimizers)
-    loader = ts.Loader(member.data, batch_size=BATCH, workers=workers, collate=member.collate)
-    for step in run.steps(loader, steps=num_steps):
+    ema = AveragedModel(member.model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    model = run.place(member.model, **member.placement, parallel=plan.parallel)
+    run.place(ema.module, **member.placement, parallel=plan.parallel)
+    optimizers = member.make_optimizers(member)
+    scheduler = CosineAnnealingLR(optimizers["optimizer"], T_max=40)
+    run.track(model=model, ema=ema, scheduler=scheduler, **member.others, **optimizers)
+    loader = ts.Loader(member.data, batch_size=plan.batch_size, workers=plan.workers, collate=member.collate)
+    for step in run.steps(loader, steps=plan.num_steps):
         if member.step is not None:
-            member.step(member, step)
+            member.step(member, optimizers, step)
         else:
             for batch in step:
                 step.backward(member.loss(model, batch), weight=member.weight(batch))
-            step.update(member.optimizers["optimizer"], clip_norm=0.5, scheduler=scheduler)
+            step.update(optimizers["optimizer"], clip_norm=member.clip_norm, scheduler=scheduler)
         ema.update_parameters(model)
-    valid = ts.Loader(member.valid, batch_size=BATCH, shuffle=False, collate=member.collate)
+    valid = ts.Loader(member.valid, batch_size=plan.batch_size, shuffle=False, collate=member.collate)
     value = run.evaluate(
         ema, valid, metric=MeanMetric(), forward=lambda ema, batch: (member.loss(ema.module, batch),)
     )
+    parts = {"model": model, "ema": ema, "scheduler": scheduler, **member.others, **optimizers}
+    digests = {part: ts.digest_state(item.state_dict()) for part, item in parts.items()}
     run.close()
-    parts = {"model": model, "ema": ema, "scheduler": scheduler, **member.others, **member.optimizers}
-    return {part: ts.digest_state(item.state_dict()) for part, item in parts.items()} | {
-        "metric": float(value).hex()
-    }
+    return {**digests, "metric": float(value).hex()}

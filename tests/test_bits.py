@@ -43,6 +43,12 @@ def test_digest_of_a_state_covers_numbers_and_nests() -> None:
 
 def test_witness_sees_one_flipped_bit() -> None:
     gradient = torch.randn(1000)
-    before = witness([("a", gradient)])
+    before = witness([gradient])
     gradient.view(torch.int32)[17] ^= 1
-    assert witness([("a", gradient)]) != before
+    assert witness([gradient]) != before
+
+
+def test_witness_of_a_tensor_is_that_of_its_parts_and_their_padding() -> None:
+    gradient = torch.randn(7, 3)
+    parts = [*gradient.split(3), torch.zeros(5), torch.empty(0)]
+    assert witness([gradient]) == witness(parts) != 0

@@ -4,6 +4,9 @@
 class TruestepError(Exception):
     """Base of all errors that truestep raises on purpose."""
 
+    is_shared = False
+    """Whether all processes of a run raise it together, so that one of them telling it is enough."""
+
 
 class UsageError(TruestepError):
     """A call that cannot be carried out as written."""

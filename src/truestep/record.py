@@ -14,6 +14,7 @@ from typing import Any
 from truestep.errors import TruestepError
 
 VERSION = 1
+_NO_FILE = -1
 
 
 def _plain(value: Any) -> Any:
@@ -30,14 +31,19 @@ def _plain(value: Any) -> Any:
 class Record:
     """Appends lines to a record. A line is one write, so a killed process tears at most its last one."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._is_torn = _ends_torn(self._file)
+    def __init__(self, path: Path | None) -> None:
+        self._file = _NO_FILE
+        self._is_torn = False
+        if path is not None:  # on all processes of a run but the first nothing is written
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._is_torn = _ends_torn(self._file)
         self.num_lost = 0
         """Lines that could not be written, for example because the disk was full."""
 
     def write(self, kind: str, **fields: Any) -> None:
         """Append one line. A full disk loses the line and counts it: it must not end the training."""
+        if self._file == _NO_FILE:
+            return
         event = {"kind": kind, "time_s": round(time.time(), 3), **fields}
         try:
             line = json.dumps(event, allow_nan=False, separators=(",", ":"))
@@ -56,9 +62,9 @@ class Record:
 
     def close(self) -> None:
         """Close the file; nothing is buffered here."""
-        if self._file >= 0:
+        if self._file != _NO_FILE:
             os.close(self._file)
-            self._file = -1
+            self._file = _NO_FILE
 
 
 def _ends_torn(file: int) -> bool:

@@ -18,10 +18,9 @@ from torch import nn
 from torch.optim import SGD
 
 import truestep as ts
+from tests.train.small import data, net, train
 from truestep.errors import DifferentRun, FolderInUse, StateError, UsageError
 from truestep.record import read, read_steps
-
-from .small import data, net, train
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 6, 13, 19])

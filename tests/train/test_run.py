@@ -19,12 +19,11 @@ from torchmetrics import Accuracy, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 import truestep as ts
+from tests.train.small import data, net, train
 from truestep.errors import NonFiniteError, SaveFailed, UsageError
 from truestep.record import read, read_steps
 from truestep.train.gradients import FiniteCheck
 from truestep.train.step import Step
-
-from .small import data, net, train
 
 
 def _loop(run: ts.Run, model: nn.Module, optimizer: torch.optim.Optimizer, **length: int) -> None:
@@ -282,7 +281,7 @@ SLOW_SCRIPT = """
 import sys, time, torch
 sys.path.insert(0, {tests!r})
 import torch.nn.functional as F
-from train.small import data, net
+from tests.train.small import data, net
 import truestep as ts
 run = ts.Run("run", seed=1, lanes=2, threads=1, progress=False)
 model = run.place(net())
@@ -300,7 +299,7 @@ print(ts.digest_state(model.state_dict()))
 
 def _script(tmp_path: Path, folder: str, workers: int) -> subprocess.Popen[str]:
     (tmp_path / folder).mkdir(exist_ok=True)
-    (tmp_path / folder / "train.py").write_text(SLOW_SCRIPT.format(tests=str(Path(__file__).parents[1])))
+    (tmp_path / folder / "train.py").write_text(SLOW_SCRIPT.format(tests=str(Path(__file__).parents[2])))
     return subprocess.Popen(
         [sys.executable, "train.py", str(workers)],
         cwd=tmp_path / folder,

@@ -33,7 +33,8 @@ class Plan:
     """What a loader has to deliver to one process in one phase of training.
 
     `first_step` and `first_epoch` say where the phase begins, `cursor` the global step to go on from;
-    the length is counted from `first_step`, in epochs or in steps.
+    the length is counted from `first_step`, in epochs or in steps. With `always_some` a process whose own
+    lanes are all empty in a small batch is given another's, since every process has to compute something.
     """
 
     seed: int
@@ -44,6 +45,7 @@ class Plan:
     cursor: int
     num_epochs: int | None
     num_steps: int | None
+    always_some: bool = False
 
     def __post_init__(self) -> None:
         if self.num_lanes < 1:
@@ -88,8 +90,20 @@ def cut_into_lanes(num_samples: int, plan: Plan) -> list[Cut]:
     """Return this process's non-empty lanes of a global batch and the slice of it that each takes."""
     # bits: the cut depends on the number of lanes alone, never on processes or workers.
     bounds = [lane * num_samples // plan.num_lanes for lane in range(plan.num_lanes + 1)]
-    cuts = [(lane, bounds[lane], bounds[lane + 1]) for lane in plan.lanes]
-    return [cut for cut in cuts if cut[1] < cut[2]]
+    cuts = [(lane, bounds[lane], bounds[lane + 1]) for lane in range(plan.num_lanes)]
+    filled = [cut for cut in cuts if cut[1] < cut[2]]
+    own = [cut for cut in filled if cut[0] in plan.lanes]
+    return filled[:1] if plan.always_some and not own else own
+
+
+def filled_lanes(num_samples: int, *, num_lanes: int) -> list[int]:
+    """Return the lanes of a global batch that have samples.
+
+    >>> filled_lanes(3, num_lanes=4)
+    [1, 2, 3]
+    """
+    bounds = [lane * num_samples // num_lanes for lane in range(num_lanes + 1)]
+    return [lane for lane in range(num_lanes) if bounds[lane] < bounds[lane + 1]]
 
 
 class Step(NamedTuple):

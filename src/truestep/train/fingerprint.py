@@ -10,8 +10,12 @@ from typing import Any
 import torch
 
 
-def pin_settings(threads: int | None) -> None:
+def pin_settings(threads: int | None, *, num_lanes: int) -> None:
     """Fix the settings that would let the same computation give other bits."""
+    if threads is None and num_lanes > 1:
+        # bits: the number of threads must not depend on that of processes, which torchrun would have it do.
+        # Shared out over the lanes: as many processes as lanes then use all cores, and no core is used twice.
+        threads = max(1, len(os.sched_getaffinity(0)) // num_lanes)
     if threads is not None:
         torch.set_num_threads(threads)
     # bits: refuse kernels whose result depends on scheduling. Filling fresh memory is a debugging aid that

@@ -1,10 +1,10 @@
 """Gradients between backward and the optimizer: summed over lanes, checked, scaled, clipped.
 
-Owns `parameter.grad` of every tracked parameter while a step lasts.
+Owns which parameters there are and who sums their gradients. How they are summed is `dist`'s.
 """
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -13,19 +13,21 @@ from torch import nn
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
-from truestep.dist import LaneSum, add_tensors
+from truestep.bits import witness
+from truestep.dist import Schedule, World
+from truestep.dist.flat import FlatSum
+from truestep.dist.reduce import TreeReduce
 from truestep.errors import UsageError
-
-Gradient = torch.Tensor | None
 
 
 class Gradients:
     """The gradients of all parameters of the tracked optimizers.
 
-    With one lane they are left where backward put them; `end_lane` and `reduce` are for several.
+    With one lane they are left where backward put them; all but `of`, `clear` and `named` is for several.
+    `sums` are those that models were placed with; parameters that belong to none are summed after backward.
     """
 
-    def __init__(self, tracked: Mapping[str, Any]) -> None:
+    def __init__(self, tracked: Mapping[str, Any], *, tree: TreeReduce, sums: Sequence[Any] = ()) -> None:
         self._optimizers = {
             id(item): (name, item) for name, item in tracked.items() if isinstance(item, Optimizer)
         }
@@ -35,10 +37,11 @@ class Gradients:
             if isinstance(module, nn.Module)
             for path, parameter in module.named_parameters()
         }
+        self._tree, self._placed = tree, list(sums)
         self._of: dict[int, list[nn.Parameter]] = {}
         self._num_groups: dict[int, int] = {}
         self._all: list[nn.Parameter] = []
-        self._sum = LaneSum[list[Gradient]](add_tensors)
+        self._sums: list[Any] = []
         self._gather()
 
     def _gather(self) -> None:
@@ -48,6 +51,9 @@ class Gradients:
         }
         self._num_groups = {key: len(item.param_groups) for key, (_, item) in self._optimizers.items()}
         unique = {id(parameter): parameter for parameters in self._of.values() for parameter in parameters}
+        placed = {id(parameter) for item in self._placed for parameter in item.parameters}
+        rest = [parameter for key, parameter in unique.items() if key not in placed]
+        self._sums = [*self._placed, FlatSum(rest, self._tree)] if rest else self._placed
         self._all = list(unique.values())
 
     def of(self, optimizer: Optimizer) -> list[nn.Parameter]:
@@ -69,27 +75,54 @@ class Gradients:
         for parameter in self._all:
             parameter.grad = None
 
-    def end_lane(self, lane: int) -> None:
-        """Take one lane's gradients into the sum over lanes."""
-        gradients = [parameter.grad for parameter in self._all]
-        if any(gradient is not None and gradient.is_sparse for gradient in gradients):
-            raise UsageError(
-                "sparse gradients cannot be summed over lanes in a fixed order. "
-                "Use sparse=False in the embedding, or lanes=1."
-            )
-        self._sum.push(lane, gradients)
-        self.clear()
+    def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:
+        """Start a pass over the lanes of a batch; `watched` is the lane that a witness is wanted of."""
+        for item in self._sums:
+            item.clear()
+            item.begin(schedule, may_overlap=may_overlap, watched=watched)
+
+    def begin_lane(self, turn: int) -> None:
+        """Start this process's lane of one round."""
+        for item in self._sums:
+            item.begin_lane(turn)
+
+    def witness(self) -> int:
+        """Return a witness of the gradients that this process's lane has just given."""
+        value = witness(
+            parameter.grad
+            for parameter in self._all
+            if parameter.grad is not None and not _is_sharded(parameter.grad)
+        )
+        for item in self._sums:
+            value ^= item.witness
+        return value
+
+    def end_lane(self, lane: int | None) -> None:
+        """Take one lane's gradients into the sum over lanes; None if it is not this process's own."""
+        for item in self._sums:
+            item.end_lane(lane)
 
     def reduce(self) -> None:
         """Put the sum over all lanes where the optimizers look for it."""
-        for parameter, gradient in zip(self._all, self._sum.take(), strict=True):
-            parameter.grad = gradient
+        for item in self._sums:
+            item.finish()
 
     def named(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the gradients that are there with their parameters' names."""
         for index, parameter in enumerate(self._all):
             if parameter.grad is not None:
-                yield self._names.get(id(parameter), f"parameter {index}"), parameter.grad
+                yield self._names.get(id(parameter), f"parameter {index}"), local(parameter.grad)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the part of a tensor that this process holds: all of it unless it is sharded."""
+    # By its attribute: importing DTensor takes longer than all of truestep.
+    part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part
+
+
+def _is_sharded(tensor: torch.Tensor) -> bool:
+    return hasattr(tensor, "_local_tensor")
 
 
 class FiniteCheck:
@@ -159,7 +192,65 @@ def clip(parameters: list[nn.Parameter], *, norm: float | None, value: float | N
     return total
 
 
-def total_weight(weights: Mapping[int, float | torch.Tensor]) -> float | torch.Tensor:
-    """Add the lanes' weights. Whole numbers are exact in any order, so this needs no tree yet."""
-    values = weights.values()
-    return next(iter(values)) if len(values) == 1 else reduce(operator.add, values)
+def clip_in_order(
+    gradients: list[torch.Tensor], *, norm: float | None, value: float | None, world: World
+) -> torch.Tensor | None:
+    """Do what `clip` does, with a norm that is the same to the bit however gradients are sharded."""
+    total: torch.Tensor | None = None
+    locals_ = [local(gradient) for gradient in gradients]
+    if norm is not None:
+        total = total_norm(gradients, world=world)
+        factor = torch.clamp(norm / (total + 1e-6), max=1.0).to(torch.float32)
+        torch._foreach_mul_(locals_, factor)
+    if value is not None:
+        torch._foreach_clamp_min_(locals_, -value)
+        torch._foreach_clamp_max_(locals_, value)
+    return total
+
+
+def total_norm(gradients: list[torch.Tensor], *, world: World) -> torch.Tensor:
+    """Return the norm of all gradients together, from the norms of their rows, added in one order.
+
+    Sharding cuts between rows, never inside one, and a row's norm is the same however many are computed.
+    """
+    # bits: the rows' norms are put together first and summed at once, by every process alike.
+    rows = [_row_norms(local(gradient)) for gradient in gradients]
+    if any(map(_is_sharded, gradients)):
+        rows = _whole_rows(gradients, rows, world)
+    return torch.cat(rows).square().sum().sqrt()
+
+
+def _row_norms(gradient: torch.Tensor) -> torch.Tensor:
+    if gradient.ndim < 2:
+        return gradient.reshape(-1).abs().to(torch.float64)
+    flat = gradient.reshape(gradient.shape[0], gradient.shape[1:].numel())
+    norms: torch.Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
+    return norms
+
+
+def _whole_rows(gradients: list[torch.Tensor], rows: list[torch.Tensor], world: World) -> list[torch.Tensor]:
+    """Return the rows' norms of whole gradients, of which each process has computed its own."""
+    lengths = [gradient.shape[0] if gradient.ndim else 1 for gradient in gradients]
+    whole = list(rows[0].new_zeros(sum(lengths)).split(lengths))
+    for gradient, own, target in zip(gradients, rows, whole, strict=True):
+        if _is_sharded(gradient):
+            # FSDP2 gives every process the same number of rows, rounded up, and the last ones what is left.
+            first = min(-(-len(target) // world.size) * world.rank, len(target))
+            target[first : first + len(own)] = own
+    base = whole[0]._base if whole[0]._base is not None else whole[0]
+    world.add(base)
+    return [
+        target if _is_sharded(gradient) else own
+        for gradient, own, target in zip(gradients, rows, whole, strict=True)
+    ]
+
+
+def total_weight(weights: Iterable[float | torch.Tensor]) -> float | torch.Tensor:
+    """Add the lanes' weights in lane order, in float64."""
+    return reduce(operator.add, map(_as_float64, weights))
+
+
+def _as_float64(value: float | torch.Tensor) -> float | torch.Tensor:
+    if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+        return value.to(torch.float64)
+    return float(value)

@@ -16,7 +16,7 @@ Scalar = float | torch.Tensor
 
 
 Term = tuple[int, Scalar, Scalar]
-"""What one backward pass contributed: its lane, its mean loss, and how much it weighs."""
+"""What one lane contributed in one pass: its number, its loss times its weight, and the weight."""
 
 
 class Journal:
@@ -68,12 +68,12 @@ def _fetch(scalars: list[Scalar]) -> Iterator[float]:
 
 
 def _mean_loss(terms: list[Term]) -> float:
-    """The loss of the whole batch: lanes weighted, several losses of one lane added, in tree order."""
+    """The loss of the whole batch: lanes weighted, several passes of one lane added, in tree order."""
     if len(terms) == 1:
-        return float(terms[0][1])
+        return float(terms[0][1]) / float(terms[0][2])
     lanes: dict[int, tuple[float, float]] = {}
     for lane, loss, weight in terms:
-        lanes[lane] = (lanes.get(lane, (0.0, 0.0))[0] + float(loss) * float(weight), float(weight))
+        lanes[lane] = (lanes.get(lane, (0.0, 0.0))[0] + float(loss), float(weight))
     losses, weights = LaneSum[float](operator.add), LaneSum[float](operator.add)
     for lane, (loss, weight) in lanes.items():
         losses.push(lane, loss)

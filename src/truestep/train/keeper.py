@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from truestep.checkpoint import BackgroundSaver, Snapshot, Store
+from truestep.checkpoint import BackgroundSaver, Crew, Snapshot, Store, targets_of
+from truestep.dist import World
 from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError
 from truestep.record import Record
 from truestep.train.progress import Terminal
@@ -57,8 +58,11 @@ class Keeper:
         accept: Sequence[str],
         record: Record,
         terminal: Terminal,
+        world: World,
     ) -> None:
-        self._store = Store(folder / "snapshots", run_id=run_id, keep=options.keep)
+        self._world = world
+        crew = Crew(rank=world.rank, size=world.size, group=world.new_group())
+        self._store = Store(folder / "snapshots", run_id=run_id, keep=options.keep, crew=crew)
         self._saver = BackgroundSaver(self._store)
         self._options = options
         self._accept = accept
@@ -67,6 +71,8 @@ class Keeper:
         self.tracked: dict[str, Any] = {}
         self.lineage: list[dict[str, Any]] = []
         self.saved_cursor: int | None = None
+        self.is_sharded = False
+        """Whether some of what is tracked is spread over processes, so that each saves its part."""
         self._last_save_s = time.monotonic()
         self._held_s = 0.0
 
@@ -85,7 +91,7 @@ class Keeper:
     def load(self) -> Snapshot | None:
         """Read the newest good snapshot; say which newer ones are damaged and why."""
         self._store.clean()
-        snapshot, damages = self._store.load_newest()
+        snapshot, damages = self._store.load_newest(target=targets_of(self.tracked, under=("tracked",)))
         for damage in damages:
             self._terminal.warn(f"damaged snapshot passed over: {damage.reason}")
             self._record.write("damage", path=damage.path.name, reason=damage.reason)
@@ -117,19 +123,28 @@ class Keeper:
 
     def compare(self, then: Mapping[str, Any], now: Mapping[str, Any], *, cursor: int) -> None:
         """Refuse to go on where recipe or fingerprint differ, unless the difference was accepted by name."""
-        changed = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key)]
-        refused = [key for key in changed if key not in self._accept]
+        changes = {
+            key: (then.get(key), now.get(key))
+            for key in sorted({*then, *now})
+            if then.get(key) != now.get(key)
+        }
+        # One machine of several may differ: the first process that sees a difference speaks for all.
+        changes = next((found for found in self._world.gather(changes) if found), {})
+        refused = [key for key in changes if key not in self._accept]
         if refused:
             lines = [
-                f"  {key}: {_shown(then.get(key))} when saved, {_shown(now.get(key))} now" for key in refused
+                f"  {key}: {_shown(changes[key][0])} when saved, {_shown(changes[key][1])} now"
+                for key in refused
             ]
-            raise DifferentRun(
-                f"resuming at step {cursor} would not give the same bits:\n" + "\n".join(lines) + "\n"
-                f"Set it back, or pass accept={refused!r} to Run to go on; "
-                "the break is then written in the lineage."
+            raise _shared(
+                DifferentRun(
+                    f"resuming at step {cursor} would not give the same bits:\n" + "\n".join(lines) + "\n"
+                    f"Set it back, or pass accept={refused!r} to Run to go on; "
+                    "the break is then written in the lineage."
+                )
             )
-        for key in changed:
-            self._break(cursor, key, then.get(key), now.get(key))
+        for key, (before, after) in changes.items():
+            self._break(cursor, key, before, after)
 
     def _break(self, cursor: int, field: str, then: Any, now: Any) -> None:
         entry = {"step": cursor, "field": field, "then": then, "now": now}
@@ -153,12 +168,14 @@ class Keeper:
         # Where another difference was accepted here, other bits are what was accepted.
         is_expected = any(entry["step"] == cursor for entry in self.lineage)
         if "witness" not in self._accept and not is_expected:
-            raise DifferentRun(
-                f"the first lane's gradient at step {cursor} has other bits than when the snapshot was made "
-                f"(witness {then[:12]} then, {now[:12]} now), though no field of recipe or machine differs. "
-                f"Something changed that the bits depend on: the model's code, the data's content, a library."
-                f" The weights were not touched. Undo the change, or pass accept=['witness'] to Run to go on;"
-                f" the break is then written in the lineage."
+            raise _shared(
+                DifferentRun(
+                    f"the first lane's gradient at step {cursor} has other bits than when the snapshot was "
+                    f"made (witness {then} then, {now} now), though no field of recipe or machine differs. "
+                    f"Something changed that the bits depend on: the model's code, the data's content, a "
+                    f"library. The weights were not touched. Undo the change, or pass accept=['witness'] to "
+                    f"Run to go on; the break is then written in the lineage."
+                )
             )
         self._break(cursor, "witness", then, now)
 
@@ -175,6 +192,9 @@ class Keeper:
 
     def save(self, cursor: int, *, states: Mapping[str, Any], facts: Mapping[str, Any], wait: bool) -> None:
         """Take a snapshot now; it is written in the background unless `wait`."""
+        self.saved_cursor = cursor
+        if not (self._world.is_first or self.is_sharded):
+            return  # all processes hold the same, and the first one saves it
         started_s = time.monotonic()
         tracked = {name: item.state_dict() for name, item in self.tracked.items()}
         snapshot = Snapshot(
@@ -182,7 +202,6 @@ class Keeper:
         )
         self._notice(self._saver.wait)  # the one before, which may have failed, does not decide over this one
         self._saver.submit(snapshot)
-        self.saved_cursor = cursor
         self._last_save_s = time.monotonic()
         self._held_s = self._last_save_s - started_s
         self._record.write("snapshot", cursor=cursor, held_s=round(self._held_s, 6))
@@ -208,6 +227,11 @@ class Keeper:
     def close(self) -> None:
         """Wait for the last save and end the background thread."""
         self._notice(self._saver.close)
+
+
+def _shared(error: DifferentRun) -> DifferentRun:
+    error.is_shared = True
+    return error
 
 
 def _shown(value: Any) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from truestep.bits import digest_state, witness
+from truestep.bits import digest_state
 from truestep.data import Feed
+from truestep.dist.pulse import Pulse
 from truestep.errors import NonFiniteError, UsageError
 from truestep.train.interrupt import Interrupt
 from truestep.train.keeper import Keeper
@@ -40,6 +41,7 @@ class Surroundings:
     position: Position
     keeper: Keeper
     terminal: Terminal
+    pulse: Pulse
     interrupt: Interrupt
     describe: Callable[[], dict[str, Any]]
     """The facts to store in a snapshot taken now."""
@@ -51,7 +53,8 @@ class Steps:
     def __init__(self, parts: Parts, around: Surroundings, *, feed: Feed, total: int | None) -> None:
         self._parts, self._around, self._feed, self._total = parts, around, feed, total
         self._step: Step | None = None
-        self._first_lane_job: Callable[[], None] | None = None
+        self._witness_job: Callable[[str], None] | None = None
+        self._is_alone = parts.world.size == 1
         self._started_s = time.monotonic()
         self._tick_due_s = self._started_s + _TICK_S
         self._position, self._every_steps = around.position, around.keeper.every_steps
@@ -76,9 +79,8 @@ class Steps:
             self._end()
             raise
         self._step = step = Step(self._parts, batch)
-        if self._first_lane_job is not None:
-            step.on_first_lane = self._first_lane_job
-            self._first_lane_job = None
+        if self._witness_job is not None:
+            step.on_witness, self._witness_job = self._witness_job, None
         return step
 
     @property
@@ -90,12 +92,7 @@ class Steps:
     def expect_witness(self, value: str) -> None:
         """Compare the first lane's gradient of the next step with the one that the snapshot's process had."""
         cursor = self._position.cursor
-        self._first_lane_job = lambda: self._around.keeper.check_witness(
-            cursor, then=value, now=self._compute_witness()
-        )
-
-    def _compute_witness(self) -> str:
-        return witness(self._parts.gradients.named())
+        self._witness_job = lambda now: self._around.keeper.check_witness(cursor, then=value, now=now)
 
     def _finish(self, step: Step) -> None:
         if not step.is_updated:
@@ -114,7 +111,22 @@ class Steps:
             self._save(wait=False)
         if now_s >= self._tick_due_s:
             self._tick(now_s)
-        if self._interrupt.received is not None:
+        if self._is_alone:
+            if self._interrupt.received is not None:
+                self._prepare_to_stop()
+        else:
+            self._do_as_agreed(step)
+
+    def _do_as_agreed(self, step: Step) -> None:
+        """Save or stop where all processes do; what this one saw since waits for the next step."""
+        agreed, exchange = step.agreed, self._parts.exchange
+        self._around.pulse.step = self._position.cursor
+        assert agreed is not None
+        if agreed.is_save_due and self._around.keeper.saved_cursor != self._position.cursor:
+            self._save(wait=False)
+        exchange.received = self._interrupt.received
+        if agreed.received is not None:
+            self._interrupt.received = agreed.received
             self._prepare_to_stop()
 
     def _tick(self, now_s: float) -> None:
@@ -123,7 +135,10 @@ class Steps:
         self._around.terminal.advance(self._position.cursor, self._parts.journal.last_loss)
         self._around.keeper.poll()
         if self._around.keeper.is_late(now_s):
-            self._save(wait=False)
+            if self._is_alone:
+                self._save(wait=False)
+            else:
+                self._parts.exchange.is_save_due = self._parts.world.is_first
 
     def _flush(self) -> None:
         """Fetch what the device has; a step that it had to leave out ends the run now."""
@@ -146,20 +161,20 @@ class Steps:
         if self._parts.scaler is not None:
             states["scaler"] = self._parts.scaler.state_dict()
         self._around.keeper.save(cursor, states=states, facts=self._around.describe(), wait=wait)
-        self._first_lane_job = lambda: self._around.keeper.leave_witness(cursor, self._compute_witness())
+        self._witness_job = lambda value: self._around.keeper.leave_witness(cursor, value)
 
     def _prepare_to_stop(self) -> None:
         """Save, and let the next step go as far as its witness before the script ends."""
         if self._around.keeper.saved_cursor != self._position.cursor:
             self._save(wait=True)
-        leave_witness = self._first_lane_job
+        leave_witness = self._witness_job
 
-        def stop() -> None:
+        def stop(value: str) -> None:
             if leave_witness is not None:
-                leave_witness()
+                leave_witness(value)
             self._stop()
 
-        self._first_lane_job = stop
+        self._witness_job = stop
 
     def _stop(self) -> NoReturn:
         received = self._interrupt.received
@@ -179,18 +194,21 @@ class Steps:
         around, cursor = self._around, self._position.cursor
         if around.keeper.saved_cursor != cursor:
             self._save(wait=False)
-            self._first_lane_job = None
+            self._witness_job = None
         self._close()
-        if around.interrupt.received is not None:
+        received = [item for item in self._parts.world.gather(around.interrupt.received) if item is not None]
+        if received:
+            around.interrupt.received = received[0]
             self._stop()
         if cursor == self._first:
             around.terminal.say(f"all {cursor:,} steps are done; a new folder starts anew")
         else:
             seconds = time.monotonic() - self._started_s
             tracked = {name: item.state_dict() for name, item in around.keeper.tracked.items()}
+            digest = digest_state(tracked) if around.terminal.is_on or self._parts.is_sharded else ""
             around.terminal.say(
                 f"step {cursor:,}: {cursor - self._first:,} steps in {seconds:,.1f} s, "
-                f"loss {self._parts.journal.last_loss:.4f}, digest {digest_state(tracked)[:12]}"
+                f"loss {self._parts.journal.last_loss:.4f}, digest {digest[:12]}"
             )
 
     def _close(self) -> None:

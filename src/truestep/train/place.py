@@ -3,6 +3,7 @@
 Changes how a module's forward runs, never its names: state dicts stay those of the plain model.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -14,16 +15,17 @@ from torch.utils.checkpoint import checkpoint
 from truestep.errors import UsageError
 
 Precision = Literal["fp32", "bf16", "fp16"]
+Parallel = Literal["ddp", "fsdp", "flat"]
 _AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def pick_device() -> torch.device:
-    """Return the device to train on: the first CUDA device where there is one, else the CPU."""
-    return (
-        torch.device("cuda", torch.cuda.current_device())
-        if torch.cuda.is_available()
-        else torch.device("cpu")
-    )
+def pick_device(local_rank: int) -> torch.device:
+    """Return the device to train on: this process's own CUDA device where there is one, else the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
 
 
 class _Autocast:
@@ -38,6 +40,22 @@ class _Autocast:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast(self.device_type, dtype=self.dtype):
             return _to_float32(self.forward(*args, **kwargs))
+
+
+class _Compiled:
+    """A forward that is compiled when it is first called."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self.forward = forward
+        self._compiled: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._compiled is None:
+            self._compiled = torch.compile(self.forward)
+        return self._compiled(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Compiled":
+        return _Compiled(copy.deepcopy(self.forward, memo))
 
 
 class _Recompute:
@@ -89,7 +107,7 @@ def place(
     if compiled:
         # bits: also tells the compiler not to choose kernels by timing them.
         torch.use_deterministic_algorithms(True)
-        model.compile()
+        model.forward = _Compiled(model.forward)
 
 
 def move(batch: Any, device: torch.device) -> Any:

@@ -16,10 +16,14 @@ _LINE_EVERY_S = 15.0
 
 
 class Terminal:
-    """Shows progress and says things. Silent when `is_on` is false, except for warnings."""
+    """Shows progress and says things. Silent when `is_on` is false, except for warnings.
 
-    def __init__(self, *, is_on: bool) -> None:
-        self._is_on = is_on
+    The terminal belongs to the first process of a run; on the others nothing is ever said.
+    """
+
+    def __init__(self, *, is_on: bool, is_first: bool = True) -> None:
+        self.is_on = is_on and is_first
+        self._is_first = is_first
         self._bar: Progress | None = None
         self._total: int | None = None
         self._first = self._done = 0
@@ -33,11 +37,13 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """Print one line, above the bar if there is one."""
-        if self._is_on:
+        if self.is_on:
             self._console.print(f"[dim]truestep[/dim] {text}", markup=True)
 
     def warn(self, text: str) -> None:
         """Print one line even where progress is off."""
+        if not self._is_first:
+            return
         self._console.print("[yellow]truestep[/yellow] ", end="")
         self._console.print(text, markup=False)
 
@@ -47,7 +53,7 @@ class Terminal:
         self._total = total
         self._started_s = time.monotonic()
         self._line_due_s = self._started_s + _LINE_EVERY_S
-        if self._is_on and self._console.is_terminal:
+        if self.is_on and self._console.is_terminal:
             self._bar = self._make_bar()
             self._bar.add_task("training", total=total, completed=done, note="")
             self._bar.start()
@@ -74,7 +80,7 @@ class Terminal:
     def advance(self, done: int, loss: float | None) -> None:
         """Show where the loop stands; called about twice a second."""
         self._done = done
-        if not self._is_on:
+        if not self.is_on:
             return
         note = self._note(loss)
         if self._bar is not None:

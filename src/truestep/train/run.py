@@ -20,10 +20,12 @@ from torch.optim import Optimizer
 from truestep import record, rng
 from truestep.checkpoint import Snapshot
 from truestep.data import Loader, Plan
-from truestep.dist import lanes_of, tree
+from truestep.dist import join, lanes_of, tree
+from truestep.dist.pulse import Pulse
 from truestep.errors import TruestepError, UsageError
 from truestep.train import place as placing
-from truestep.train.evaluate import Metric, evaluate
+from truestep.train.evaluate import Conditions, Metric, evaluate
+from truestep.train.exchange import Exchange
 from truestep.train.fingerprint import fingerprint, pin_settings
 from truestep.train.gradients import FiniteCheck, Gradients
 from truestep.train.interrupt import Interrupt
@@ -31,6 +33,8 @@ from truestep.train.journal import Journal
 from truestep.train.keeper import Keeper, Snapshots
 from truestep.train.lock import FolderLock
 from truestep.train.loop import Position, Steps, Surroundings
+from truestep.train.norms import Norms, WrittenBuffers
+from truestep.train.parallel import Team
 from truestep.train.progress import Terminal
 from truestep.train.step import NonFinite, Parts, Step
 
@@ -42,7 +46,9 @@ class Run:
 
     Seeds every global generator at once, so build the model after it. Pins torch's thread count and
     deterministic algorithms for the process. `lanes` cuts each batch into that many micro-batches; it is
-    part of the result, as the seed is. `accept` names differences to go on with when resuming.
+    part of the result, as the seed is, and any number of processes up to it gives the same. Left out, there
+    are as many lanes as processes, and the result is tied to their number. `accept` names differences to go
+    on with when resuming.
     """
 
     def __init__(
@@ -50,7 +56,7 @@ class Run:
         folder: str | os.PathLike[str],
         *,
         seed: int,
-        lanes: int = 1,
+        lanes: int | None = None,
         threads: int | None = None,
         snapshots: Snapshots | None = None,
         nonfinite: NonFinite = "stop",
@@ -59,15 +65,18 @@ class Run:
     ) -> None:
         _check_arguments(seed, lanes, nonfinite, accept)
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock(self.folder)
-        self._seed, self._num_lanes, self._nonfinite = seed, lanes, nonfinite
-        pin_settings(threads)
+        self._world = world = join()
+        self._pulse = Pulse(world.rank, world.size)
+        self._pulse.start()
+        self._seed, self._nonfinite = seed, nonfinite
+        self._num_lanes = world.size if lanes is None else lanes
+        pin_settings(threads, num_lanes=self._num_lanes)
         rng.seed_generators(seed, "init")
-        self.device = placing.pick_device()
-        self._run_id = _identify(self.folder)
-        self._record = record.Record(self.folder / "record.jsonl")
-        self._terminal = Terminal(is_on=progress)
+        self.device = placing.pick_device(world.local_rank)
+        self._team = Team(world, num_lanes=self._num_lanes, is_tied=lanes is None and world.size > 1)
+        self._run_id = self._team.first(self._claim)
+        self._record = record.Record(self.folder / "record.jsonl" if world.is_first else None)
+        self._terminal = Terminal(is_on=progress, is_first=world.is_first)
         self._keeper = Keeper(
             self.folder,
             run_id=self._run_id,
@@ -75,6 +84,7 @@ class Run:
             accept=accept,
             record=self._record,
             terminal=self._terminal,
+            world=world,
         )
         self._journal = Journal(self._record)
         self._interrupt = Interrupt()
@@ -87,6 +97,17 @@ class Run:
         self._has_begun = False
         self._phases: list[dict[str, Any]] = []  # one per call of steps: first_step, first_epoch, loader
         atexit.register(self.close)
+
+    def _claim(self) -> str:
+        """Take the folder for this run; return the run's id."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock(self.folder)
+        return _identify(self.folder)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first of the run's processes: the one that should print."""
+        return self._world.is_first
 
     @property
     def cursor(self) -> int:
@@ -101,16 +122,21 @@ class Run:
         precision: placing.Precision = "fp32",
         compile: bool = False,  # noqa: A002  torch's own word for it
         recompute: Sequence[str] = (),
+        parallel: placing.Parallel = "ddp",
     ) -> ModuleT:
         """Move a model to the device and set how it runs; returns the same model.
 
         `precision` 'bf16' or 'fp16' runs its forward under autocast (fp16 with a loss scaler). `recompute`
-        names modules by pattern ("blocks.*") whose activations are computed again in backward.
+        names modules by pattern ("blocks.*") whose activations are computed again in backward. `parallel`
+        says how several processes share it, with the same bits: 'ddp' sums gradients while backward runs,
+        'flat' after it (for models of which some parameters are not always used), 'fsdp' shards parameters
+        and optimizer state: then make optimizers after this call, and an EMA before it, placed alike.
         """
         self.device = torch.device(device) if device is not None else self.device
         placing.place(model, device=self.device, precision=precision, compiled=compile, recompute=recompute)
         if precision == "fp16" and self._scaler is None:
             self._scaler = torch.amp.GradScaler(self.device.type)
+        self._team.add(model, parallel=parallel, precision=precision, compiled=compile)
         self._placements.append({"precision": precision, "compile": compile, "recompute": list(recompute)})
         return model
 
@@ -156,32 +182,42 @@ class Run:
         plan = Plan(
             seed=self._seed,
             num_lanes=self._num_lanes,
-            lanes=lanes_of(0, size=1, num_lanes=self._num_lanes),
+            lanes=lanes_of(self._world.rank, size=self._world.size, num_lanes=self._num_lanes),
             first_step=phase["first_step"],
             first_epoch=phase["first_epoch"],
             cursor=self.cursor,
             num_epochs=epochs,
             num_steps=steps,
+            always_some=self._team.is_sharded,
         )
         snapshot, self._snapshot = self._snapshot, None
         feed = loader.feed(plan, state=snapshot.states["loader"] if snapshot else None)
         per_epoch = loader.num_steps_per_epoch(self._num_lanes)
         total = steps if steps is not None else per_epoch and per_epoch * (epochs or 0)
+        tracked = self._keeper.tracked
+        modules = [item for item in tracked.values() if isinstance(item, nn.Module)]
+        sums = self._team.sums(tracked)
         parts = Parts(
+            world=self._world,
+            exchange=Exchange(self._world, num_lanes=self._num_lanes, device=self.device),
             seeds=self._lane_seeds,
             device=self.device,
-            gradients=Gradients(self._keeper.tracked),
+            gradients=Gradients(tracked, tree=self._team.tree, sums=sums),
             num_lanes=self._num_lanes,
+            norms=Norms(modules, num_lanes=self._num_lanes),
+            written=[WrittenBuffers(modules)] if self._world.size > 1 else [],
+            is_sharded=self._team.is_sharded,
             is_finite=FiniteCheck(self.device),
             journal=self._journal,
             scaler=self._scaler,
             nonfinite=self._nonfinite,
-            tracked=frozenset(map(id, self._keeper.tracked.values())),
+            tracked=frozenset(map(id, tracked.values())),
         )
         around = Surroundings(
             position=self._position,
             keeper=self._keeper,
             terminal=self._terminal,
+            pulse=self._pulse,
             interrupt=self._interrupt,
             describe=self._describe,
         )
@@ -195,8 +231,10 @@ class Run:
 
     def _begin(self) -> None:
         """Restore the newest snapshot, if there is one, and open the record for this process."""
-        snapshot = self._keeper.load()
         facts = {"recipe": self._recipe(), "fingerprint": fingerprint(self.device)}
+        self._team.check(self._keeper.tracked, fingerprint=facts["fingerprint"])
+        self._keeper.is_sharded = self._team.is_sharded
+        snapshot = self._keeper.load()
         if snapshot is not None:
             then = {**snapshot.facts["recipe"], **snapshot.facts["fingerprint"]}
             self._keeper.compare(then, {**facts["recipe"], **facts["fingerprint"]}, cursor=snapshot.cursor)
@@ -214,6 +252,8 @@ class Run:
             cursor=self.cursor,
             pid=os.getpid(),
             argv=sys.orig_argv,
+            processes=self._world.size,
+            note=self._team.note,
             **facts,
         )
         self._snapshot = snapshot
@@ -232,6 +272,7 @@ class Run:
         return {
             "seed": self._seed,
             "lanes": self._num_lanes,
+            "order_of_sums": "plain" if self._team.is_tied else "tree",
             "placement": self._placements,
             "optimizers": optimizers,
             "rng_version": rng.VERSION,
@@ -265,9 +306,13 @@ class Run:
             loader,
             metric=metric,
             forward=forward,
-            device=self.device,
-            seed=self._seed,
-            num_lanes=self._num_lanes,
+            under=Conditions(
+                device=self.device,
+                seed=self._seed,
+                num_lanes=self._num_lanes,
+                world=self._world,
+                in_step=self._team.is_sharded,
+            ),
         )
         self._record.write("evaluate", name=name, cursor=self.cursor, value=value)
         return value
@@ -283,7 +328,10 @@ class Run:
         self._leave_loop()
         self._keeper.close()
         self._record.close()
-        self._lock.release()
+        self._team.close()
+        self._pulse.close()
+        if self._world.is_first:
+            self._lock.release()
 
     def __enter__(self) -> "Run":
         return self
@@ -294,10 +342,10 @@ class Run:
         self.close()
 
 
-def _check_arguments(seed: int, lanes: int, nonfinite: str, accept: Sequence[str]) -> None:
+def _check_arguments(seed: int, lanes: int | None, nonfinite: str, accept: Sequence[str]) -> None:
     if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
         raise UsageError(f"seed must be a whole number of at most 64 bits, got {seed!r}.")
-    if not isinstance(lanes, int) or lanes < 1:
+    if lanes is not None and (not isinstance(lanes, int) or lanes < 1):
         raise UsageError(f"lanes must be 1 or more, got {lanes!r}.")
     if nonfinite not in ("stop", "skip"):
         raise UsageError(f"nonfinite must be 'stop' or 'skip', got {nonfinite!r}.")

@@ -6,20 +6,29 @@ What the user's loop holds in its hand. Knows nothing of snapshots, records or t
 import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from truestep.data import Batch, LaneBatch
+from truestep.data import Batch, LaneBatch, filled_lanes
+from truestep.dist import Schedule, World, schedule
 from truestep.errors import NonFiniteError, UsageError
 from truestep.rng import LazySeeds
-from truestep.train.gradients import FiniteCheck, Gradients, clip, scale, total_weight
+from truestep.train.exchange import Exchange, Word
+from truestep.train.gradients import FiniteCheck, Gradients, clip, clip_in_order, local, scale, total_weight
 from truestep.train.journal import Journal, Scalar, Term
+from truestep.train.norms import Norms, WrittenBuffers
 from truestep.train.place import move
 
 NonFinite = Literal["stop", "skip"]
+
+_TOO_EARLY = (
+    "step.update(optimizer) comes after `for batch in step: step.backward(loss)`, "
+    "once all lanes of the step have had their backward pass."
+)
 
 NONFINITE_ADVICE = (
     "The record holds the losses up to it; a smaller learning rate or clip_norm= may help. "
@@ -31,8 +40,15 @@ NONFINITE_ADVICE = (
 class Parts:
     """What a step works with; the same for all steps of a loop."""
 
+    world: World
+    exchange: Exchange
     seeds: LazySeeds
     num_lanes: int
+    norms: Norms
+    written: list[WrittenBuffers]
+    """Looks once, in the first lane, for buffers that forward writes; empty afterwards."""
+    is_sharded: bool
+    """Whether a model is sharded: then all processes compute in step, and gradients are in parts."""
     device: torch.device
     gradients: Gradients
     is_finite: FiniteCheck
@@ -41,6 +57,18 @@ class Parts:
     nonfinite: NonFinite
     tracked: Collection[int]
     """Identities of the tracked objects."""
+
+    @cached_property
+    def schedule_of(self) -> Callable[[int], Schedule]:
+        """Who computes which lane, by the number of samples in the batch; there are few different ones."""
+        size, num_lanes = self.world.size, self.num_lanes
+
+        @cache
+        def of(num_samples: int) -> Schedule:
+            filled = filled_lanes(num_samples, num_lanes=num_lanes)
+            return schedule(filled, size=size, num_lanes=num_lanes)
+
+        return of
 
     def check_scheduler(self, scheduler: LRScheduler) -> None:
         """Refuse a scheduler that resuming would lose, or that does not move with steps."""
@@ -61,8 +89,12 @@ class Step:
 
     # Defaults of the class, so that making a step sets as little as possible.
     is_updated = False
-    on_first_lane: Callable[[], None] | None = None
+    on_witness: Callable[[str], None] | None = None
+    agreed: Word | None = None
+    """What all processes agreed on in the last pass; None on one process."""
     _lane: Any = None
+    _is_filler = False
+    _witness: int | None = None
     _num_passes = 0
     _is_reduced = _is_bad = False
     _factor: float | torch.Tensor = 1.0
@@ -72,6 +104,7 @@ class Step:
         self.batch = batch
         self._on_cpu = parts.device.type == "cpu"
         self._weights: dict[int, Scalar] = {}
+        self._losses: dict[int, Scalar] = {}
         self.terms: list[Term] = []
 
     @property
@@ -95,34 +128,48 @@ class Step:
         return self.batch.num_samples
 
     def __iter__(self) -> Iterator[Any]:
-        self._parts.gradients.clear()
         if self._num_passes:
-            self._weights, self._is_reduced, self._is_bad = {}, False, False
+            self._weights, self._losses, self._is_reduced, self._is_bad = {}, {}, False, False
         self._num_passes += 1
-        lanes = self.batch.lanes
         if self._parts.num_lanes > 1:
-            return self._iterate(lanes)
+            return self._iterate(self.batch.lanes)
         # One lane: nothing has to happen between lanes, and what follows the last one can wait for `update`.
-        return iter((self._enter(lanes[0]),))
+        self._parts.gradients.clear()
+        return iter((self._enter(self.batch.lanes[0]),))
 
     def _iterate(self, lanes: list[LaneBatch]) -> Iterator[Any]:
-        for lane in lanes:
+        parts, gradients = self._parts, self._parts.gradients
+        norms = parts.norms or None
+        plan = parts.schedule_of(self.batch.num_samples)
+        num_own = len(plan.lanes_of(parts.world.rank))
+        first = min(lane for lane in plan.rounds[0] if lane is not None)
+        # Where buckets are summed while backward runs, no lane's own gradient is ever there to be looked at.
+        gradients.begin(plan, may_overlap=self.on_witness is None, watched=first if self.on_witness else None)
+        for turn in range(len(plan.rounds) if parts.is_sharded else num_own):
+            lane = lanes[min(turn, len(lanes) - 1)]
+            # A process with fewer lanes keeps the others company: what it computes then is dropped.
+            self._is_filler = turn >= num_own
+            gradients.begin_lane(turn)
+            if parts.written:
+                parts.written[0].begin()
+            if norms is not None:
+                norms.begin_lane()
             yield self._enter(lane)
-            self._leave()
-            self._parts.gradients.end_lane(lane.lane)
+            self._lane = None
+            parts.seeds.leave()
+            if parts.written:
+                parts.written.pop().check()
+            if norms is not None and not self._is_filler:
+                norms.end_lane(lane.lane)
+            if lane.lane == first and self.on_witness is not None and not self._is_filler:
+                self._witness = gradients.witness()
+            gradients.end_lane(None if self._is_filler else lane.lane)
 
     def _enter(self, lane: LaneBatch) -> Any:
         self._lane = lane
         # bits: what is drawn in a lane depends on the step, the lane and the pass, on nothing else.
         self._parts.seeds.set(self.batch.step, lane.lane, self._num_passes)
         return lane.data if self._on_cpu else move(lane.data, self._parts.device)
-
-    def _leave(self) -> None:
-        self._lane = None
-        self._parts.seeds.leave()
-        if self.on_first_lane is not None:
-            job, self.on_first_lane = self.on_first_lane, None
-            job()
 
     def backward(
         self, loss: torch.Tensor, *, weight: Scalar | None = None, retain_graph: bool = False
@@ -140,6 +187,9 @@ class Step:
             )
         if not (isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1):
             raise UsageError(_unusable(loss))
+        if self._is_filler:
+            loss.backward(retain_graph=retain_graph)
+            return
         if weight is None:
             weight = lane.num_samples
         if self._weights.setdefault(lane.lane, weight) is not weight:
@@ -147,13 +197,20 @@ class Step:
         value: Scalar = loss.item() if self._on_cpu else loss.detach()
         if value.__class__ is float and not math.isfinite(value):
             self._is_bad = True
-        self.terms.append((lane.lane, value, weight))
+        self._note(lane.lane, value, weight)
         share = weight / self.batch.num_samples
         if share.__class__ is not float or share != 1.0:  # else the lane is the whole batch
             loss = loss * share
         if self._parts.scaler is not None:
             loss = self._parts.scaler.scale(loss)
         loss.backward(retain_graph=retain_graph)
+
+    def _note(self, lane: int, loss: Scalar, weight: Scalar) -> None:
+        if self._parts.num_lanes == 1:
+            self.terms.append((lane, loss, 1.0))
+            return
+        product = float(loss) * float(weight) if self._on_cpu else torch.as_tensor(loss).double() * weight
+        self._losses[lane] = self._losses[lane] + product if lane in self._losses else product
 
     def _check_weight(self, lane: int, weight: Scalar) -> None:
         former = self._weights[lane]
@@ -181,12 +238,13 @@ class Step:
             self._parts.check_scheduler(scheduler)
         if not self._is_reduced:
             self._reduce()
-        gradients = [grad for parameter in parameters if (grad := parameter.grad) is not None]
-        if not gradients:
+        whole = [grad for parameter in parameters if (grad := parameter.grad) is not None]
+        if not whole:
             raise UsageError(
                 f"no parameter of this {type(optimizer).__name__} has a gradient. Does the loss depend on "
                 f"them, and was step.backward(loss) called in this pass?"
             )
+        gradients = [local(gradient) for gradient in whole] if self._parts.is_sharded else whole
         if self._parts.scaler is not None:
             is_done = self._update_scaled(optimizer, gradients, clip_norm, clip_value)
         else:
@@ -194,7 +252,7 @@ class Step:
                 scale(gradients, self._factor)
             is_finite = self._parts.is_finite
             is_deferred = is_finite.defers and hasattr(optimizer, "_step_supports_amp_scaling")
-            if not is_deferred and (self._is_bad or not is_finite(gradients)):
+            if not is_deferred and (self._is_bad or not self._agree_finite(is_finite(gradients))):
                 return self._refuse()
             if clip_norm is not None or clip_value is not None:
                 self._clip(parameters, clip_norm, clip_value)
@@ -208,22 +266,64 @@ class Step:
         self.is_updated = True
         return is_done
 
+    def _agree_finite(self, is_finite: bool) -> bool:
+        """Sharded gradients are looked at by all processes together; else all look at the same."""
+        if not self._parts.is_sharded:
+            return is_finite
+        flag = torch.tensor([float(not is_finite)])
+        self._parts.world.add(flag)
+        return not flag.item()
+
     def _reduce(self) -> None:
-        if self._lane is not None and self._parts.num_lanes == 1:
-            self._leave()
-        if not self._weights or self._lane is not None:
-            raise UsageError(
-                "step.update(optimizer) comes after `for batch in step: step.backward(loss)`, "
-                "once all lanes of the step have had their backward pass."
-            )
-        if self._parts.num_lanes > 1:
+        is_alone = self._parts.num_lanes == 1
+        if is_alone and self._lane is not None:
+            self._lane = None
+            self._parts.seeds.leave()
+        if self._lane is not None or self._num_passes == 0:
+            raise UsageError(_TOO_EARLY)
+        if is_alone:
+            if self.on_witness is not None:
+                self._witness = self._parts.gradients.witness()
+        else:
+            if self._parts.world.size > 1:
+                self._agree()
+            if self._parts.norms:
+                self._parts.norms.finish(self._parts.world)
             self._parts.gradients.reduce()
+            self.terms += [(lane, loss, self._weights[lane]) for lane, loss in self._losses.items()]
+        if not self._weights:
+            raise UsageError(_TOO_EARLY)
         self._is_reduced = True
+        if self.on_witness is not None:
+            job, self.on_witness = self.on_witness, None
+            job(f"{self._witness:016x}")
         # Exactly 1.0 unless weights were given or a lane was left out.
-        self._factor = self.batch.num_samples / total_weight(self._weights)
+        self._factor = self.batch.num_samples / total_weight(self._weights.values())
+
+    def _agree(self) -> None:
+        seeds = self._parts.seeds
+        self.agreed = agreed = self._parts.exchange(
+            Word(
+                weights=self._weights,
+                losses=self._losses,
+                is_bad=self._is_bad,
+                is_touched=seeds.is_touched,
+                witness=self._witness,
+            )
+        )
+        self._is_bad, seeds.is_touched, self._witness = agreed.is_bad, agreed.is_touched, agreed.witness
+        lanes = filled_lanes(self.batch.num_samples, num_lanes=self._parts.num_lanes)
+        # A lane without weight is one that the loop left out.
+        lanes = [lane for lane in lanes if not self._on_cpu or agreed.weights[lane]]
+        self._weights = {lane: agreed.weights[lane] for lane in lanes}
+        self._losses = {lane: agreed.losses[lane] for lane in lanes}
 
     def _clip(self, parameters: list[torch.nn.Parameter], norm: float | None, value: float | None) -> None:
-        total = clip(parameters, norm=norm, value=value)
+        if self._parts.num_lanes == 1:
+            total = clip(parameters, norm=norm, value=value)
+        else:
+            gradients = [grad for parameter in parameters if (grad := parameter.grad) is not None]
+            total = clip_in_order(gradients, norm=norm, value=value, world=self._parts.world)
         if total is not None:
             self.log(grad_norm=total)
 
@@ -253,9 +353,11 @@ class Step:
     def _refuse(self) -> bool:
         where = self._find_nonfinite()
         if self._parts.nonfinite == "stop":
-            raise NonFiniteError(
+            error = NonFiniteError(
                 f"step {self.index}: {where}. The weights were not touched. {NONFINITE_ADVICE}"
             )
+            error.is_shared = True
+            raise error
         self.log(skipped=1.0)
         self.is_updated = True
         return False

@@ -1,0 +1,199 @@
+"""How the processes of a run share its models: who sums which gradients, and whether all began alike."""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch import nn
+from torch.optim import Optimizer
+
+from truestep.bits import witness
+from truestep.dist import World
+from truestep.dist.overlap import Courier, OverlapSum, wrap
+from truestep.dist.reduce import TreeReduce
+from truestep.errors import TruestepError, UsageError
+from truestep.train.place import Parallel, Precision
+
+T = TypeVar("T")
+
+
+class Team:
+    """The models of a run and the processes that train them together. On one process it does nothing."""
+
+    def __init__(self, world: World, *, num_lanes: int, is_tied: bool) -> None:
+        self._world = world
+        self.is_tied = is_tied
+        self.is_sharded = False
+        # Sums have a group of their own: they run in a thread beside the small talk of the main one.
+        group = dist.new_group() if world.size > 1 else None  # of the backend that the tensors need
+        self.tree = TreeReduce(rank=world.rank, size=world.size, num_lanes=num_lanes, group=group)
+        self._models: list[tuple[nn.Module, Parallel]] = []
+        self._courier: Courier | None = None
+        self._sums: list[Any] | None = None
+        if world.size > 1 and not world.is_first:
+            _keep_shared_errors_quiet()
+
+    @property
+    def note(self) -> str | None:
+        """What the record should say in words."""
+        if not self.is_tied:
+            return None
+        return (
+            f"lanes were left out: the result is tied to {self._world.size} processes. "
+            f"Pass lanes= to Run for one that is the same on any number of them."
+        )
+
+    def first(self, function: Callable[[], T]) -> T:
+        """Return what a function returns on the first process, to all; if it fails there, all fail."""
+        outcome: tuple[T | None, TruestepError | None] = (None, None)
+        if self._world.is_first:
+            try:
+                outcome = function(), None
+            except TruestepError as error:
+                outcome = None, error
+        result, failure = self._world.share(outcome)
+        if failure is not None:
+            raise _shared(failure)
+        return result  # type: ignore[no-any-return]
+
+    def add(self, model: nn.Module, *, parallel: Parallel, precision: Precision, compiled: bool) -> None:
+        """Take in a placed model; a sharded one is cut over the processes now."""
+        if parallel not in ("ddp", "fsdp", "flat"):
+            raise UsageError(f"parallel must be 'ddp', 'fsdp' or 'flat', got {parallel!r}.")
+        if parallel == "fsdp":
+            if compiled or precision == "fp16":
+                raise UsageError(
+                    "a sharded model cannot be compiled or run in fp16 yet: that it has the same bits on any "
+                    "number of processes is not proven. Use parallel='ddp', or 'bf16' without compile."
+                )
+            if self.is_tied:
+                raise UsageError(
+                    "parallel='fsdp' needs lanes=: pass lanes= to Run, the number of processes or more."
+                )
+            if self._world.size > 1:
+                from truestep.dist.shard import shard  # noqa: PLC0415  it imports all of FSDP
+
+                self._check_alike({"model": model})
+                shard(model)
+                self.is_sharded = True
+        self._models.append((model, parallel))
+
+    def check(self, tracked: Mapping[str, Any], *, fingerprint: Mapping[str, Any]) -> None:
+        """Refuse what cannot give the same bits: processes that differ, or optimizers that mix."""
+        if self._world.size == 1:
+            return
+        first, *others = self._world.gather(dict(fingerprint))
+        for rank, other in enumerate(others, start=1):
+            if first != other:
+                field = next(key for key in sorted({*first, *other}) if first.get(key) != other.get(key))
+                raise _shared(
+                    UsageError(
+                        f"{field} is {other.get(field)} on process {rank} and {first.get(field)} on process "
+                        f"0: a lane would give other bits on one than on the other. Make them the same."
+                    )
+                )
+        self._check_alike({name: item for name, item in tracked.items() if isinstance(item, nn.Module)})
+        known = {
+            id(parameter)
+            for item in tracked.values()
+            if isinstance(item, nn.Module)
+            for parameter in item.parameters()
+        }
+        for name, item in tracked.items():
+            if isinstance(item, Optimizer) and self.is_sharded:
+                _check_optimizer(name, item, known)
+
+    def _check_alike(self, modules: Mapping[str, nn.Module]) -> None:
+        own = {
+            f"{name}.{path}": witness([tensor])
+            for name, module in modules.items()
+            for path, tensor in module.state_dict().items()
+            if not hasattr(tensor, "_local_tensor") and hasattr(tensor, "numel")
+        }
+        first, *others = self._world.gather(own)
+        for rank, other in enumerate(others, start=1):
+            differing = sorted(key for key in {*first, *other} if first.get(key) != other.get(key))
+            if differing:
+                raise _shared(
+                    UsageError(
+                        f"{differing[0]} has other values on process {rank} than on process 0 before the "
+                        f"first step. Build the model the same way on every process, after Run(...), which "
+                        f"seeds them alike."
+                    )
+                )
+
+    def sums(self, tracked: Mapping[str, Any]) -> list[Any]:
+        """Return who sums the gradients of the placed models; what is left is summed after backward."""
+        if self._world.size == 1:
+            return []
+        if self._sums is None:
+            trained = {
+                id(parameter)
+                for item in tracked.values()
+                if isinstance(item, Optimizer)
+                for group in item.param_groups
+                for parameter in group["params"]
+            }
+            self._sums = [*self._overlapping(trained), *self._sharded()]
+        return self._sums
+
+    def _overlapping(self, trained: set[int]) -> list[OverlapSum]:
+        sums: list[OverlapSum] = []
+        taken: set[int] = set()
+        for model, parallel in self._models:
+            parameters = {id(item) for item in model.parameters() if item.requires_grad}
+            # Each parameter is summed once; one that two models share is left to be summed after backward.
+            if parallel != "ddp" or not parameters & trained or parameters & taken:
+                continue
+            taken |= parameters
+            if not self.is_tied and self._courier is None:
+                self._courier = Courier(self.tree)
+            wrapped = wrap(model, is_plain=self.is_tied)
+            sums.append(OverlapSum(wrapped, self.tree, courier=self._courier))
+        return sums
+
+    def _sharded(self) -> list[Any]:
+        if not self.is_sharded:
+            return []
+        from truestep.dist.shard import ShardSum  # noqa: PLC0415  as above
+
+        models = [model for model, parallel in self._models if parallel == "fsdp"]
+        return [ShardSum(models, rank=self._world.rank)]
+
+    def close(self) -> None:
+        """End the thread that sums."""
+        if self._courier is not None:
+            self._courier.close()
+            self._courier = None
+
+
+def _shared(error: TruestepError) -> TruestepError:
+    error.is_shared = True
+    return error
+
+
+def _check_optimizer(name: str, optimizer: Optimizer, known: set[int]) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) not in known:
+                raise UsageError(
+                    f"{name} holds a parameter that no tracked model has. Sharding a model gives it new "
+                    f"parameters: make the optimizer after run.place(model, parallel='fsdp')."
+                )
+            if group.get("fused") and hasattr(parameter, "_local_tensor"):
+                raise UsageError(
+                    f"{name} has fused=True, whose kernel gives other bits for other shards of a parameter. "
+                    f"Pass foreach=True instead."
+                )
+
+
+def _keep_shared_errors_quiet() -> None:
+    """On all processes but the first, do not print what the first prints already."""
+    former = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if not getattr(error, "is_shared", False):
+            former(kind, error, trace)
+
+    sys.excepthook = hook
