@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 
 import truestep
+from truestep.cli import run
 from truestep.errors import TruestepError
 
-COMMANDS: tuple[Callable[[typer.Typer], None], ...] = ()
+COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (run.add_to,)
 """The function `add_to(app)` of each file beside this one, in the order in which help lists them."""
 
 BAD_USAGE = 2
@@ -44,7 +45,7 @@ def _start(
     """Make PyTorch training right, the same every time, and fast.
 
     truestep is a library: write `import truestep` in your training script and keep your own loop.
-    This version has no commands yet.
+    The commands run such a script, or any other.
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
