@@ -126,7 +126,7 @@ class Steps:
             self._save(wait=False)
         exchange.received = self._interrupt.received
         if agreed.received is not None:
-            self._interrupt.received = agreed.received
+            self._interrupt.take(agreed.received)
             self._prepare_to_stop()
 
     def _tick(self, now_s: float) -> None:
@@ -181,7 +181,8 @@ class Steps:
         assert received is not None
         cursor = self._position.cursor
         self._close()
-        command = shlex.join(sys.orig_argv)
+        is_launched = self._parts.world.size > 1
+        command = "the same command" if is_launched else shlex.join(sys.orig_argv)
         of = "" if self._total is None else f" of {self._total:,}"
         self._around.terminal.warn(
             f"stopped by {received.name} after step {cursor:,}{of}; snapshot saved. Go on with: {command}"
@@ -198,7 +199,7 @@ class Steps:
         self._close()
         received = [item for item in self._parts.world.gather(around.interrupt.received) if item is not None]
         if received:
-            around.interrupt.received = received[0]
+            around.interrupt.take(received[0])
             self._stop()
         if cursor == self._first:
             around.terminal.say(f"all {cursor:,} steps are done; a new folder starts anew")
