@@ -164,11 +164,15 @@ class _Children:
             time.sleep(_LOOK_S / 2)
 
     def _send(self, number: signal.Signals) -> None:
-        """To the processes themselves, not to their groups: loader workers are theirs to end."""
+        """To the processes themselves, not to their groups: loader workers are theirs to end.
+
+        Ctrl-C goes to the first one as it is; for the others it is SIGTERM, so that a script which does not
+        handle it shows one traceback, as it does alone.
+        """
         ended = self._codes()
         for rank, pid in self._pids.items():
             if rank not in ended:
-                os.kill(pid, number)
+                os.kill(pid, number if rank == 0 else signal.SIGTERM)
 
     def _kill(self) -> None:
         """End what is left of each process and of everything it started in its group."""
@@ -338,7 +342,9 @@ def _count(num: int) -> str:
 
 
 def _say(line: str) -> None:
-    print(f"truestep: {line}", file=sys.stderr, flush=True)
+    # A process that was killed may have left half a line, and the cursor hidden.
+    mend = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
+    print(f"{mend}truestep: {line}", file=sys.stderr, flush=True)
 
 
 def run(
