@@ -126,3 +126,15 @@ def test_a_step_without_update_is_noticed(tmp_path: Path) -> None:
             step.backward(F.cross_entropy(model(x), y))
         with pytest.raises(UsageError, match=r"step 0 ended without step\.update"):
             next(steps)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_rows_norm_does_not_depend_on_how_many_are_computed(threads: int) -> None:
+    torch.set_num_threads(threads)  # clipping sharded gradients rests on this
+    for width in (1, 3, 8, 17, 100, 1000, 4097, 70_000):
+        rows = torch.randn(12, width) * torch.logspace(-6, 6, 12)[:, None]
+        for dtype in (None, torch.float64):
+            whole = torch.linalg.vector_norm(rows, dim=1, dtype=dtype)
+            for first, last in ((0, 1), (3, 5), (5, 12), (11, 12)):
+                part = torch.linalg.vector_norm(rows[first:last].clone(), dim=1, dtype=dtype)
+                assert torch.equal(part, whole[first:last]), (width, first, last)

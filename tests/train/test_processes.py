@@ -63,6 +63,36 @@ def test_a_run_goes_on_with_any_other_number_of_processes(tmp_path: Path) -> Non
     assert train(folder)[0] == digest
 
 
+def train_in_two_passes(folder: str, parallel: str, num_samples: int = 50) -> str:
+    """In the first pass of a step another model learns from this one's output, as a GAN's critic does."""
+    with ts.Run(folder, seed=1, lanes=LANES, threads=1, progress=False) as run:
+        model, judge = run.place(small.net(), parallel=parallel), run.place(nn.Linear(3, 3))
+        first, second = AdamW(judge.parameters()), AdamW(model.parameters())
+        run.track(model=model, judge=judge, first=first, second=second)
+        for step in run.steps(ts.Loader(small.data(num_samples), batch_size=16), steps=6):
+            for x, y in step:
+                step.backward(F.cross_entropy(judge(model(x).detach()), y))
+            step.update(first)
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            step.update(second, clip_norm=0.1)
+        return ts.digest_state({"model": model.state_dict(), "judge": judge.state_dict()})
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_forward_without_a_backward_does_not_confuse_the_next_pass(tmp_path: Path, parallel: str) -> None:
+    digest = train_in_two_passes(str(tmp_path / "alone"), parallel)
+    for size in (2, 3):
+        found = run_processes(train_in_two_passes, str(tmp_path / f"{size}"), parallel, size=size)
+        assert found == [digest] * size
+
+
+def test_a_batch_that_leaves_processes_without_lanes_may_follow_the_first(tmp_path: Path) -> None:
+    digest = train_in_two_passes(str(tmp_path / "alone"), "ddp", 18)
+    found = run_processes(train_in_two_passes, str(tmp_path / "four"), "ddp", 18, size=4, timeout_s=60.0)
+    assert found == [digest] * 4
+
+
 class Branches(nn.Module):
     """A model of which each lane uses one branch or the other, by chance, and one part is never used."""
 

@@ -3,6 +3,7 @@
 Owns how workers start, what they do with signals, and how they end. What they read is given to them.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -117,4 +118,10 @@ def _start(
             # bits: without its own generator, starting the workers draws from the global one.
             generator=torch.Generator(),
         )
-        return Workers(iter(loader))
+        # A worker must not collect what its parent left behind: to destroy a process group of which the
+        # threads were not forked crashes it, or never ends.
+        gc.freeze()
+        try:
+            return Workers(iter(loader))
+        finally:
+            gc.unfreeze()

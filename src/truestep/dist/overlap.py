@@ -30,6 +30,7 @@ class Courier:
 
     def __init__(self, tree: TreeReduce) -> None:
         self._tree = tree
+        self._failure: Exception | None = None
         self._jobs: queue.SimpleQueue[tuple[list[torch.Tensor], Bucket] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="truestep-reduce", daemon=True)
         self._thread.start()
@@ -44,11 +45,17 @@ class Courier:
         while (job := self._jobs.get()) is not None:
             parts, done = job
             try:
-                total = self._tree.all_reduce(parts, into=len(parts) - 1)
-            except Exception as error:  # noqa: BLE001 - raised again in backward, which waits for it
-                done.set_exception(error)  # type: ignore[arg-type]
-            else:
-                done.set_result(total)
+                if self._failure is None:
+                    self._tree.all_reduce(parts, into=len(parts) - 1)
+            except Exception as error:  # noqa: BLE001 - raised again by `check`
+                self._failure = error
+            # Also after a failure: DDP takes an exception here for a value, and fails to make sense of it.
+            done.set_result(parts[-1])
+
+    def check(self) -> None:
+        """Raise what went wrong in the thread. What was to be summed is not to be used then."""
+        if self._failure is not None:
+            raise self._failure
 
     def close(self) -> None:
         """End the thread."""
@@ -125,6 +132,10 @@ class OverlapSum:
 
     def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:  # noqa: ARG002
         """Start a pass. Where a lane is empty nothing overlaps: some process may have no backward at all."""
+        if self._overlaps and len(self._seen) < len(self.parameters):
+            # The last lane's forward told DDP to expect a backward that never came (a generator whose output
+            # only the critic learned from). It would take this pass's first lane for it.
+            self._parallel.reducer._reset_state()
         self._overlaps = may_overlap and schedule.is_full
         self._num_turns = len(schedule.lanes_of(self._tree.rank))
         self._seen.clear()
@@ -167,7 +178,13 @@ class OverlapSum:
             return
         had_earlier = any(gradient is not None for *_, node in self._flat.lanes.open for gradient in node)
         self._flat.lanes.clear()
-        if len(self._seen) == len(self.parameters) or not (self._seen or had_earlier):
+        if self._courier is not None:
+            self._courier.check()
+        if len(self._seen) == len(self.parameters):
+            # DDP does this in the next forward, with a collective: a process without lanes has no forward.
+            self._parallel.reducer._rebuild_buckets()
+            return
+        if not self._seen and not had_earlier:
             return
         names = {id(parameter): name for name, parameter in self._parallel.module.model.named_parameters()}
         missing = [

@@ -139,6 +139,8 @@ class Team:
         return self._sums
 
     def _overlapping(self, trained: set[int]) -> list[OverlapSum]:
+        if self.is_sharded:
+            return []  # processes must not wait for a bucket in one round and for a shard in another
         sums: list[OverlapSum] = []
         taken: set[int] = set()
         for model, parallel in self._models:

@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 import torch
+from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -18,7 +19,16 @@ from truestep.dist import Schedule, World, schedule
 from truestep.errors import NonFiniteError, UsageError
 from truestep.rng import LazySeeds
 from truestep.train.exchange import Exchange, Word
-from truestep.train.gradients import FiniteCheck, Gradients, clip, clip_in_order, local, scale, total_weight
+from truestep.train.gradients import (
+    FiniteCheck,
+    Gradients,
+    clip,
+    clip_in_order,
+    local,
+    scale,
+    total_norm,
+    total_weight,
+)
 from truestep.train.journal import Journal, Scalar, Term
 from truestep.train.norms import Norms, WrittenBuffers
 from truestep.train.place import move
@@ -250,12 +260,12 @@ class Step:
         else:
             if self._factor.__class__ is not float or self._factor != 1.0:
                 scale(gradients, self._factor)
-            is_finite = self._parts.is_finite
-            is_deferred = is_finite.defers and hasattr(optimizer, "_step_supports_amp_scaling")
-            if not is_deferred and (self._is_bad or not self._agree_finite(is_finite(gradients))):
+            norm = self._norm(whole) if clip_norm is not None else None
+            is_deferred = self._parts.is_finite.defers and hasattr(optimizer, "_step_supports_amp_scaling")
+            if not is_deferred and (self._is_bad or not self._are_finite(gradients, norm)):
                 return self._refuse()
             if clip_norm is not None or clip_value is not None:
-                self._clip(parameters, clip_norm, clip_value)
+                self._clip(parameters, clip_norm, clip_value, total=norm)
             if is_deferred:
                 self._step_on_device(optimizer, gradients)
             else:
@@ -266,8 +276,12 @@ class Step:
         self.is_updated = True
         return is_done
 
-    def _agree_finite(self, is_finite: bool) -> bool:
+    def _are_finite(self, gradients: list[torch.Tensor], norm: torch.Tensor | None) -> bool:
         """Sharded gradients are looked at by all processes together; else all look at the same."""
+        # A finite norm has no other terms. All processes have the same norm.
+        if norm is not None and math.isfinite(norm):
+            return True
+        is_finite = self._parts.is_finite(gradients)
         if not self._parts.is_sharded:
             return is_finite
         flag = torch.tensor([float(not is_finite)])
@@ -318,12 +332,26 @@ class Step:
         self._weights = {lane: agreed.weights[lane] for lane in lanes}
         self._losses = {lane: agreed.losses[lane] for lane in lanes}
 
-    def _clip(self, parameters: list[torch.nn.Parameter], norm: float | None, value: float | None) -> None:
+    def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
+        """Return the norm of all gradients; torch's own if there is one lane."""
         if self._parts.num_lanes == 1:
-            total = clip(parameters, norm=norm, value=value)
+            total: torch.Tensor = get_total_norm(gradients)
+            return total
+        return total_norm(gradients, world=self._parts.world)
+
+    def _clip(
+        self,
+        parameters: list[torch.nn.Parameter],
+        norm: float | None,
+        value: float | None,
+        *,
+        total: torch.Tensor | None,
+    ) -> None:
+        if self._parts.num_lanes == 1:
+            clip(parameters, norm=norm, value=value, total=total)
         else:
-            gradients = [grad for parameter in parameters if (grad := parameter.grad) is not None]
-            total = clip_in_order(gradients, norm=norm, value=value, world=self._parts.world)
+            gradients = [local(grad) for parameter in parameters if (grad := parameter.grad) is not None]
+            clip_in_order(gradients, norm=norm, value=value, total=total)
         if total is not None:
             self.log(grad_norm=total)
 
@@ -340,7 +368,9 @@ class Step:
         assert scaler is not None
         scaler.unscale_(optimizer)
         scale(gradients, self._factor)
-        self._clip(self._parts.gradients.of(optimizer), norm, value)
+        parameters = self._parts.gradients.of(optimizer)
+        whole = [grad for parameter in parameters if (grad := parameter.grad) is not None]
+        self._clip(parameters, norm, value, total=None if norm is None else self._norm(whole))
         before = scaler.get_scale()
         scaler.step(optimizer)
         scaler.update()
