@@ -1,5 +1,7 @@
 """Every benchmark's claim in its short form."""
 
+import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -13,7 +15,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 def _run(script: str, *arguments: str) -> Any:
     command = [sys.executable, str(FOLDER / script), "--json", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
@@ -23,3 +25,50 @@ def test_kills_do_not_change_a_bit() -> None:
     result = _run("kill.py", "--kills", "20")
     assert result["kills"] >= 20 and result["in_save"] * 3 >= result["kills"]
     assert len(result["members"]) == 10
+
+
+@pytest.mark.slow
+def test_processes_workers_and_layouts_do_not_change_a_bit() -> None:
+    result = _run("scale.py", "--short")
+    assert [claim["verdict"] for claim in result["claims"]] == ["holds", "holds"]
+    (rows,) = result["tables"].values()
+    assert len(rows) == 10 and all(row["combinations"] == 8 and not row["differing"] for row in rows)
+
+
+@pytest.mark.slow
+def test_kills_of_processes_do_not_change_a_bit() -> None:
+    result = _run("scale_kill.py", "--kills", "6", "--members", "cnn,gan", "--launched", "1")
+    assert result["kills"] >= 6 and result["in_save"] >= 2 and result["launched"] == 1
+
+
+@pytest.fixture
+def scale(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("scale")
+
+
+def test_short_form_has_each_pair_of_values(scale: Any) -> None:
+    values = {
+        "member": [f"member {number}" for number in range(10)],
+        "size": scale.SHORT_SIZES,
+        "workers": scale.WORKERS,
+        "layout": scale.LAYOUTS,
+    }
+    cases = scale.every_pair(*values.values())
+    for first, second in itertools.combinations(values, 2):
+        found = {(getattr(case, first), getattr(case, second)) for case in cases}
+        assert found == set(itertools.product(values[first], values[second]))
+
+
+def test_a_difference_is_named_with_part_process_and_first_step(scale: Any) -> None:
+    steps = {step: {"loss": "0x1p+0", "grad_norm": "0x1p-1"} for step in range(4)}
+    expected = scale.Outcome(digests={0: {"model": "a", "ema": "b"}}, steps=steps)
+    same = scale.Outcome(digests={0: {"model": "a", "ema": "b"}, 1: {"model": "a", "ema": "b"}}, steps=steps)
+    assert scale.differences(same, expected) == []
+    other_steps = {**steps, 2: {"loss": "0x1p+0", "grad_norm": "0x1p-2"}}
+    other = scale.Outcome(digests={0: {"model": "a", "ema": "b"}, 1: {"model": "c"}}, steps=other_steps)
+    assert scale.differences(other, expected) == [
+        "ema differs on ranks [1]",
+        "model differs on ranks [1]",
+        "the record's grad_norm from step 2 on",
+    ]

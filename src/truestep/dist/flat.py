@@ -66,7 +66,7 @@ class FlatSum:
 
 
 class _Pack:
-    """The gradients of some parameters in one flat tensor, with one mark each that says whether it is there."""
+    """The gradients of some parameters in one flat tensor, with a mark for each that is there."""
 
     def __init__(self, parameters: list[nn.Parameter], indices: list[int]) -> None:
         self._indices = indices
@@ -79,9 +79,9 @@ class _Pack:
         if number not in self._buffers:
             like = self._parameters[0]
             flat = torch.empty(sum(self._sizes) + len(self._sizes), dtype=like.dtype, device=like.device)
+            *parts, _ = flat.split([*self._sizes, len(self._sizes)])
             views = [
-                part.view(parameter.shape)
-                for part, parameter in zip(flat.split(self._sizes + [len(self._sizes)]), self._parameters)
+                part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)
             ]
             self._buffers[number] = flat, views
         flat, views = self._buffers[number]
@@ -100,9 +100,8 @@ class _Pack:
 
     def hand_out(self, total: torch.Tensor) -> None:
         """Give every parameter its part of the sum; one that no lane has a gradient for gets none."""
-        marks = total[-len(self._sizes) :].tolist()
-        parts = total.split([*self._sizes, len(self._sizes)])
-        for parameter, part, mark in zip(self._parameters, parts, marks, strict=False):
+        *parts, marks = total.split([*self._sizes, len(self._sizes)])
+        for parameter, part, mark in zip(self._parameters, parts, marks.tolist(), strict=True):
             parameter.grad = part.view(parameter.shape) if mark > 0 else None
 
 

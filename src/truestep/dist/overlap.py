@@ -1,4 +1,4 @@
-"""Gradients summed while backward still runs: DistributedDataParallel with the tree as its communication hook.
+"""Gradients summed while backward still runs: DDP with the tree as its communication hook.
 
 DDP fills buckets and tells when one is complete; a thread of this process then sums it over all processes.
 """
@@ -20,13 +20,12 @@ from truestep.dist.reduce import TreeReduce
 from truestep.dist.schedule import Schedule
 from truestep.errors import UsageError
 
-
 Bucket = torch.futures.Future[torch.Tensor]
 """The sum of a bucket, some time."""
 
 
 class Courier:
-    """One thread that sums buckets over processes in the order they were handed in, which all processes share."""
+    """One thread that sums buckets over processes in the order they are handed in, the same on all."""
 
     def __init__(self, tree: TreeReduce) -> None:
         self._tree = tree
@@ -194,8 +193,9 @@ class OverlapSum:
         ]
         raise UsageError(
             f"{len(missing)} parameters got no gradient in this lane, so their buckets never filled: "
-            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}. Pass parallel='flat' to run.place "
-            f"for a model of which some parts are not always used, or freeze them with requires_grad_(False)."
+            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}. Pass parallel='flat' to "
+            f"run.place for a model of which some parts are not always used, or freeze them with "
+            f"requires_grad_(False)."
         )
 
     def clear(self) -> None:

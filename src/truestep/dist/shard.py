@@ -1,6 +1,6 @@
 """Gradients of sharded models: FSDP2 with the tree as its reduce-scatter.
 
-Every process keeps the sums of its own part of each parameter. Lanes arrive round by round from all processes.
+Every process keeps the sums of its own part of each parameter; lanes arrive round by round from all of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -128,7 +128,7 @@ class ShardSum:
         """See that nothing is half summed."""
         if any(scatter.is_open for scatter in self._scatters):
             raise UsageError(
-                "a part of the sharded model had a gradient in some lanes of this step and none in the last one. "
+                "a part of the sharded model had a gradient in some lanes of this step and none in the last. "
                 "Pass parallel='flat' to run.place for a model of which some parts are not always used."
             )
 
