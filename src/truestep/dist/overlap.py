@@ -89,30 +89,23 @@ class _Forward:
         return copy.deepcopy(self.plain, memo)
 
 
-def wrap(model: nn.Module, *, is_plain: bool) -> DistributedDataParallel:
-    """Let a model's forward run through DDP; the model itself, its names and its hooks stay what they are.
-
-    Plain means: buckets are summed by the backend's own all-reduce, in its own order.
-    """
+def wrap(model: nn.Module) -> DistributedDataParallel:
+    """Let a model's forward run through DDP; the model itself, its names and its hooks stay what they are."""
     plain = model.forward
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", FutureWarning
-        )  # torch 2.13 renames broadcast_buffers; 2.9 has no other
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames broadcast_buffers
         parallel = DistributedDataParallel(
-            _Inner(model),
-            broadcast_buffers=False,
-            gradient_as_bucket_view=True,
-            # bits: else buckets are rebuilt after a process's first step, and the all-reduce's order of sums
-            # with them: a resumed run would differ. The tree does not care which bucket a parameter is in.
-            find_unused_parameters=is_plain,
+            _Inner(model), broadcast_buffers=False, gradient_as_bucket_view=True
         )
     model.forward = _Forward(parallel, plain)
     return parallel
 
 
 class OverlapSum:
-    """Sums the gradients of one model bucket by bucket in the backward pass of this process's last lane."""
+    """Sums the gradients of one model bucket by bucket in the backward pass of this process's last lane.
+
+    Without a courier buckets are summed by the backend's own all-reduce, in its own order.
+    """
 
     def __init__(
         self, parallel: DistributedDataParallel, tree: TreeReduce, *, courier: Courier | None
@@ -131,9 +124,13 @@ class OverlapSum:
 
     def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:  # noqa: ARG002
         """Start a pass. Where a lane is empty nothing overlaps: some process may have no backward at all."""
-        if self._overlaps and len(self._seen) < len(self.parameters):
+        is_armed = self._overlaps and len(self._seen) < len(self.parameters)
+        if is_armed or self._courier is None:
             # The last lane's forward told DDP to expect a backward that never came (a generator whose output
             # only the critic learned from). It would take this pass's first lane for it.
+            # bits: it also forgets the order in which gradients came, by which DDP rebuilds its buckets after
+            # a process's first step. An all-reduce would then sum in another order: a resumed run would
+            # differ. The tree does not care which bucket a parameter is in.
             self._parallel.reducer._reset_state()
         self._overlaps = may_overlap and schedule.is_full
         self._num_turns = len(schedule.lanes_of(self._tree.rank))
@@ -180,8 +177,9 @@ class OverlapSum:
         if self._courier is not None:
             self._courier.check()
         if len(self._seen) == len(self.parameters):
-            # DDP does this in the next forward, with a collective: a process without lanes has no forward.
-            self._parallel.reducer._rebuild_buckets()
+            if self._courier is not None:
+                # DDP does this in the next forward, with a collective: without lanes there is no forward.
+                self._parallel.reducer._rebuild_buckets()
             return
         if not self._seen and not had_earlier:
             return

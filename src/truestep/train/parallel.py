@@ -151,8 +151,7 @@ class Team:
             taken |= parameters
             if not self.is_tied and self._courier is None:
                 self._courier = Courier(self.tree)
-            wrapped = wrap(model, is_plain=self.is_tied)
-            sums.append(OverlapSum(wrapped, self.tree, courier=self._courier))
+            sums.append(OverlapSum(wrap(model), self.tree, courier=self._courier))
         return sums
 
     def _sharded(self) -> list[Any]:
