@@ -1,0 +1,61 @@
+"""Train a network with batch normalisation and go on from the last checkpoint."""
+
+import argparse
+import hashlib
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+NUM_STEPS, SAVE_EVERY = 12, 4
+
+
+def digest(model):
+    found = hashlib.sha256()
+    for value in model.state_dict().values():
+        found.update(value.numpy().tobytes())
+    return found.hexdigest()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=Path("checkpoints"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    checkpoint = args.out / "last.pt"
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows = torch.randn(NUM_STEPS + 1, 16, 10) * 3 + 1
+    labels = (rows[..., 0] > rows[..., 1]).long()
+    model = nn.Sequential(nn.Linear(10, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    start = 0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        start = saved["step"]
+
+    for step in range(start, NUM_STEPS):
+        loss = F.cross_entropy(model(rows[step]), labels[step])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
+        if (step + 1) % SAVE_EVERY == 0:
+            weights = model.state_dict()
+            state = {"model": weights, "optimizer": optimizer.state_dict(), "step": step + 1}
+            torch.save(state, args.out / "new.pt")
+            (args.out / "new.pt").replace(checkpoint)
+
+    model.eval()
+    with torch.no_grad():
+        print(f"held out loss {F.cross_entropy(model(rows[-1]), labels[-1]).item():.4f}")
+    print("weights", digest(model))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Train a network with dropout and go on from the last checkpoint."""
+
+import argparse
+import hashlib
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+NUM_STEPS, SAVE_EVERY = 12, 4
+
+
+def digest(model):
+    found = hashlib.sha256()
+    for value in model.state_dict().values():
+        found.update(value.numpy().tobytes())
+    return found.hexdigest()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=Path("checkpoints"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    checkpoint = args.out / "last.pt"
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows = torch.randn(NUM_STEPS, 16, 10)
+    labels = (rows[..., 0] * rows[..., 1] > 0).long()
+    model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    start = 0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["generator"])
+        start = saved["step"]
+
+    for step in range(start, NUM_STEPS):
+        loss = F.cross_entropy(model(rows[step]), labels[step])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
+        if (step + 1) % SAVE_EVERY == 0:
+            state = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "generator": torch.get_rng_state(),
+                "step": step + 1,
+            }
+            torch.save(state, args.out / "new.pt")
+            (args.out / "new.pt").replace(checkpoint)
+    print("weights", digest(model))
+
+
+if __name__ == "__main__":
+    main()
