@@ -1,0 +1,47 @@
+"""Watching: someone's training script in a process of its own, and what torch was asked to do in it.
+
+Owns how a script is started, which of torch's entry points are observed, and the evidence that is kept.
+Reads and never writes: no draw, no tensor, no order is changed. What evidence means is left to others.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from truestep.watch.evidence import Moment, Process, Update, read
+    from truestep.watch.launch import Watched, command, start
+    from truestep.watch.plan import DIGESTS, FAMILIES, Plan
+
+__all__ = [
+    "DIGESTS",
+    "FAMILIES",
+    "Moment",
+    "Plan",
+    "Process",
+    "Update",
+    "Watched",
+    "command",
+    "read",
+    "start",
+]
+
+_HOMES = {
+    "DIGESTS": "plan",
+    "FAMILIES": "plan",
+    "Moment": "evidence",
+    "Plan": "plan",
+    "Process": "evidence",
+    "Update": "evidence",
+    "Watched": "launch",
+    "command": "launch",
+    "read": "evidence",
+    "start": "launch",
+}
+
+
+def __getattr__(name: str) -> Any:  # lazily: the watched process imports this package before the script's own
+    if name not in _HOMES:
+        raise AttributeError(
+            f"module 'truestep.watch' has no attribute {name!r}. It has {', '.join(__all__)}."
+        )
+    return getattr(import_module(f"truestep.watch.{_HOMES[name]}"), name)

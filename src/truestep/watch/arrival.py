@@ -1,0 +1,79 @@
+"""Arrival of modules: observers are put in place just after the script's own import of a module has ended.
+
+Owns which module brings which observers. Imports none of those modules itself.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from truestep.watch.tape import Tape
+
+_OBSERVERS = {
+    "random": "seeds:watch_random",
+    "numpy": "seeds:watch_numpy",
+    "torch": "engine:watch_torch",
+    "safetensors.torch": "files:watch_safetensors",
+    "torch.distributed.checkpoint": "files:watch_distributed",
+    "torchdata.stateful_dataloader.stateful_dataloader": "data:watch_stateful",
+}
+
+
+def expect(tape: Tape) -> None:
+    """Install the observers of what is there already, and wait for the rest."""
+    waiting = dict(_OBSERVERS)
+    for name in list(waiting):
+        if name in sys.modules:
+            _install(waiting.pop(name), tape)
+    sys.meta_path.insert(0, _Finder(waiting, tape))
+
+
+def _install(where: str, tape: Tape) -> None:
+    module, function = where.split(":")
+    getattr(import_module(f"truestep.watch.{module}"), function)(tape)
+
+
+class _Finder:
+    """Stands before Python's own finders, leaves the finding to them, and notes when a module is done."""
+
+    def __init__(self, waiting: dict[str, str], tape: Tape) -> None:
+        self._waiting = waiting
+        self._tape = tape
+
+    def find_spec(  # limits: Python calls it like this
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        where = self._waiting.pop(name, None)
+        if where is None or not self._tape.is_on:
+            return None
+        spec = self._find_behind_us(name, path, target)
+        execute = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if spec is None or execute is None:
+            self._waiting[name] = where
+            return spec
+        # An attribute of this one loader: type and name of the loader stay what they are.
+        spec.loader.exec_module = self._then_install(execute, where)  # type: ignore[union-attr, method-assign]
+        return spec
+
+    def _find_behind_us(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+    def _then_install(self, execute: Callable[[ModuleType], Any], where: str) -> Callable[[ModuleType], Any]:
+        def exec_module(module: ModuleType) -> None:
+            loader = module.__spec__.loader if module.__spec__ else None
+            if loader is not None:
+                vars(loader).pop("exec_module", None)
+            execute(module)
+            _install(where, self._tape)
+
+        return exec_module

@@ -1,0 +1,86 @@
+"""Backward passes: `loss.backward()`, `torch.autograd.backward` and `torch.autograd.grad`.
+
+Owns which of them are the user's own: those that run inside another one belong to it.
+"""
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truestep.watch.chain import Chain
+from truestep.watch.leaves import outline
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+
+
+def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
+    """Observe both entry points of autograd; `Tensor.backward` calls the first."""
+    wraps.put("backward", lambda run: _wrap(run, tape, chain, "backward"), torch.autograd)
+    wraps.put("grad", lambda run: _wrap(run, tape, chain, "grad"), torch.autograd)
+
+
+def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
+    here = tape.sites.here
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if tape.is_in_backward or not tape.is_on:
+            try:
+                return run(*args, **kwargs)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+        if tape.is_over:
+            tape.end_script()
+        facts: tuple[Any, Any] = (None, None)  # known at the steps that are looked at
+        value = None
+        if chain is not None or tape.is_looked_at:
+            losses = _losses(args, kwargs)
+            if chain is not None and how == "backward":
+                chain.take_losses(losses)
+            if tape.is_looked_at:
+                facts, value = _describe(losses), _value(losses)
+        key = ("backward", here(), how, bool(kwargs.get("retain_graph")), *facts)
+        was_inside = tape.is_inside
+        tape.is_in_backward = tape.is_inside = True
+        begun = perf_counter_ns()
+        try:
+            result = run(*args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            tape.is_in_backward = False
+            tape.is_inside = was_inside
+        tape.mark(key, begun, value=value)
+        return result
+
+    return wrapper
+
+
+def _losses(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
+    """Return what the pass begins at; an iterator is left to its receiver."""
+    given = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
+    if isinstance(given, Tensor):
+        return (given,)
+    return (
+        tuple(item for item in given if isinstance(item, Tensor)) if isinstance(given, list | tuple) else ()
+    )
+
+
+def _describe(losses: tuple[Tensor, ...]) -> tuple[Any, Any]:
+    node = losses[0].grad_fn if losses else None
+    return outline(losses), None if node is None else type(node).__name__
+
+
+def _value(losses: tuple[Tensor, ...]) -> float | None:
+    """Read a loss where it costs no waiting for a device."""
+    if len(losses) != 1 or losses[0].numel() != 1 or losses[0].device.type != "cpu":
+        return None
+    if type(losses[0]) is not Tensor or losses[0].dtype.is_complex:
+        return None
+    return float(losses[0].item())

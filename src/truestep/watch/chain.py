@@ -1,0 +1,143 @@
+"""The digest chain: for each step of an optimizer, digests of what went in and what came out.
+
+Owns what is hashed at which moment. Written at once, so that a kill loses nothing that was reached.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.watch.digests import fold, fold_nest
+from truestep.watch.leaves import Leaf, walk
+from truestep.watch.seeds import states
+from truestep.watch.tape import Tape
+
+Named = list[tuple[str, Leaf]]
+
+
+class Chain:
+    """Gathers the digests of a step; each `close_update` writes one line."""
+
+    def __init__(self, tape: Tape) -> None:
+        tape.chain = self
+        self._tape = tape
+        self._wanted = frozenset(tape.plan.digests)
+        self._names: dict[int, str] = {}
+        self._models: dict[int, nn.Module] = {}
+        self._known: set[int] = set()
+        self._parts: dict[str, Any] = {}
+        self._named: dict[str, dict[str, str]] = {}
+        self._chain = ""
+
+    def take_batch(self, batch: Any) -> None:
+        """A loader has handed out a batch."""
+        if "batch" in self._wanted:
+            self._parts.setdefault("batch", []).append(self._try(fold_nest, batch))
+
+    def take_inputs(self, module: nn.Module, inputs: Any) -> None:
+        """An outermost module is about to be called; the first time its weights are written too."""
+        number = self._tape.number("model", module)
+        if number not in self._known:
+            self._known.add(number)
+            self._meet(module, number)
+        self._models[number] = module
+        if "inputs" in self._wanted:
+            self._parts.setdefault("inputs", []).append(self._try(fold_nest, inputs))
+
+    def take_losses(self, losses: tuple[Any, ...]) -> None:
+        """A backward pass begins at these."""
+        if "loss" not in self._wanted:
+            return
+        for loss in losses:
+            if isinstance(loss, Tensor):
+                is_number = loss.numel() == 1 and not loss.dtype.is_complex
+                value = float(loss.detach().item()).hex() if is_number else None
+                self._parts.setdefault("loss", []).append([value, self._try(fold, [("", loss)])])
+
+    def take_gradients(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to use its gradients, or has just used them if a closure makes them."""
+        self._take("gradients", [(name, item.grad) for name, item in self._parameters(optimizer)])
+
+    def close_update(self, optimizer: Optimizer, number: int, *, site: int) -> None:
+        """A step has been made."""
+        self._take("weights", self._parameters(optimizer))
+        self._take("state", _state_of(optimizer, self._parameters(optimizer)))
+        self._take("buffers", self._buffers())
+        if "generators" in self._wanted:
+            self._parts["generators"] = {name: _digest_text(state) for name, state in states().items()}
+        settings = [
+            (f"{place}.{key}", leaf)
+            for place, group in enumerate(optimizer.param_groups)
+            for key, leaf in walk({key: value for key, value in group.items() if key != "params"})
+        ]
+        self._parts["settings"] = fold(settings)
+        self._chain = _digest_text(self._chain + json.dumps(self._parts))
+        parameters = {"parameters": self._named} if self._named else {}
+        step = self._tape.num_steps
+        self._tape.write(
+            "update", step=step, optimizer=number, site=site, **self._parts, **parameters, chain=self._chain
+        )
+        self._parts, self._named = {}, {}
+        self._models.clear()
+
+    def _take(self, part: str, named: Any) -> None:
+        if part not in self._wanted:
+            return
+        self._parts[part] = self._try(fold, named)
+        if self._tape.num_steps in self._tape.plan.parameters:
+            self._named[part] = {name: self._try(fold, [(name, leaf)]) for name, leaf in named}
+
+    def _try(self, digest: Callable[[Any], str], value: Any) -> str:
+        """Return a digest; a kind of tensor that cannot be read must not end the script, and is told."""
+        try:
+            return digest(value)
+        except Exception as error:  # noqa: BLE001 - written down
+            self._tape.write("trouble", error=f"{type(error).__name__}: {error}")
+            return f"unreadable: {type(error).__name__}"
+
+    def _meet(self, module: nn.Module, number: int) -> None:
+        """Remember the names of the parameters, and how they were before the first step."""
+        named = [*module.named_parameters(), *module.named_buffers()]
+        for name, item in module.named_parameters():
+            self._names.setdefault(id(item), name if not number else f"{number}.{name}")
+        lazy = any(nn.parameter.is_lazy(item) for _, item in named)
+        if "weights" in self._wanted and not lazy:
+            each = {name: fold([(name, leaf)]) for name, leaf in named} if self._tape.plan.parameters else {}
+            site = self._tape.sites.here()
+            self._tape.write("model", model=number, site=site, weights=fold(named), parameters=each)
+
+    def _parameters(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
+        return [
+            (self._names.get(id(item), f"group {place}.{index}"), item)
+            for place, group in enumerate(optimizer.param_groups)
+            for index, item in enumerate(group["params"])
+        ]
+
+    def _buffers(self) -> Named:
+        return [
+            (f"{number}.{name}", item)
+            for number, module in self._models.items()
+            for name, item in module.named_buffers()
+        ]
+
+
+def _state_of(optimizer: Optimizer, parameters: list[tuple[str, Tensor]]) -> Named:
+    return list(_walk_state(optimizer, parameters))
+
+
+def _walk_state(optimizer: Optimizer, parameters: list[tuple[str, Tensor]]) -> Iterator[tuple[str, Leaf]]:
+    for name, item in parameters:
+        # Asked with `in`: the state makes an entry for whatever is asked for otherwise.
+        if item in optimizer.state:
+            entry = optimizer.state[item]
+            for key in sorted(entry, key=str):
+                yield from walk(entry[key], f"{name}.{key}")
+
+
+def _digest_text(value: Any) -> str:
+    raw = value if isinstance(value, bytes) else repr(value).encode()
+    return hashlib.sha256(raw).hexdigest()[:16]

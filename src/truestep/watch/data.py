@@ -1,0 +1,120 @@
+"""Batches handed out by DataLoaders, and the beginnings of epochs.
+
+Owns the loaders' iterators. What workers do in their own processes is not observed.
+"""
+
+import sys
+import weakref
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import dataloader as loading
+
+from truestep.watch.chain import Chain
+from truestep.watch.leaves import outline
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+_UNKNOWN = -1
+
+
+def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
+    """Observe torch's DataLoader, and `set_epoch` of its distributed sampler."""
+    _watch_class(tape, chain, wraps, DataLoader, loading._BaseDataLoaderIter)
+    wraps.put("set_epoch", lambda set_epoch: _wrap_set_epoch(set_epoch, tape), DistributedSampler)
+
+
+def watch_stateful(tape: Tape) -> None:
+    """Observe torchdata's StatefulDataLoader, which has iterators of its own."""
+    module = sys.modules["torchdata.stateful_dataloader.stateful_dataloader"]
+    chain = tape.chain if isinstance(tape.chain, Chain) else None
+    _watch_class(tape, chain, Wraps(), module.StatefulDataLoader, module._BaseDataLoaderIter)
+
+
+def _watch_class(tape: Tape, chain: Chain | None, wraps: Wraps, loader: Any, iterator: Any) -> None:
+    loader_of: dict[int, tuple[int, Any]] = {}
+    wraps.put("__iter__", lambda begin: _wrap_iter(begin, tape, loader_of), loader)
+    wraps.put("__next__", lambda fetch: _wrap_next(fetch, tape, chain, loader_of), iterator)
+
+
+def _wrap_iter(begin: Function, tape: Tape, loader_of: dict[int, tuple[int, Any]]) -> Function:
+    met: set[int] = set()
+
+    def __iter__(self: Any) -> Any:  # noqa: N807
+        if not tape.is_on:
+            try:
+                return begin(self)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+        number = tape.number("loader", self)
+        if number not in met:
+            met.add(number)
+            _introduce(tape, self, number)
+        key = ("epoch", tape.sites.here(), number)
+        begun = perf_counter_ns()
+        try:
+            iterator = begin(self)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        address = id(iterator)
+        loader_of[address] = (number, weakref.ref(iterator, lambda _: loader_of.pop(address, None)))
+        tape.mark(key, begun)
+        return iterator
+
+    return __iter__
+
+
+def _introduce(tape: Tape, loader: Any, number: int) -> None:
+    try:
+        length = len(loader)
+    except (TypeError, NotImplementedError):  # a stream has none
+        length = None
+    names = [type(item).__qualname__ for item in (loader, loader.dataset, getattr(loader, "sampler", None))]
+    tape.note("loader", number, *names, loader.batch_size, loader.num_workers, length)
+
+
+def _wrap_next(
+    fetch: Function, tape: Tape, chain: Chain | None, loader_of: dict[int, tuple[int, Any]]
+) -> Function:
+    sites = tape.sites
+    unknown = (_UNKNOWN, None)
+
+    def __next__(self: Any) -> Any:  # noqa: N807
+        if not tape.is_on:
+            try:
+                return fetch(self)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+        if tape.is_over:
+            tape.end_script()
+        begun = perf_counter_ns()
+        try:
+            batch = fetch(self)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        number = loader_of.get(id(self), unknown)[0]
+        tape.mark(("batch", sites.here(), number, outline(batch)), begun)
+        if chain is not None:
+            chain.take_batch(batch)
+        return batch
+
+    return __next__
+
+
+def _wrap_set_epoch(set_epoch: Function, tape: Tape) -> Function:
+    def wrapper(self: Any, epoch: int) -> Any:
+        tape.note("set_epoch", epoch)
+        try:
+            return set_epoch(self, epoch)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    return wrapper

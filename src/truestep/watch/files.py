@@ -1,0 +1,126 @@
+"""What is saved, loaded, and put back into models, optimizers and schedulers.
+
+Owns torch's own files and safetensors. Looks at names and sizes, never into what is stored.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+
+
+def watch(tape: Tape, wraps: Wraps) -> None:
+    """Observe torch's save and load, and every `load_state_dict`."""
+    modules = (torch.serialization, torch)
+    wraps.put("save", lambda save: _wrap(save, tape, _saved("torch", place=1)), *modules)
+    wraps.put("load", lambda load: _wrap(load, tape, _loaded), *modules)
+    for what, kind in (("model", nn.Module), ("optimizer", Optimizer), ("scheduler", LRScheduler)):
+        wraps.put("load_state_dict", lambda restore, what=what: _wrap_restore(restore, tape, what), kind)  # type: ignore[misc]
+
+
+def watch_safetensors(tape: Tape) -> None:
+    """Observe files of safetensors, once they are used."""
+    if "files" not in tape.plan.families:
+        return
+    module = sys.modules["safetensors.torch"]
+    wraps = Wraps()
+    wraps.put("save_file", lambda save: _wrap(save, tape, _saved("safetensors", place=1)), module)
+    wraps.put("load_file", lambda load: _wrap(load, tape, _read("safetensors")), module)
+
+
+def watch_distributed(tape: Tape) -> None:
+    """Observe checkpoints of torch.distributed, once they are used."""
+    if "files" not in tape.plan.families:
+        return
+    module = sys.modules["torch.distributed.checkpoint"]
+    wraps = Wraps()
+    for name in ("save", "async_save"):
+        wraps.put(name, lambda save: _wrap(save, tape, _saved("distributed", place=None)), module)
+    wraps.put("load", lambda load: _wrap(load, tape, _read("distributed", place=None)), module)
+
+
+def _name(given: Any) -> str | None:
+    try:
+        return os.fspath(given) if not isinstance(given, int) else None
+    except TypeError:  # an open file or a buffer
+        return getattr(given, "name", None) if isinstance(getattr(given, "name", None), str) else None
+
+
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int | None) -> Any:
+    if place is not None and len(args) > place:
+        return args[place]
+    return next((kwargs[name] for name in ("f", "filename", "checkpoint_id") if name in kwargs), None)
+
+
+def _saved(how: str, *, place: int | None) -> Function:
+    return lambda args, kwargs: ("save", how, _name(_argument(args, kwargs, place)))
+
+
+def _read(how: str, *, place: int | None = 0) -> Function:
+    return lambda args, kwargs: ("load", how, _name(_argument(args, kwargs, place)), True)
+
+
+def _loaded(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    return ("load", "torch", _name(_argument(args, kwargs, 0)), kwargs.get("weights_only"))
+
+
+def _wrap(act: Function, tape: Tape, describe: Function) -> Function:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not tape.is_on:
+            try:
+                return act(*args, **kwargs)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+        kind, *facts = describe(args, kwargs)
+        key = (kind, tape.sites.here(), *facts)
+        begun = perf_counter_ns()
+        try:
+            result = act(*args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        tape.mark(key, begun)
+        return result
+
+    return wrapper
+
+
+def _wrap_restore(restore: Function, tape: Tape, what: str) -> Function:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not tape.is_on:
+            try:
+                return restore(self, *args, **kwargs)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+        strict = (args[1] if len(args) > 1 else kwargs.get("strict", True)) if what == "model" else None
+        key = ("restore", tape.sites.here(), what, type(self).__qualname__, strict)
+        begun = perf_counter_ns()
+        try:
+            result = restore(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        tape.mark(key, begun, value=_mismatch(result))
+        return result
+
+    return wrapper
+
+
+def _mismatch(result: Any) -> dict[str, list[str]] | None:
+    missing, unexpected = getattr(result, "missing_keys", None), getattr(result, "unexpected_keys", None)
+    if not missing and not unexpected:
+        return None
+    return {"missing": list(missing or ()), "unexpected": list(unexpected or ())}

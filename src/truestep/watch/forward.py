@@ -1,0 +1,106 @@
+"""Forward passes of outermost modules, and switches between training and evaluation.
+
+Owns what "outermost" means: a module called from the user's loop, not by another one, not in a backward pass.
+"""
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import nn
+
+from truestep.watch.chain import Chain
+from truestep.watch.leaves import outline
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+
+
+def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
+    """Observe `Module.__call__`, `train` and `eval`."""
+    wraps.put("__call__", lambda call: _wrap_call(call, tape, chain), nn.Module)
+    wraps.put("train", lambda train: _wrap_train(train, tape), nn.Module)
+
+
+def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
+    is_grad_enabled, is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
+    sites = tape.sites
+    is_compiling = torch.compiler.is_compiling
+    models, met = tape.things("model"), set[int]()
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - its name in tracebacks
+        if tape.is_inside or is_compiling() or not tape.is_on:
+            try:  # all that nested modules pay is one more call
+                return call(self, *args, **kwargs)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+        if tape.is_over:
+            tape.end_script()
+        known = models.get(id(self))
+        number = tape.number("model", self) if known is None else known[0]
+        if number not in met:
+            met.add(number)
+            _introduce(tape, self, number)
+        if chain is not None:
+            chain.take_inputs(self, (args, kwargs))
+        key = (
+            "forward",
+            sites.here(),
+            number,
+            self.training,
+            is_grad_enabled(),
+            is_inference(),
+            outline(args) if args else outline(kwargs),
+        )
+        tape.is_inside = True
+        begun = perf_counter_ns()
+        try:
+            output = call(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            tape.is_inside = False
+        tape.mark(key, begun)
+        return output
+
+    return __call__
+
+
+def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
+    parameters = list(module.parameters())
+    # A lazy module's parameters have no size before its first call.
+    sizes = [0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters]
+    trainable = sum(size for size, item in zip(sizes, parameters, strict=True) if item.requires_grad)
+    num_buffers = sum(1 for _ in module.buffers())
+    tape.note("model", number, type(module).__qualname__, sum(sizes), trainable, num_buffers)
+
+
+def _wrap_train(train: Function, tape: Tape) -> Function:
+    switching = False
+
+    def wrapper(self: Any, mode: bool = True) -> Any:
+        nonlocal switching
+        if switching or tape.is_inside or not tape.is_on:
+            try:
+                return train(self, mode)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+        key = ("mode", tape.sites.here(), type(self).__qualname__, bool(mode))
+        switching = True
+        begun = perf_counter_ns()
+        try:
+            result = train(self, mode)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            switching = False
+        tape.mark(key, begun)
+        return result
+
+    return wrapper

@@ -1,0 +1,94 @@
+"""Starting a script under observation, as `python SCRIPT` or `python -m MODULE` would start it.
+
+Owns the command line of the watched process and the process. What happens in it is in `become`.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from truestep.errors import UsageError
+from truestep.watch.evidence import Process, read
+from truestep.watch.plan import Plan
+
+# First of all the working folder goes from the path: what lies in it must not stand in for what we import.
+_CODE = (
+    "import sys; sys.flags.safe_path or sys.path.pop(0); "
+    "from truestep.watch.become import become; become({settings!r})"
+)
+
+
+def command(
+    script: str | Path,
+    arguments: Sequence[str] = (),
+    *,
+    plan: Plan,
+    folder: Path,
+    module: bool = False,
+    python: Sequence[str] = (),
+) -> list[str]:
+    """Return the command that runs a script under observation; each process of it adds a file to the folder.
+
+    For several processes put it after `torchrun --nproc-per-node 2 --no-python`. `python` is the interpreter
+    with its options, this one if not given. With `module` the script is a module's name, as for `python -m`.
+    """
+    if not module and not Path(script).exists():
+        raise UsageError(f"{script} does not exist. Pass the path of a script, or module=True and its name.")
+    settings = {
+        "script": str(script),
+        "module": module,
+        "folder": str(folder.absolute()),
+        "plan": plan.as_fields(),
+    }
+    return [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """A script that was started under observation."""
+
+    process: subprocess.Popen[Any]
+    folder: Path
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the end and return the exit code, negative if a signal ended it."""
+        return self.process.wait(timeout_s)
+
+    def read(self) -> list[Process]:
+        """Return the evidence so far, process by process in the order of their ranks."""
+        return read(self.folder)
+
+    def forget(self) -> None:
+        """Remove the folder with the evidence."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start(
+    script: str | Path,
+    arguments: Sequence[str] = (),
+    *,
+    plan: Plan,
+    folder: Path | None = None,
+    module: bool = False,
+    python: Sequence[str] = (),
+    stdout: int | IO[Any] | None = None,
+    stderr: int | IO[Any] | None = None,
+) -> Watched:
+    """Start a script under observation, in this process's working folder, with its input and environment.
+
+    Its output goes where this process's own does, unless `stdout` and `stderr` say otherwise as for
+    `subprocess.Popen`. The evidence goes into `folder`, a temporary one if not given.
+
+    >>> watched = start("train.py", ["--lr", "0.1"], plan=Plan(steps=20))  # doctest: +SKIP
+    >>> watched.wait()  # doctest: +SKIP
+    0
+    """
+    kept = Path(tempfile.mkdtemp(prefix="truestep-watch-")) if folder is None else folder
+    kept.mkdir(parents=True, exist_ok=True)
+    words = command(script, arguments, plan=plan, folder=kept, module=module, python=python)
+    return Watched(process=subprocess.Popen(words, stdout=stdout, stderr=stderr), folder=kept)

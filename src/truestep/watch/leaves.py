@@ -1,0 +1,72 @@
+"""Tensors in whatever a loader hands out or a model is given.
+
+Owns the walk over nests. Reads attributes of plain containers only; runs no code of the user's.
+"""
+
+from collections import UserDict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_MAX_TENSORS = 8
+_FEW = 4
+_MAX_DEPTH = 6
+_MAX_OBJECTS = 2
+_LEAVES = (Tensor, str, bytes, bool, int, float, complex)
+
+Leaf = Tensor | str | bytes | bool | int | float | complex | None
+
+
+def outline(values: Any) -> tuple[Any, ...]:
+    """Return shape and dtype of the first few tensors: hashable, and quick for the usual pair."""
+    if type(values) is tuple and len(values) == 1 and type(values[0]) is Tensor:
+        return ((values[0].shape, values[0].dtype),)
+    if type(values) in (tuple, list) and len(values) <= _FEW:
+        found = [(leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else None for leaf in values]
+        if found and found[0] is not None:
+            return tuple(found)
+    return tuple(_outline_nest(values))
+
+
+def _outline_nest(values: Any) -> Iterator[Any]:
+    num = 0
+    for name, leaf in walk(values):
+        if isinstance(leaf, Tensor):
+            yield name, leaf.shape, leaf.dtype
+            num += 1
+            if num == _MAX_TENSORS:
+                return
+
+
+def walk(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Leaf]]:  # limits: recursive
+    """Yield every tensor, text and number in a nest, with its path; mappings in their own order."""
+    if value is None or isinstance(value, _LEAVES):
+        yield name, value
+    elif depth >= _MAX_DEPTH:
+        return
+    elif isinstance(value, dict | UserDict):
+        for key, item in _items(value):
+            yield from walk(item, f"{name}.{key}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from walk(item, f"{name}.{index}", depth + 1)
+    elif type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
+        yield name, f"{value.dtype}{value.shape}"
+        yield name, value.tobytes()
+    elif depth <= _MAX_OBJECTS and _is_plain(value):
+        for key, item in list(vars(value).items()):
+            yield from walk(item, f"{name}.{key}", depth + 1)
+
+
+def _items(value: "dict[Any, Any] | UserDict[Any, Any]") -> list[tuple[Any, Any]]:
+    """Return what is stored, past a subclass's own ways of handing it out: those may make it, or draw."""
+    return list(dict.items(value if isinstance(value, dict) else value.data))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is an object of the user's that may hold tensors, such as a dataclass."""
+    return (
+        hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module | type) and not callable(value)
+    )

@@ -1,0 +1,50 @@
+"""Steps of learning-rate schedulers.
+
+Owns all classes of torch that have a step of their own. The step that each makes when it is built is none.
+"""
+
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from torch.optim import lr_scheduler
+
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+
+
+def watch(tape: Tape, wraps: Wraps) -> None:
+    """Observe `step` of torch's schedulers; classes made from them inherit it."""
+    for kind in vars(lr_scheduler).values():
+        if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
+            wraps.put("step", lambda step: _wrap(step, tape), kind)
+
+
+def _wrap(step: Function, tape: Tape) -> Function:
+    is_inside = False
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal is_inside
+        if is_inside or not tape.is_on or sys._getframe(1).f_code.co_name == "_initial_step":
+            try:
+                return step(self, *args, **kwargs)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+        key = ("scheduler", tape.sites.here(), tape.number("scheduler", self), type(self).__qualname__)
+        is_inside = True
+        begun = perf_counter_ns()
+        try:
+            result = step(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            is_inside = False
+        tape.mark(key, begun)
+        return result
+
+    return wrapper

@@ -1,0 +1,104 @@
+"""Use of the global generators: who seeds them, and whether they have moved between two steps.
+
+Owns torch, `random` and NumPy. Compares states and draws nothing. A generator object's own `manual_seed` is
+out of reach (its type is closed); that torch's default one has moved is seen all the same.
+"""
+
+import itertools
+import math
+import random
+import sys
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+
+
+def watch_torch(tape: Tape, wraps: Wraps) -> None:
+    """Observe `torch.manual_seed`, `torch.seed` and `torch.set_rng_state`."""
+    torch = sys.modules["torch"]
+    for name, how in (("manual_seed", "seed"), ("seed", "fresh"), ("set_rng_state", "state")):
+        wraps.put(name, _noting(tape, "torch", how), torch.random, torch)
+
+
+def watch_random(tape: Tape) -> None:
+    """Observe `random.seed` and `random.setstate`."""
+    if "seeds" in tape.plan.families:
+        _put(tape, random, "random", (("seed", "seed"), ("setstate", "state")))
+
+
+def watch_numpy(tape: Tape) -> None:
+    """Observe NumPy's global generator, and generators made without a seed."""
+    if "seeds" in tape.plan.families:
+        module = sys.modules["numpy"].random
+        _put(tape, module, "numpy", (("seed", "seed"), ("set_state", "state"), ("default_rng", "new")))
+
+
+def _put(tape: Tape, module: Any, generator: str, names: tuple[tuple[str, str], ...]) -> None:
+    wraps = Wraps()
+    for name, how in names:
+        wraps.put(name, _noting(tape, generator, how), module)
+
+
+def _noting(tape: Tape, generator: str, how: str) -> Callable[[Function], Function]:
+    def make(act: Function) -> Function:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if tape.is_on and not tape.is_inside:  # recomputing in a backward pass sets states too
+                given = args[0] if args else kwargs.get("seed", kwargs.get("a"))
+                kind = "fresh" if how in ("seed", "new") and given is None else how
+                tape.note("seed", generator, kind, given if type(given) is int and how != "state" else None)
+            try:
+                return act(*args, **kwargs)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+
+        return wrapper
+
+    return make
+
+
+def states() -> dict[str, Any]:
+    """Return the states of the global generators that are in use, for comparing."""
+    found: dict[str, Any] = {}
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    found["torch"] = torch.default_generator.get_state().numpy().tobytes()
+    found["random"] = array("L", random.getstate()[1]).tobytes()
+    if numpy is not None:
+        state = numpy.random.get_state(legacy=False)
+        inner = state["state"]
+        found["numpy"] = (
+            inner["key"].tobytes() + bytes(str(inner["pos"]), "ascii") if "key" in inner else repr(inner)
+        )
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for index in range(torch.cuda.device_count()):
+            found[f"cuda:{index}"] = torch.cuda.default_generators[index].get_state().numpy().tobytes()
+    return found
+
+
+class Draws:
+    """Whether generators have moved from one step to the next, at the steps that the plan looks at."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._before = states() if "seeds" in tape.plan.families else {}
+        self.next_step: float = 0
+        """The next step at whose end states are read."""
+        if "seeds" not in tape.plan.families or tape.plan.look == "never":
+            self.next_step = math.inf
+
+    def look(self, step: int) -> None:
+        """Compare at the end of a step that is looked at; keep the states for the next one if that is."""
+        looks_at = self._tape.plan.looks_at
+        now = states()
+        for name, before in self._before.items() if looks_at(step) else ():
+            if name in now and now[name] != before:
+                self._tape.note("draw", name)
+        self._before = now
+        self.next_step = next(
+            later for later in itertools.count(step + 1) if looks_at(later) or looks_at(later + 1)
+        )

@@ -1,0 +1,75 @@
+"""Sites: the line of the user's own code from which one of torch's entry points was reached.
+
+Owns what counts as the user's own: neither torch, nor installed packages, nor the standard library, nor us.
+"""
+
+import os
+import sys
+from types import CodeType, FrameType
+
+_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - compared with what frames give, by text
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+NOWHERE = 0
+"""The number of a site that has no line of the user's."""
+
+
+class Sites:
+    """Numbers for lines. A place in the bytecode is looked up; its line is worked out once."""
+
+    def __init__(self) -> None:
+        self.table: list[tuple[str, int, str]] = [("", 0, "")]
+        self._is_own: dict[str, bool] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._codes: list[CodeType] = []
+        self._engine: str | None = None
+
+    def here(self, depth: int = 2) -> int:
+        """Return the number of the innermost frame of the user's own, looking from that many calls up.
+
+        Python makes an object of every frame that is looked at, which costs more than all else here.
+        """
+        try:
+            frame: FrameType | None = sys._getframe(depth)
+        except ValueError:  # called by a thread's C code directly
+            return NOWHERE
+        is_own = self._is_own
+        while frame is not None:
+            code = frame.f_code
+            answer = is_own.get(code.co_filename)
+            if answer is None:
+                answer = is_own[code.co_filename] = self._judge(code.co_filename)
+            if answer:
+                return self._numbers.get((id(code), frame.f_lasti)) or self._add(frame)
+            frame = frame.f_back
+        return NOWHERE
+
+    def _add(self, frame: FrameType) -> int:
+        code = frame.f_code
+        self._codes.append(code)  # kept, so that no other code gets its id
+        self.table.append((os.path.abspath(code.co_filename), frame.f_lineno, code.co_name))  # noqa: PTH100
+        number = self._numbers[id(code), frame.f_lasti] = len(self.table) - 1
+        return number
+
+    def _judge(self, name: str) -> bool:
+        if name.startswith("<"):
+            return False
+        path = os.path.abspath(name)  # noqa: PTH100
+        if self._engine is None and "torch" in sys.modules:
+            self._engine = os.path.dirname(sys.modules["torch"].__file__ or "torch") + os.sep  # noqa: PTH120
+        if path.startswith((_PACKAGE, self._engine or _PACKAGE)):
+            return False
+        if any(part in path for part in _INSTALLED):
+            return path.startswith(_main_package())
+        return not path.startswith(_LIBRARY)
+
+
+def _main_package() -> str:
+    """Return the folder of the installed package that is run itself, as with `-m`; else what no path has."""
+    main = getattr(sys.modules["__main__"], "__file__", None) or ""
+    for part in _INSTALLED:
+        if part in main:
+            before, after = main.split(part, 1)
+            return before + part + after.split(os.sep, 1)[0]
+    return "\0"

@@ -1,0 +1,234 @@
+"""The tape: moments as numbers in memory, written as lines of JSON a few times per second.
+
+Owns the file's format, the count of steps, and ending the script after enough of them.
+A moment costs a look-up and one append; kinds, sites and facts are written once for all that are alike.
+"""
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+from array import array
+from binascii import b2a_base64
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from truestep.record import VERSION, Record
+from truestep.watch.plan import Plan
+from truestep.watch.sites import Sites
+
+_MAX_RAISED = 5
+_MAX_KINDS = 50_000
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "loader": ("loader", "class", "dataset", "sampler", "batch_size", "workers", "length"),
+    "epoch": ("loader",),
+    "set_epoch": ("epoch",),
+    "batch": ("loader", "tensors"),
+    "model": ("model", "class", "parameters", "trainable", "buffers"),
+    "forward": ("model", "training", "grad", "inference", "tensors"),
+    "mode": ("class", "training"),
+    "backward": ("how", "retain", "tensors", "operation"),
+    "optimizer": ("optimizer", "class", "groups", "parameters"),
+    "step": ("optimizer", "closure", "counts"),
+    "zero_grad": ("optimizer", "model", "set_to_none"),
+    "clip": ("how", "limit", "parameters"),
+    "scheduler": ("scheduler", "class"),
+    "unscale": ("optimizer",),
+    "save": ("how", "path"),
+    "load": ("how", "path", "weights_only"),
+    "restore": ("what", "class", "strict"),
+    "seed": ("generator", "how", "seed"),
+    "draw": ("generator",),
+    "group": ("rank", "size", "backend"),
+    "torch": ("version", "threads"),
+}
+"""The names of a moment's facts, in the order in which they stand in its key after kind and site."""
+
+Key = tuple[Any, ...]
+"""Kind, number of the site, then the facts of `FIELDS`."""
+
+
+class Ended(SystemExit):
+    """Enough steps were made. No error: frameworks tidy up on its way out, and the exit code is 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Tape:
+    """Where all observers of a process write."""
+
+    def __init__(self, folder: str, plan: Plan) -> None:
+        self.plan = plan
+        self.sites = Sites()
+        self.is_on = True
+        self.is_over = False
+        """Whether the script shall end where it would begin another step."""
+        self.is_inside = False
+        """Whether a forward or a backward pass is under way: what is called in it is a part of it."""
+        self.is_in_backward = False
+        self.num_steps = 0
+        self._next_look = 0
+        self.is_looked_at = plan.looks_at(0)
+        """Whether values are read at this step."""
+        self.chain: Any = None
+        """What keeps digests, if the plan asks for some; for observers of modules that arrive later."""
+        self.failed_with: BaseException | None = None
+        self._num_raised = 0
+        self._pid = os.getpid()
+        self._begun_ns = perf_counter_ns()
+        self._period_ns = int(plan.flush_s * 1e9)
+        self._due_ns = self._begun_ns + self._period_ns
+        self._kinds: dict[Key, int] = {}
+        self._new_kinds: list[list[Any]] = []
+        self._num_sites = 1
+        self._rows: list[int] = []
+        self._values: list[tuple[int, int, Any]] = []
+        self._things: dict[str, dict[int, tuple[int, Any]]] = {kind: {} for kind in FIELDS}
+        self._lock = threading.RLock()
+        self._record = Record(_new_file(Path(folder), self._pid))
+        self._record.write(
+            "start", version=VERSION, pid=self._pid, argv=list(sys.orig_argv), plan=plan.as_fields()
+        )
+        atexit.register(self.close)  # registered first, so called last
+        os.register_at_fork(after_in_child=self.leave)
+
+    def mark(self, key: Key, begun_ns: int, *, value: Any = None) -> None:
+        """Note that a moment which began then has ended."""
+        now = perf_counter_ns()
+        number = self._kinds.get(key)
+        if number is None:
+            number = self._add_kind(key)
+        self._rows.extend((number, begun_ns, now))
+        if value is not None:
+            self._values.append((number, begun_ns, value))
+        if now > self._due_ns:
+            self.flush()
+
+    def note(self, kind: str, *facts: Any, value: Any = None) -> None:
+        """Note something that has no length, at the user's line that led to it."""
+        self.mark((kind, self.sites.here(1), *facts), perf_counter_ns(), value=value)
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Write a line of its own, after all moments before it."""
+        self.flush()
+        self._record.write(kind, **fields)
+
+    def things(self, kind: str) -> dict[int, tuple[int, Any]]:
+        """Return the numbers of all objects of a kind by their ids, for a quick look."""
+        return self._things[kind]
+
+    def number(self, kind: str, thing: Any) -> int:
+        """Return a number for an object of a kind. The object is not kept alive."""
+        things = self._things[kind]
+        known = things.get(id(thing))
+        if known is not None:
+            return known[0]
+        address, number = id(thing), len(things)
+        try:
+            kept: Any = weakref.ref(thing, lambda _: things.update({-number - 1: things.pop(address)}))
+        except TypeError:
+            kept = thing
+        things[address] = (number, kept)
+        return number
+
+    def count_step(self) -> None:
+        """Count a step of the first optimizer."""
+        self.num_steps += 1
+        if self.is_looked_at or self.num_steps >= self._next_look:
+            self._set_look()
+        if self.plan.steps is not None and self.num_steps >= self.plan.steps:
+            self.is_over = True
+
+    def _set_look(self) -> None:
+        looks_at = self.plan.looks_at
+        self.is_looked_at = looks_at(self.num_steps)
+        later = range(self.num_steps + 1, self.num_steps + 1000)
+        self._next_look = next((step for step in later if looks_at(step)), later.stop)
+
+    def end_script(self) -> None:
+        """Leave the script. One that catches everything gets it a few times, then the process ends."""
+        self._num_raised += 1
+        if self._num_raised > _MAX_RAISED:
+            self.close()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        raise Ended
+
+    def _add_kind(self, key: Key) -> int:
+        if len(self._kinds) >= _MAX_KINDS:
+            key = (*key[:2], *(None for _ in key[2:]))  # facts without end: keep the place
+            if key in self._kinds:
+                return self._kinds[key]
+        with self._lock:
+            number = self._kinds[key] = len(self._kinds)
+            kind, site, *facts = key
+            named = dict(zip(FIELDS[kind], map(plain, facts), strict=True))
+            self._new_kinds.append([number, kind, site, named])
+        return number
+
+    def flush(self) -> None:
+        """Write what is in memory."""
+        if not self.is_on:
+            return
+        with self._lock:
+            rows, self._rows = self._rows, []
+            values, self._values = self._values, []
+            kinds, self._new_kinds = self._new_kinds, []
+            sites = self.sites.table[self._num_sites :]
+            self._num_sites += len(sites)
+            self._due_ns = perf_counter_ns() + self._period_ns
+            if rows or kinds:
+                self._write_block(rows, values, {"sites": sites, "kinds": kinds})
+
+    def _write_block(
+        self, rows: list[int], values: list[tuple[int, int, Any]], names: dict[str, Any]
+    ) -> None:
+        # As text these numbers would take longer to write than moments take to note.
+        packed = b2a_base64(array("q", rows).tobytes(), newline=False).decode()
+        self._record.write("moments", **names, base_ns=self._begun_ns, rows=packed, values=values)
+
+    def close(self) -> None:
+        """Write the rest and how the script ended."""
+        if not self.is_on or os.getpid() != self._pid:
+            return
+        error = self.failed_with
+        if error is not None and not isinstance(error, SystemExit):
+            ended: dict[str, Any] = {"how": "raised", "error": f"{type(error).__name__}: {error}"}
+        else:
+            ended = {"how": "stopped" if self._num_raised else "finished"}
+        self.write("end", steps=self.num_steps, **ended)
+        self.leave()
+
+    def leave(self) -> None:
+        """Observe nothing from here on: in a forked child, and at the end."""
+        self.is_on = False
+        self.is_over = False
+        self._rows, self._values, self._new_kinds = [], [], []
+        self._lock = threading.RLock()  # a child may have inherited a held one
+        self._record.close()
+
+
+def plain(fact: Any) -> Any:
+    """Return a fact as JSON can hold it: shapes as lists, data types and devices as texts."""
+    if fact is None or isinstance(fact, bool | int | float | str):
+        return fact
+    if isinstance(fact, tuple | list):
+        return [plain(item) for item in fact]
+    return str(fact)
+
+
+def _new_file(folder: Path, pid: int) -> Path:
+    """Return a name that no process has used: ids come again on machines and in containers."""
+    for turn in range(10_000):
+        path = folder / f"process-{pid}-{turn}.jsonl"
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError(f"no free name in {folder}")

@@ -1,0 +1,30 @@
+"""Workers that import this file again, with a dataset class defined in it."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return torch.full((4,), float(index)) + torch.rand(4)
+
+
+def main():
+    torch.manual_seed(1)  # -> seed
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(Rows(), batch_size=3, num_workers=2, multiprocessing_context="spawn")
+    for x in loader:  # -> batch epoch
+        loss = model(x).square().mean()  # -> forward
+        optimizer.zero_grad()  # -> zero_grad
+        loss.backward()  # -> backward
+        optimizer.step()  # -> step
+    print("digest", [float(value.sum()).hex() for value in model.state_dict().values()])
+
+
+if __name__ == "__main__":
+    main()
