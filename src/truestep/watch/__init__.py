@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from truestep.watch.evidence import Moment, Process, Update, read
+    from truestep.watch.evidence import Moment, Operation, Process, Update, read, values_of
     from truestep.watch.launch import Watched, command, start
     from truestep.watch.plan import DIGESTS, FAMILIES, Plan
 
@@ -16,6 +16,7 @@ __all__ = [
     "DIGESTS",
     "FAMILIES",
     "Moment",
+    "Operation",
     "Plan",
     "Process",
     "Update",
@@ -23,12 +24,14 @@ __all__ = [
     "command",
     "read",
     "start",
+    "values_of",
 ]
 
 _HOMES = {
     "DIGESTS": "plan",
     "FAMILIES": "plan",
     "Moment": "evidence",
+    "Operation": "evidence",
     "Plan": "plan",
     "Process": "evidence",
     "Update": "evidence",
@@ -36,6 +39,7 @@ _HOMES = {
     "command": "launch",
     "read": "evidence",
     "start": "launch",
+    "values_of": "evidence",
 }
 
 

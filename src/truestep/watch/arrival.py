@@ -13,12 +13,20 @@ from typing import Any
 from truestep.watch.tape import Tape
 
 _OBSERVERS = {
-    "random": "seeds:watch_random",
-    "numpy": "seeds:watch_numpy",
-    "torch": "engine:watch_torch",
-    "safetensors.torch": "files:watch_safetensors",
-    "torch.distributed.checkpoint": "files:watch_distributed",
-    "torchdata.stateful_dataloader.stateful_dataloader": "data:watch_stateful",
+    # Held first: what is noted is then what the script gets.
+    "os": ("hold:hold_os", "sources:watch_os"),
+    "time": ("hold:hold_time", "sources:watch_time"),
+    "threading": ("threads:hold_threads",),
+    "concurrent.futures": ("threads:hold_completed",),
+    "concurrent.futures.thread": ("threads:hold_pools",),
+    "uuid": ("sources:watch_uuid",),
+    "random": ("hold:hold_random", "seeds:watch_random", "sources:watch_random"),
+    "numpy": ("hold:hold_numpy", "seeds:watch_numpy", "sources:watch_numpy"),
+    "torch": ("engine:watch_torch",),
+    "safetensors.torch": ("files:watch_safetensors",),
+    "torch.distributed.checkpoint": ("files:watch_distributed",),
+    "torch.distributed.fsdp._fully_shard._fully_shard": ("setup:watch_sharding",),
+    "torchdata.stateful_dataloader.stateful_dataloader": ("data:watch_stateful", "vary:vary_stateful"),
 }
 
 
@@ -31,15 +39,16 @@ def expect(tape: Tape) -> None:
     sys.meta_path.insert(0, _Finder(waiting, tape))
 
 
-def _install(where: str, tape: Tape) -> None:
-    module, function = where.split(":")
-    getattr(import_module(f"truestep.watch.{module}"), function)(tape)
+def _install(observers: tuple[str, ...], tape: Tape) -> None:
+    for where in observers:
+        module, function = where.split(":")
+        getattr(import_module(f"truestep.watch.{module}"), function)(tape)
 
 
 class _Finder:
     """Stands before Python's own finders, leaves the finding to them, and notes when a module is done."""
 
-    def __init__(self, waiting: dict[str, str], tape: Tape) -> None:
+    def __init__(self, waiting: dict[str, tuple[str, ...]], tape: Tape) -> None:
         self._waiting = waiting
         self._tape = tape
 
@@ -68,7 +77,9 @@ class _Finder:
                     return spec
         return None
 
-    def _then_install(self, execute: Callable[[ModuleType], Any], where: str) -> Callable[[ModuleType], Any]:
+    def _then_install(
+        self, execute: Callable[[ModuleType], Any], where: tuple[str, ...]
+    ) -> Callable[[ModuleType], Any]:
         def exec_module(module: ModuleType) -> None:
             loader = module.__spec__.loader if module.__spec__ else None
             if loader is not None:

@@ -31,6 +31,8 @@ class Chain:
         self._known: set[int] = set()
         self._parts: dict[str, Any] = {}
         self._named: dict[str, dict[str, str]] = {}
+        self._met: set[int] = set()
+        self._before: dict[int, str | list[Tensor]] = {}
         self._chain = ""
 
     def take_batch(self, batch: Any) -> None:
@@ -58,6 +60,18 @@ class Chain:
                 value = float(loss.detach().item()).hex() if is_number else None
                 self._parts.setdefault("loss", []).append([value, self._try(fold, [("", loss)])])
 
+    def take_before(self, optimizer: Optimizer, number: int, *, has_closure: bool) -> None:
+        """An optimizer is about to make a step: the first time, keep how its parameters are before it."""
+        if number in self._met or "weights" not in self._wanted:
+            return
+        self._met.add(number)
+        named = self._parameters(optimizer)
+        if not has_closure:
+            self._before[number] = self._try(fold, named)
+        elif not any(nn.parameter.is_lazy(item) for _, item in named):
+            # The closure calls the model, and with the model come the names that the digest is made with.
+            self._before[number] = [item.detach().clone() for _, item in named]
+
     def take_gradients(self, optimizer: Optimizer) -> None:
         """An optimizer is about to use its gradients, or has just used them if a closure makes them."""
         self._take("gradients", [(name, item.grad) for name, item in self._parameters(optimizer)])
@@ -76,13 +90,22 @@ class Chain:
         ]
         self._parts["settings"] = fold(settings)
         self._chain = _digest_text(self._chain + json.dumps(self._parts))
-        parameters = {"parameters": self._named} if self._named else {}
+        others: dict[str, Any] = {"parameters": self._named} if self._named else {}
+        if number in self._before:
+            others["before"] = self._fold_before(optimizer, number)
         step = self._tape.num_steps
         self._tape.write(
-            "update", step=step, optimizer=number, site=site, **self._parts, **parameters, chain=self._chain
+            "update", step=step, optimizer=number, site=site, **self._parts, **others, chain=self._chain
         )
         self._parts, self._named = {}, {}
         self._models.clear()
+
+    def _fold_before(self, optimizer: Optimizer, number: int) -> str:
+        before = self._before.pop(number)
+        if isinstance(before, str):
+            return before
+        names = [name for name, _ in self._parameters(optimizer)]
+        return self._try(fold, list(zip(names, before, strict=False)))
 
     def _take(self, part: str, named: Any) -> None:
         if part not in self._wanted:

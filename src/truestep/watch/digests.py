@@ -79,7 +79,7 @@ def _add_bits(hashed: Any, tensor: Tensor) -> None:
         flat = flat.as_strided(flat.shape, (1,))
     raw = flat.view(torch.uint8)
     if raw.numel() <= _SMALL_BYTES:
-        hashed.update(raw.cpu().numpy().data)
+        hashed.update(_shown(raw))
         return
     if raw.data_ptr() % 8 or raw.storage_offset() % 8:
         raw = raw.clone()
@@ -92,7 +92,12 @@ def _add_bits(hashed: Any, tensor: Tensor) -> None:
     else:
         sums = torch.hash_tensor(rows, dim=1).view(torch.int64)
     hashed.update(sums.cpu().numpy().data)
-    hashed.update(raw[num_rows * 8 * _ROW :].cpu().numpy().data)
+    hashed.update(_shown(raw[num_rows * 8 * _ROW :]))
+
+
+def _shown(raw: Tensor) -> memoryview:
+    """Return a copy's bytes: what NumPy was shown once cannot be resized any more, and FSDP2 does that."""
+    return raw.cpu().clone().numpy().data
 
 
 def _make_weights() -> Tensor:

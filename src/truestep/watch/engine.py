@@ -5,7 +5,20 @@ Owns which families a plan turns on, and the torch fact. Each family has a modul
 
 import torch
 
-from truestep.watch import backward, data, files, forward, group, optimizer, scheduler, seeds
+from truestep.watch import (
+    backward,
+    data,
+    files,
+    forward,
+    group,
+    hold,
+    look,
+    optimizer,
+    scheduler,
+    seeds,
+    setup,
+    vary,
+)
 from truestep.watch.chain import Chain
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
@@ -16,6 +29,7 @@ def watch_torch(tape: Tape) -> Wraps:
     plan = tape.plan
     chain = Chain(tape) if plan.digests else None
     wraps = Wraps()
+    hold.hold_torch(tape, wraps)
     optimizer.watch(tape, chain, wraps)
     if "data" in plan.families or chain:
         data.watch(tape, chain, wraps)
@@ -31,5 +45,9 @@ def watch_torch(tape: Tape) -> Wraps:
         seeds.watch_torch(tape, wraps)
     if "group" in plan.families and torch.distributed.is_available():
         group.watch(tape, wraps)
+    if "setup" in plan.families:
+        setup.watch(tape, wraps)
+    vary.vary_torch(tape, wraps)
+    look.watch(tape, wraps)
     tape.note("torch", torch.__version__, torch.get_num_threads())
     return wraps

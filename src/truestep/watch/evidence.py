@@ -8,10 +8,19 @@ from binascii import a2b_base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from truestep import record
 from truestep.errors import UsageError
+
+PHASES = ("other", "setup", "data", "forward", "backward", "optimizer")
+"""Where in training an operation is called."""
+
+IS_RANDOM, HAS_GENERATOR, IS_UNINITIALISED = 1, 2, 4
+_MAX_WHOLE_BYTES, _MAX_SAMPLED = 256 * 1024, 32_768
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +52,66 @@ class Update:
     """Lists for `batch`, `inputs` and `loss`, a mapping for `generators`, one digest for all else."""
     parameters: dict[str, dict[str, str]]
     """Part, then name, then digest, at steps for which the plan asked."""
+    before: str | None
+    """Only at each optimizer's first update: its weights before it, comparable with the part `weights`."""
     chain: str
     """Equal for two runs if this and all updates before it are."""
+
+
+class In(NamedTuple):
+    """A tensor that went in. The digest is empty where an operation writes without reading."""
+
+    digest: str
+    producer: int | None
+    """The operation that last wrote this memory; None if no operation in the window did."""
+
+
+class Out(NamedTuple):
+    """A tensor that came out, or was changed. The digest is empty if its memory was not read."""
+
+    digest: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int | None
+    """Where its values are; None for views, for what was not read, and once the file is full."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One operation: who asked for it, and digests of what went in and came out."""
+
+    index: int
+    """Its place among all operations of the process, in the order in which they began."""
+    thread: int
+    """0 is the main one; others are numbered as they were started."""
+    step: int
+    name: str
+    """As torch names it, `aten.mm.default`; or `ScaleBackward` for a backward pass written by hand."""
+    file: str | None
+    line: int | None
+    function: str | None
+    outer_file: str | None
+    outer_line: int | None
+    """In threads but the main one: the outermost line of the user's, that of the thread's function."""
+    phase: str
+    module: str
+    """The path of the innermost module that is being called, seen from the outermost; else empty."""
+    forward_name: str | None
+    """In a backward pass: the operation of the forward pass whose gradient this is, and where it was."""
+    forward_file: str | None
+    forward_line: int | None
+    forward_module: str | None
+    node: str | None
+    """The node of autograd that is at work."""
+    is_random: bool
+    """Whether it drew from a generator."""
+    has_generator: bool
+    """Whether it was given one."""
+    is_uninitialised: bool
+    """Whether it made memory that nobody has written."""
+    ins: tuple[In, ...]
+    scalars: str
+    outs: tuple[Out, ...]
 
 
 @dataclass(kw_only=True)
@@ -66,6 +133,10 @@ class Process:
     troubles: list[str] = field(default_factory=list)
     """What could not be read, so that no digest stands for it."""
     begun_s: float = 0.0
+    operations: list[Operation] = field(default_factory=list)
+    """Those in the steps that the plan named, in the order in which they began."""
+    values: Path | None = None
+    """The file with values of what operations gave."""
 
 
 def read(folder: Path) -> list[Process]:
@@ -79,12 +150,50 @@ def read(folder: Path) -> list[Process]:
     return sorted((item for item in found if item is not None), key=lambda item: (item.rank, item.begun_s))
 
 
+def values_path(path: Path) -> Path:
+    """Return where the values are that belong to a process's evidence."""
+    return path.with_suffix(".values")
+
+
+def stride_of(num: int, itemsize: int) -> int:
+    """Return the step at which a tensor's elements are kept: 1 keeps all."""
+    return 1 if num * itemsize <= _MAX_WHOLE_BYTES else -(-num // _MAX_SAMPLED)
+
+
+def values_of(  # limits: the number is like an index
+    process: Process, operation: Operation, number: int = 0
+) -> npt.NDArray[Any] | None:
+    """Return what was kept of an operation's output of that number, flat, in the order of its memory.
+
+    Large ones were sampled. None if nothing was kept; numbers of 16 bits that NumPy lacks come as float32.
+    """
+    path, out = process.values, operation.outs[number]
+    if path is None or out.offset is None or not path.exists():
+        return None
+    kind = np.dtype("uint16" if out.dtype == "bfloat16" else out.dtype)
+    num = int(np.prod(out.shape))
+    num = -(-num // stride_of(num, kind.itemsize))
+    with path.open("rb") as file:
+        file.seek(out.offset)
+        raw = file.read(num * kind.itemsize)
+    if len(raw) < num * kind.itemsize:  # the process was killed
+        return None
+    values = np.frombuffer(raw, dtype=kind)
+    return (values.astype(np.uint32) << 16).view(np.float32) if out.dtype == "bfloat16" else values
+
+
 @dataclass
 class _Names:
     sites: list[tuple[str | None, int | None, str | None]] = field(
         default_factory=lambda: [(None, None, None)]
     )
     kinds: dict[int, tuple[str, int, dict[str, Any]]] = field(default_factory=dict)
+    # Operations have tables of their own.
+    texts: list[str] = field(default_factory=lambda: [""])
+    places: list[tuple[str | None, int | None, str | None]] = field(
+        default_factory=lambda: [(None, None, None)]
+    )
+    origins: list[tuple[int, int, int]] = field(default_factory=lambda: [(0, 0, 0)])
 
 
 def _read_process(path: Path) -> Process | None:
@@ -97,6 +206,8 @@ def _read_process(path: Path) -> Process | None:
             _add_line(process, line, names)
     if process is not None:
         process.moments.sort(key=lambda moment: moment.at_s)
+        process.operations.sort(key=lambda operation: operation.index)
+        process.values = values_path(path)
         groups = [moment.facts for moment in process.moments if moment.kind == "group"]
         if groups:
             process.rank, process.size = groups[-1]["rank"], groups[-1]["size"]
@@ -111,6 +222,8 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
     elif line["kind"] == "model":
         file, number, _ = names.sites[line["site"]]
         process.models.append({**line, "file": file, "line": number})
+    elif line["kind"] == "operations":
+        process.operations.extend(_read_operations(line, names))
     elif line["kind"] == "trouble":
         process.troubles.append(line["error"])
     elif line["kind"] == "end":
@@ -142,7 +255,7 @@ def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterat
 
 def _read_update(line: dict[str, Any], names: _Names) -> Update:
     file, number, _ = names.sites[line["site"]]
-    known = {"kind", "time_s", "step", "optimizer", "site", "parameters", "chain"}
+    known = {"kind", "time_s", "step", "optimizer", "site", "parameters", "before", "chain"}
     return Update(
         step=line["step"],
         optimizer=line["optimizer"],
@@ -150,5 +263,44 @@ def _read_update(line: dict[str, Any], names: _Names) -> Update:
         line=number,
         parts={key: value for key, value in line.items() if key not in known},
         parameters=line.get("parameters", {}),
+        before=line.get("before"),
         chain=line["chain"],
+    )
+
+
+def _read_operations(line: dict[str, Any], names: _Names) -> Iterator[Operation]:
+    names.texts.extend(line["texts"])
+    names.places.extend((file, number, function) for file, number, function in line["sites"])
+    names.origins.extend((name, site, module) for name, site, module in line["origins"])
+    for row in line["rows"]:
+        yield _read_operation(row, names)
+
+
+def _read_operation(row: list[Any], names: _Names) -> Operation:
+    index, thread, step, name, site, outer, phase, module, origin, node, flags, scalars, ins, outs = row
+    texts, places = names.texts, names.places
+    forward_name, forward_site, forward_module = names.origins[origin]
+    return Operation(
+        index=index,
+        thread=thread,
+        step=step,
+        name=texts[name],
+        file=places[site][0],
+        line=places[site][1],
+        function=places[site][2],
+        outer_file=places[outer][0],
+        outer_line=places[outer][1],
+        phase=PHASES[phase],
+        module=texts[module],
+        forward_name=texts[forward_name] if origin else None,
+        forward_file=places[forward_site][0],
+        forward_line=places[forward_site][1],
+        forward_module=texts[forward_module] if origin else None,
+        node=texts[node] or None,
+        is_random=bool(flags & IS_RANDOM),
+        has_generator=bool(flags & HAS_GENERATOR),
+        is_uninitialised=bool(flags & IS_UNINITIALISED),
+        ins=tuple(In(*item) for item in ins),
+        scalars=scalars,
+        outs=tuple(Out(digest, texts[dtype], tuple(shape), offset) for digest, dtype, shape, offset in outs),
     )

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,22 @@ _CODE = (
     "from truestep.watch.become import become; become({settings!r})"
 )
 
+# Some things are settled before Python has started: this sets them, then becomes the watched process.
+_BEFORE = """\
+import os, sys
+for name, value in {environment!r}.items():
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+if {fixed!r}:
+    import ctypes
+    personality = ctypes.CDLL(None).personality
+    personality.argtypes = [ctypes.c_ulong]
+    personality(personality(0xFFFFFFFF) | 0x0040000)  # ADDR_NO_RANDOMIZE; refused in some containers
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
 
 def command(
     script: str | Path,
@@ -31,11 +47,13 @@ def command(
     folder: Path,
     module: bool = False,
     python: Sequence[str] = (),
+    environment: Mapping[str, str | None] | None = None,
 ) -> list[str]:
     """Return the command that runs a script under observation; each process of it adds a file to the folder.
 
     For several processes put it after `torchrun --nproc-per-node 2 --no-python`. `python` is the interpreter
     with its options, this one if not given. With `module` the script is a module's name, as for `python -m`.
+    `environment` has variables to set; None takes one away.
     """
     if not module and not Path(script).exists():
         raise UsageError(f"{script} does not exist. Pass the path of a script, or module=True and its name.")
@@ -45,7 +63,20 @@ def command(
         "folder": str(folder.absolute()),
         "plan": plan.as_fields(),
     }
-    return [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
+    words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
+    return [*_before(environment or {}, plan.hold), *words]
+
+
+def _before(environment: Mapping[str, str | None], hold: Sequence[str]) -> list[str]:
+    """Return what stands before the command; nothing, if nothing must be settled before Python starts."""
+    # Addresses need it too: sets of names are walked while modules are imported, and objects made on the way.
+    fixed_hash = {"PYTHONHASHSEED": "0"} if {"hash", "addresses"} & set(hold) else {}
+    settled = {**environment, **fixed_hash}
+    fixed = "addresses" in hold and sys.platform == "linux"
+    if not settled and not fixed:
+        return []
+    # -I: what the environment says is meant for the script. A torchrun has set its own by then.
+    return [sys.executable, "-I", "-S", "-c", _BEFORE.format(environment=settled, fixed=fixed)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +106,13 @@ def start(
     plan: Plan,
     folder: Path | None = None,
     module: bool = False,
-    python: Sequence[str] = (),
+    environment: Mapping[str, str | None] | None = None,
     stdout: int | IO[Any] | None = None,
     stderr: int | IO[Any] | None = None,
 ) -> Watched:
-    """Start a script under observation, in this process's working folder, with its input and environment.
+    """Start a script under observation, in this process's working folder, with its input.
 
+    Its environment is this process's own; `environment` has variables to set, and None takes one away.
     Its output goes where this process's own does, unless `stdout` and `stderr` say otherwise as for
     `subprocess.Popen`. The evidence goes into `folder`, a temporary one if not given.
 
@@ -90,5 +122,5 @@ def start(
     """
     kept = Path(tempfile.mkdtemp(prefix="truestep-watch-")) if folder is None else folder
     kept.mkdir(parents=True, exist_ok=True)
-    words = command(script, arguments, plan=plan, folder=kept, module=module, python=python)
+    words = command(script, arguments, plan=plan, folder=kept, module=module, environment=environment)
     return Watched(process=subprocess.Popen(words, stdout=stdout, stderr=stderr), folder=kept)

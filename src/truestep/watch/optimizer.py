@@ -55,8 +55,10 @@ class _Steps:
             self.tape.note("optimizer", number, type(optimizer).__qualname__, len(sizes), sum(sizes))
         if self.first is None:
             self.first = number
-        if self.chain is not None and not has_closure:
-            self.chain.take_gradients(optimizer)
+        if self.chain is not None:
+            self.chain.take_before(optimizer, number, has_closure=has_closure)
+            if not has_closure:
+                self.chain.take_gradients(optimizer)
         return ("step", self.tape.sites.here(3), number, has_closure, number == self.first)
 
     def end(self, optimizer: Optimizer, key: tuple[Any, ...], begun_ns: int) -> None:

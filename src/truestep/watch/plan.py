@@ -8,11 +8,26 @@ from typing import Any, Literal
 
 from truestep.errors import UsageError
 
-FAMILIES = ("data", "forward", "backward", "optimizer", "scheduler", "files", "seeds", "group")
+FAMILIES = ("data", "forward", "backward", "optimizer", "scheduler", "files", "seeds", "group", "setup")
 """Moments are observed by families; `optimizer` is always on, as steps are counted by it."""
 
 DIGESTS = ("batch", "inputs", "loss", "gradients", "weights", "state", "buffers", "generators")
 """What a digest can be kept of at each step of an optimizer."""
+
+HOLDS = (
+    "torch",
+    "numpy",
+    "random",
+    "hash",
+    "addresses",
+    "clock",
+    "entropy",
+    "listing",
+    "threads",
+    "algorithms",
+    "intraop",
+)
+"""What can be held still in a script, to see whether its result then repeats."""
 
 _NUM_FIRST, _EVERY = 8, 256
 
@@ -33,18 +48,34 @@ class Plan:
     """At which steps the loss is read, and generators are compared: the first few and some later ones."""
     steps: int | None = None
     """After how many steps of the first optimizer the script is ended."""
+    workers: int | None = None
+    """With how many workers every loader is built, whatever the script says."""
+    kill_at: int | None = None
+    """After how many steps of the first optimizer the process is killed: of several, the one of rank 0."""
+    sources: bool = False
+    """Whether readings of the clock, the environment, folders and entropy are noted, and draws."""
+    hold: tuple[str, ...] = ()
+    """What is held still on purpose. `addresses` takes `hash` with it: they do not come again without."""
+    operations: tuple[int, int] | None = None
+    """First and last step in which every operation is noted; step 0 begins when torch is imported."""
     flush_s: float = 0.5
     """What a killed process may lose. With digests every step is written at once."""
 
     def __post_init__(self) -> None:
         _check_names("families", self.families, FAMILIES)
         _check_names("digests", self.digests, DIGESTS)
+        _check_names("hold", self.hold, HOLDS)
         if self.look not in ("sampled", "every", "never"):
             raise UsageError(f"look must be 'sampled', 'every' or 'never', got {self.look!r}.")
         if self.steps is not None and self.steps < 1:
             raise UsageError(
                 f"steps must be at least 1, got {self.steps}. Leave it out to run the script to its end."
             )
+        if self.workers is not None and self.workers < 0:
+            raise UsageError(f"workers must not be negative, got {self.workers}. Pass 0 for none.")
+        if self.kill_at is not None and self.kill_at < 1:
+            raise UsageError(f"kill_at must be at least 1, got {self.kill_at}. Leave it out to kill nothing.")
+        _check_window(self.operations)
 
     def looks_at(self, step: int) -> bool:
         """Whether values are read at this step."""
@@ -61,3 +92,11 @@ def _check_names(field: str, given: tuple[str, ...], known: tuple[str, ...]) -> 
     unknown = [name for name in given if name not in known]
     if unknown:
         raise UsageError(f"{field} has {', '.join(map(repr, unknown))}. There are {', '.join(known)}.")
+
+
+def _check_window(window: tuple[int, int] | None) -> None:
+    if window is not None and not 0 <= window[0] <= window[1]:
+        raise UsageError(
+            f"operations must be a first and a last step, counted from 0, got {window}. "
+            "Pass (3, 3) for the fourth step."
+        )

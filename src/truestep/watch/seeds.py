@@ -6,7 +6,6 @@ out of reach (its type is closed); that torch's default one has moved is seen al
 
 import itertools
 import math
-import random
 import sys
 from array import array
 from collections.abc import Callable
@@ -28,7 +27,7 @@ def watch_torch(tape: Tape, wraps: Wraps) -> None:
 def watch_random(tape: Tape) -> None:
     """Observe `random.seed` and `random.setstate`."""
     if "seeds" in tape.plan.families:
-        _put(tape, random, "random", (("seed", "seed"), ("setstate", "state")))
+        _put(tape, sys.modules["random"], "random", (("seed", "seed"), ("setstate", "state")))
 
 
 def watch_numpy(tape: Tape) -> None:
@@ -65,9 +64,11 @@ def _noting(tape: Tape, generator: str, how: str) -> Callable[[Function], Functi
 def states() -> dict[str, Any]:
     """Return the states of the global generators that are in use, for comparing."""
     found: dict[str, Any] = {}
-    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    torch, numpy, random = (sys.modules.get(name) for name in ("torch", "numpy", "random"))
+    assert torch is not None
     found["torch"] = torch.default_generator.get_state().numpy().tobytes()
-    found["random"] = array("L", random.getstate()[1]).tobytes()
+    if random is not None:
+        found["random"] = array("L", random.getstate()[1]).tobytes()
     if numpy is not None:
         state = numpy.random.get_state(legacy=False)
         inner = state["state"]

@@ -11,6 +11,9 @@ _LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - compared with
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
+_TRANSPARENT = frozenset(f"truestep.watch.{name}" for name in ("hold", "seeds", "sources", "threads", "wrap"))
+"""Whose wrappers may lie between the user's line and what it calls."""
+
 NOWHERE = 0
 """The number of a site that has no line of the user's."""
 
@@ -44,6 +47,31 @@ class Sites:
                 return self._numbers.get((id(code), frame.f_lasti)) or self._add(frame)
             frame = frame.f_back
         return NOWHERE
+
+    def is_own(self, name: str) -> bool:
+        """Return whether a file, by the name that frames give it, is the user's own."""
+        answer = self._is_own.get(name)
+        if answer is None:
+            answer = self._is_own[name] = self._judge(name)
+        return answer
+
+    def reached(self, through: frozenset[str] = frozenset()) -> tuple[int, str | None] | None:
+        """Return the user's site, and what was called there, if only wrappers of ours lie between.
+
+        So may packages of the standard library, if given. None: somebody else called.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        called = None
+        while frame is not None:
+            module = frame.f_globals.get("__name__") or ""
+            if module.partition(".")[0] in through:
+                called = f"{module}.{frame.f_code.co_qualname}"
+            elif module not in _TRANSPARENT:
+                if not self.is_own(frame.f_code.co_filename):
+                    return None
+                return self._numbers.get((id(frame.f_code), frame.f_lasti)) or self._add(frame), called
+            frame = frame.f_back
+        return None
 
     def _add(self, frame: FrameType) -> int:
         code = frame.f_code

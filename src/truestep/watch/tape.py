@@ -11,6 +11,7 @@ import threading
 import weakref
 from array import array
 from binascii import b2a_base64
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -43,6 +44,11 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "seed": ("generator", "how", "seed"),
     "draw": ("generator",),
     "group": ("rank", "size", "backend"),
+    "source": ("what", "name"),
+    "compile": ("what",),
+    "parallel": ("what",),
+    "threads": ("number",),
+    "deterministic": ("mode",),
     "torch": ("version", "threads"),
 }
 """The names of a moment's facts, in the order in which they stand in its key after kind and site."""
@@ -76,11 +82,16 @@ class Tape:
         """Whether values are read at this step."""
         self.chain: Any = None
         """What keeps digests, if the plan asks for some; for observers of modules that arrive later."""
+        self.look: Any = None
+        """What notes operations, if the plan asks for some; told of each step that is counted."""
+        self.on_step: Callable[[], None] | None = None
+        """Called once a step of the first optimizer is counted and written."""
         self.failed_with: BaseException | None = None
         self._num_raised = 0
         self._pid = os.getpid()
         self._begun_ns = perf_counter_ns()
-        self._period_ns = int(plan.flush_s * 1e9)
+        # Addresses come again only if all that is asked of the allocator does: then no flush by the clock.
+        self._period_ns = sys.maxsize // 2 if "addresses" in plan.hold else int(plan.flush_s * 1e9)
         self._due_ns = self._begun_ns + self._period_ns
         self._kinds: dict[Key, int] = {}
         self._new_kinds: list[list[Any]] = []
@@ -89,7 +100,8 @@ class Tape:
         self._values: list[tuple[int, int, Any]] = []
         self._things: dict[str, dict[int, tuple[int, Any]]] = {kind: {} for kind in FIELDS}
         self._lock = threading.RLock()
-        self._record = Record(_new_file(Path(folder), self._pid))
+        self.path = _new_file(Path(folder), self._pid)
+        self._record = Record(self.path)
         self._record.write(
             "start", version=VERSION, pid=self._pid, argv=list(sys.orig_argv), plan=plan.as_fields()
         )
@@ -142,6 +154,10 @@ class Tape:
             self._set_look()
         if self.plan.steps is not None and self.num_steps >= self.plan.steps:
             self.is_over = True
+        if self.look is not None:
+            self.look.move(self.num_steps)
+        if self.on_step is not None:
+            self.on_step()
 
     def _set_look(self) -> None:
         looks_at = self.plan.looks_at
@@ -157,6 +173,8 @@ class Tape:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
+        if threading.current_thread() is not threading.main_thread():
+            raise SystemExit(0)  # a thread that ends by a class of ours shows a traceback
         raise Ended
 
     def _add_kind(self, key: Key) -> int:
@@ -196,6 +214,8 @@ class Tape:
         """Write the rest and how the script ended."""
         if not self.is_on or os.getpid() != self._pid:
             return
+        if self.look is not None:
+            self.look.close()
         error = self.failed_with
         if error is not None and not isinstance(error, SystemExit):
             ended: dict[str, Any] = {"how": "raised", "error": f"{type(error).__name__}: {error}"}

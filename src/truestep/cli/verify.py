@@ -1,0 +1,211 @@
+"""`truestep verify`: does this script give the same bits when it is run again, and if not, why not.
+
+Owns the options and what is printed. The runs and the reasons are in `truestep.verify`.
+"""
+
+import json
+import os
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from truestep.errors import UsageError
+
+if TYPE_CHECKING:
+    from truestep.verify import Asked, Difference, RunTold, Script, Verdict
+
+
+_WRITTEN = {"aten.lift_fresh": "torch.tensor", "aten.set_": "torch.load"}
+
+
+class Format(StrEnum):
+    """How the answer is printed."""
+
+    text = "text"
+    json = "json"
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...]:
+    """Read `1,2,4`."""
+    if text is None:
+        return ()
+    try:
+        numbers = tuple(dict.fromkeys(int(word) for word in text.split(",")))
+    except ValueError as error:
+        raise UsageError(f"{option} takes numbers with commas between them, got {text!r}.") from error
+    return numbers
+
+
+def _variable(text: str) -> dict[str, str | None]:
+    """Read `NAME=VALUE`, or `NAME=` to take it away."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--env takes NAME=VALUE, or NAME= to take the variable away, got {text!r}.")
+    return {name: value or None}
+
+
+def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, and all that belongs to it.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", show_default=False)] = None,
+    *,
+    steps: Annotated[int, typer.Option(help="How many optimizer steps to run; 0 runs it to its end.")] = 100,
+    runs: Annotated[int, typer.Option(help="How often to run it as it is. More find rarer races.")] = 2,
+    kill: Annotated[bool, typer.Option("--kill", help="Kill it in the middle, resume it, compare.")] = False,
+    resume_with: Annotated[
+        str | None, typer.Option(metavar="ARGS", help="What the script needs in addition to resume.")
+    ] = None,
+    processes: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Start it through torchrun with so many processes.")
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Give its DataLoaders so many workers.")
+    ] = None,
+    threads: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Run it with OMP_NUM_THREADS set so.")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Run it with this variable set; NAME= without it."),
+    ] = None,
+    is_module: Annotated[
+        bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
+    ] = False,
+    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+) -> None:
+    """Run SCRIPT again and compare every step to the bit; name the first difference and its cause.
+
+    Options of truestep come before SCRIPT; everything after it belongs to the script.
+
+    It runs in copies of the working folder, so that no run finds what another has written.
+
+    The exit code is 0 if all runs are the same, 1 if one differs, 2 if that could not be told.
+    """
+    if not is_module and not Path(script).is_file():
+        raise UsageError(
+            f"{script} is not a file. Options of truestep come before the script, its own after it: "
+            f"truestep verify --kill train.py --lr 0.1"
+        )
+    from truestep.verify import Asked, Script
+
+    asked = Asked(
+        steps=steps or None,
+        runs=runs,
+        is_killed=kill,
+        resume_arguments=tuple(shlex.split(resume_with or "")),
+        processes=_numbers("--processes", processes),
+        workers=_numbers("--workers", workers),
+        threads=_numbers("--threads", threads),
+        environments=tuple(map(_variable, env or ())),
+    )
+    given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
+    raise typer.Exit(_answer(given, asked, is_json=format_ is Format.json))
+
+
+def _answer(script: "Script", asked: "Asked", *, is_json: bool) -> int:
+    """Verify, print the answer, and return the exit code."""
+    from truestep.verify import verify as verify_script
+
+    if is_json:
+        verdict = verify_script(script, asked, show=sys.stderr)
+        print(json.dumps(verdict.as_fields(), indent=2))
+    else:
+        page = _Page(Console(highlight=False, soft_wrap=True))
+        verdict = page.follow(script, asked)
+        page.show(verdict)
+    return verdict.exit_code
+
+
+class _Page:
+    """The answer for a terminal: a line for each run as it ends, then what follows from them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._num_runs = 0
+
+    def follow(self, script: "Script", asked: "Asked") -> "Verdict":
+        """Verify; on a terminal one more line says what is being done."""
+        from truestep.verify import verify as verify_script
+
+        if not self._console.is_terminal:
+            return verify_script(script, asked, show=sys.stderr, told=self._show_run)
+        with self._console.status("starting ...") as status:
+            return verify_script(
+                script, asked, tell=lambda line: status.update(f"{line} ..."), told=self._show_run
+            )
+
+    def _show_run(self, run: "RunTold") -> None:
+        self._num_runs += 1
+        told = "" if run.parted_at is None else f"  parts at step {run.parted_at}"
+        steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
+        self._line(f"run {self._num_runs}  {run.words:<20} {steps:<10} {run.digest}", told, style="yellow")
+
+    def show(self, verdict: "Verdict") -> None:
+        """Print the answer."""
+        if verdict.same is None:
+            self._line("", "could not tell", style="bold yellow", after=f": {verdict.reason}")
+        elif verdict.same:
+            what = (
+                "losses, gradients, weights, optimizer state and buffers are equal to the bit at every step"
+            )
+            self._line("", "same", style="bold green", after=f": {what}")
+        elif verdict.first_difference is not None:
+            self._show_difference(verdict.first_difference)
+
+    def _show_difference(self, found: "Difference") -> None:
+        when = f"at step {found.step}" if found.step else "before the first step"
+        self._line("", "different", style="bold red", after=f": {when}, {found.what}")
+        if found.file is not None:
+            self._console.print(Text(f"\n  {_short(found.file)}:{found.line}", style="bold"))
+            source = _source(found.file, found.line or 0)
+            if source:
+                self._console.print(Text(f"    {source}", style="cyan"))
+        rows = {
+            "cause": found.cause,
+            "proof" if found.is_proved else "signs": "; ".join(found.evidence),
+            "first": _operation(found),
+            "fix": found.fix,
+        }
+        for name, words in rows.items():
+            if words:
+                self._console.print(Text.assemble("  ", (f"{name:<7}", "dim"), words))
+
+    def _line(self, before: str, marked: str, *, style: str, after: str = "") -> None:
+        self._console.print(Text.assemble(before, (marked, style), after))
+
+
+def _operation(found: "Difference") -> str:
+    if found.operation is None:
+        return ""
+    where = f" in module {found.module}" if found.module else ""
+    name = _plain(found.operation)
+    return f"{name}{where}{f': {found.distance}' if found.distance else ''}"
+
+
+def _plain(operation: str) -> str:
+    """Return an operation's name without its overload, and with what people write for it."""
+    name = ".".join(operation.split(".")[:2])
+    return f"{_WRITTEN[name]} ({name})" if name in _WRITTEN else name
+
+
+def _short(file: str) -> str:
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative
+
+
+def _source(file: str, line: int) -> str:
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(context_settings={"allow_interspersed_args": False})(verify)

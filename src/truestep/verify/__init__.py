@@ -1,0 +1,10 @@
+"""Verifying: whether a run repeats, however it is run again, and if not, the first difference and its cause.
+
+Owns the runs, the comparison and the reasons. Scripts are watched by `watch`; telling is left to the command.
+"""
+
+from truestep.verify.inquiry import Asked, verify
+from truestep.verify.runs import Script
+from truestep.verify.verdict import Difference, RunTold, Verdict
+
+__all__ = ["Asked", "Difference", "RunTold", "Script", "Verdict", "verify"]

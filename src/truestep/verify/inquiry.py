@@ -1,0 +1,260 @@
+"""The inquiry: run, run again in every way that was asked for, and explain the first difference.
+
+Owns the order of things and what cannot be told. Evidence is read by the modules beside this one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from truestep.errors import TruestepError, UsageError
+from truestep.verify import chains, ranks, resume, streams
+from truestep.verify.causes import CAUSES, Finding
+from truestep.verify.proof import Proof
+from truestep.verify.runs import Ran, Runner, Script
+from truestep.verify.scratch import Scratch
+from truestep.verify.verdict import Difference, RunTold, Verdict
+from truestep.verify.ways import Way
+from truestep.watch import DIGESTS, Plan, Update
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the user wants to know."""
+
+    steps: int | None = 100
+    runs: int = 2
+    is_killed: bool = False
+    resume_arguments: tuple[str, ...] = ()
+    """What the script is given in addition when it is started again after the kill."""
+    processes: tuple[int, ...] = ()
+    workers: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+    environments: tuple[Mapping[str, str | None], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise UsageError(f"--steps must be at least 1, got {self.steps}.")
+        if self.runs < 1:
+            raise UsageError(f"--runs must be at least 1, got {self.runs}.")
+        least = {"processes": 1, "workers": 0, "threads": 1}
+        for name, smallest in least.items():
+            given = getattr(self, name)
+            if any(number < smallest for number in given):
+                raise UsageError(f"--{name} must be {smallest} or more, got {min(given)}.")
+        if self.runs < 2 and not self.ways:
+            raise UsageError("--runs 1 compares nothing. Pass 2 or more, or another way to run it.")
+
+    @property
+    def base(self) -> Way:
+        """The way of the first run: the first of all numbers given."""
+        # Torchrun gives several processes one thread each: one process must have as many.
+        threads = self.threads[:1] or ((1,) if self.processes else (None,))
+        return Way(
+            processes=next(iter(self.processes), None),
+            workers=next(iter(self.workers), None),
+            threads=threads[0],
+        )
+
+    @property
+    def ways(self) -> list[Way]:
+        """All ways that differ from the first in one thing."""
+        base = self.base
+        killed = [replace(base, kind="killed", is_killed=True)] if self.is_killed else []
+        return [
+            *killed,
+            *(replace(base, kind="processes", processes=number) for number in self.processes[1:]),
+            *(replace(base, kind="workers", workers=number) for number in self.workers[1:]),
+            *(replace(base, kind="threads", threads=number) for number in self.threads[1:]),
+            *(replace(base, kind="environment", environment=given) for given in self.environments),
+        ]
+
+
+class _CannotTell(TruestepError):
+    """The question has no answer, for the reason given."""
+
+
+def verify(
+    script: Script,
+    asked: Asked,
+    *,
+    show: IO[Any] | None = None,
+    tell: Callable[[str], None] = lambda _line: None,
+    told: Callable[[RunTold], None] = lambda _run: None,
+) -> Verdict:
+    """Run a script again and again in copies of the working folder, and say whether it repeats.
+
+    `show` is where the script's own output of the first run goes. `tell` is called with what is being done,
+    `told` with each run that is over.
+    """
+    verdict = Verdict()
+    with Scratch(Path.cwd()) as scratch:
+        located = script if script.is_module else replace(script, path=str(Path(script.path).absolute()))
+        runner = Runner(script=located, scratch=scratch, steps=asked.steps, show=show)
+        try:
+            _Inquiry(runner=runner, asked=asked, verdict=verdict, tell=tell, told=told).answer()
+        except _CannotTell as error:
+            verdict.reason = str(error)
+    return verdict
+
+
+@dataclass(kw_only=True)
+class _Inquiry:
+    runner: Runner
+    asked: Asked
+    verdict: Verdict
+    tell: Callable[[str], None]
+    told: Callable[[RunTold], None]
+    _first: Ran = field(init=False)
+
+    def answer(self) -> None:
+        """Fill in the verdict."""
+        self._first = self._run(self.asked.base)
+        self._note(self._first, self._first.updates, parting=None)
+        ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
+        for way in ways:
+            if way.is_killed:
+                parting, finding = self._compare_killed(way)
+            else:
+                ran = self._run(way)
+                self._check_apart(ran)
+                parting = chains.part(self._first.updates, ran.updates, outcome=way.outcome)
+                self._note(ran, ran.updates, parting=parting)
+                finding = self._explain(ran, parting) if parting is not None else None
+            if parting is not None and finding is not None:
+                self.verdict.same = False
+                self.verdict.first_difference = self._difference(parting, finding)
+                return
+        self.verdict.same = True
+
+    def _run(self, way: Way) -> Ran:
+        self.tell(way.words)
+        ran = self.runner.run(way)
+        return self._checked(ran)
+
+    def _checked(self, ran: Ran) -> Ran:
+        if ran.code != 0:
+            how = f"exit code {ran.code}" if ran.code > 0 else f"signal {-ran.code}"
+            said = f" Its last lines:\n{ran.tail}" if ran.tail else " What it printed is above."
+            raise _CannotTell(f"the script ended with {how} ({ran.way.words}).{said}")
+        if ran.first is None:
+            raise _CannotTell("the script left no evidence: it did not run to its end in a Python process.")
+        if not ran.updates:
+            raise _CannotTell(
+                "no step of a torch optimizer was seen in the script's own process. Pass the script that "
+                "trains, with the arguments that it needs to train."
+            )
+        return ran
+
+    def _check_apart(self, ran: Ran) -> None:
+        """A run that loads what another has saved is not one that begins anew."""
+        assert self._first.first is not None
+        assert ran.first is not None
+        saved = {moment.facts["path"] for moment in self._first.first.moments if moment.kind == "save"}
+        loaded = {moment.facts["path"] for moment in self._first.first.moments if moment.kind == "load"}
+        for moment in ran.first.moments:
+            path = moment.facts["path"] if moment.kind == "load" else None
+            if path in saved - loaded and path is not None and Path(path).is_absolute():
+                raise _CannotTell(
+                    f"the second run loaded {path}, which the first had saved: they are not two runs of one "
+                    f"thing. Let the script save below the folder that it is started in."
+                )
+
+    def _note(self, ran: Ran, updates: list[Update], *, parting: chains.Parting | None) -> None:
+        run = RunTold(
+            kind=ran.way.kind,
+            words=ran.way.words,
+            processes=ran.way.processes or 1,
+            num_steps=sum(update.optimizer == updates[0].optimizer for update in updates),
+            digest=chains.digest(updates, ran.way.outcome),
+            parted_at=None if parting is None else parting.step + 1,
+            seconds=ran.seconds,
+        )
+        self.verdict.runs.append(run)
+        self.told(run)
+
+    def _compare_killed(self, way: Way) -> tuple[chains.Parting | None, Finding | None]:
+        kill_at = self._kill_at()
+        self.tell(f"killed after step {kill_at} and resumed")
+        ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
+        if not ran.processes and ran.code == 0:
+            raise _CannotTell(f"the script ended before its step {kill_at}, at which it was to be killed.")
+        self._checked(ran)
+        resumed = chains.resumed_at(self._first, ran, kill_at=kill_at)
+        if resumed.after == 0:
+            raise _CannotTell(
+                f"killed after step {kill_at} and started again by the same command, the script began from "
+                f"the beginning. If it needs arguments to go on, pass them with --resume-with."
+            )
+        before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
+        whole = [*before, *ran.updates]
+        parting = chains.part(self._first.updates, whole, outcome=way.outcome)
+        self._note(ran, whole, parting=parting)
+        if parting is None:
+            return None, None
+        if parting.place < len(before):
+            return parting, self._explain(ran, parting)
+        finding = resume.explain(self._first, ran, parting=parting, resumed=resumed)
+        self._add_operation(finding, ran, parting=parting, kill_at=kill_at)
+        return parting, finding
+
+    def _add_operation(self, finding: Finding, ran: Ran, *, parting: chains.Parting, kill_at: int) -> None:
+        """Name the first operation that differs after a resume: both once more, with that step looked at."""
+        if parting.first is None or parting.second is None:
+            return
+        steps = (parting.first.step, parting.second.step)
+        self.tell(f"looking at the operations of step {steps[0] + 1}")
+        plans = [Plan(digests=DIGESTS, operations=(step, step), steps=step + 1) for step in steps]
+        first = self.runner.run(self.asked.base, plan=plans[0])
+        again = self.runner.run(
+            ran.way, plan=plans[1], kill_at=kill_at, resume_arguments=self.asked.resume_arguments
+        )
+        if first.first is not None and again.first is not None:
+            found = streams.split_steps(first.first.operations, again.first.operations)
+            if found is not None:
+                finding.operation, finding.module = found.first.name, found.first.module or None
+                finding.distance = streams.distance(first.first, again.first, found=found)
+
+    def _kill_at(self) -> int:
+        """Return after which step to kill: between two saves in the middle of the run."""
+        assert self._first.first is not None
+        num_steps = 1 + max(update.step for update in self._first.updates)
+        saves = sorted({moment.step for moment in self._first.first.moments if moment.kind == "save"})
+        usable = [step for step in saves if 0 < step < num_steps - 1]
+        if not usable:
+            if saves:
+                raise _CannotTell(
+                    f"the script saves nothing between its first and its last step ({num_steps} were made): "
+                    f"there is nothing to go on from. Pass more --steps, or let it save more often."
+                )
+            return max(1, num_steps // 2)
+        step = usable[(len(usable) - 1) // 2]
+        later = next((other for other in saves if other > step), num_steps)
+        return step + max(1, (min(later, num_steps - 1) - step) // 2)
+
+    def _explain(self, ran: Ran, parting: chains.Parting) -> Finding:
+        if ran.way.kind == "processes":
+            return ranks.explain(self._first, ran, parting=parting)
+        proof = Proof(runner=self.runner, base=self.asked.base, tell=self.tell)
+        return proof.find(replace(ran.way, is_killed=False), parting=parting)
+
+    def _difference(self, parting: chains.Parting, finding: Finding) -> Difference:
+        cause = CAUSES[finding.name]
+        what, step = parting.what, parting.step + 1
+        if finding.name == "unseeded-torch" and parting.place == 0:
+            what, step = "initial weights", 0
+        return Difference(
+            step=step,
+            what=what,
+            operation=finding.operation,
+            module=finding.module,
+            file=self.runner.original(finding.file),
+            line=finding.line,
+            name=finding.name,
+            cause=cause.words,
+            is_proved=finding.is_proved,
+            distance=finding.distance,
+            evidence=tuple(finding.evidence),
+            fix=cause.fix,
+        )

@@ -1,0 +1,184 @@
+"""From a line of a script back to the lines that its values come from, by reading the script.
+
+Owns a plain backward slice within one file: what a line uses, who assigns that, and so on. It does not know
+the flow of control; it gives candidates, nearest first, which observation then confirms or drops.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+_MODULE = ""
+_SEEDING = {"manual_seed", "manual_seed_all", "seed", "default_rng", "Random", "RandomState", "SeedSequence"}
+_SEEDING |= {"seed_everything", "set_seed", "Generator"}
+_SETS = {"set", "frozenset"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Scope = Function | ast.ClassDef
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One simple statement, or the head of a compound one."""
+
+    line: int
+    end_line: int
+    scope: str
+    """The function that it is in, as `Class.method`; empty for the module's own level."""
+    assigns: frozenset[str] = field(repr=False)
+    """Names, and attributes with a dot before them, that it gives a value or may change."""
+    uses: frozenset[str] = field(repr=False)
+    calls: frozenset[str] = field(repr=False)
+    """Last names of what it calls."""
+    makes_set: bool = False
+
+    @property
+    def seeds(self) -> bool:
+        """Whether something is called that takes a seed."""
+        return bool(self.calls & _SEEDING)
+
+
+def slice_from(path: str, line: int) -> Iterator[Statement]:
+    """Yield the statement at a line, then those that what it uses may come from, nearest first."""
+    script = _read(path)
+    start = script.at(line) if script is not None else None
+    if script is None or start is None:
+        return
+    seen = {id(start)}
+    waiting = [start]
+    while waiting:
+        for statement in waiting:
+            yield statement
+        found = [item for statement in waiting for item in script.before(statement)]
+        waiting = []
+        for statement in found:
+            if id(statement) not in seen:
+                seen.add(id(statement))
+                waiting.append(statement)
+
+
+def statement_at(path: str, line: int) -> Statement | None:
+    """Return the statement that a line belongs to."""
+    script = _read(path)
+    return script.at(line) if script is not None else None
+
+
+class _File:
+    """All statements of a file, with who assigns what."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.statements: list[Statement] = []
+        self._parameters: dict[str, set[str]] = {_MODULE: set()}
+        self._add_body(tree.body, _MODULE)
+
+    def at(self, line: int) -> Statement | None:
+        """Return the shortest statement that covers a line."""
+        covering = [item for item in self.statements if item.line <= line <= item.end_line]
+        return min(covering, key=lambda item: item.end_line - item.line, default=None)
+
+    def before(self, statement: Statement) -> list[Statement]:
+        """Return the statements that give values to what this one uses; in loops also those below it."""
+        found = []
+        for name in statement.uses:
+            found += self._assigning(name, statement.scope)
+        for name in statement.calls:
+            found += self._inside(name)
+        return sorted(found, key=lambda item: (item.line > statement.line, abs(statement.line - item.line)))
+
+    def _assigning(self, name: str, scope: str) -> list[Statement]:
+        if name.startswith("."):
+            return [item for item in self.statements if name in item.assigns]
+        own = [item for item in self.statements if name in item.assigns and item.scope == scope]
+        if name in self._parameters[scope]:
+            callee = scope.rpartition(".")[2]
+            owner = scope.rpartition(".")[0] if callee == "__init__" else callee
+            own += [item for item in self.statements if owner in item.calls]
+        if own or scope == _MODULE:
+            return own
+        outer = scope.rpartition(".")[0]
+        return self._assigning(name, outer)
+
+    def _inside(self, name: str) -> list[Statement]:
+        return [item for item in self.statements if name in item.scope.split(".")]
+
+    def _add_body(self, body: list[ast.stmt], scope: str) -> None:
+        for node in body:
+            if isinstance(node, _Scope):
+                inner = f"{scope}.{node.name}" if scope else node.name
+                self._parameters[inner] = _parameters_of(node)
+                self._add_body(node.body, inner)
+            else:
+                self.statements.append(_describe(node, scope))
+                for name in ("body", "orelse", "finalbody"):
+                    self._add_body(getattr(node, name, []), scope)
+                for handler in getattr(node, "handlers", []):
+                    self._add_body(handler.body, scope)
+
+
+def _parameters_of(node: _Scope) -> set[str]:
+    if isinstance(node, ast.ClassDef):
+        return set()
+    given = node.args
+    return {item.arg for item in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+
+
+def _describe(node: ast.stmt, scope: str) -> Statement:
+    """Describe a statement by its head: what is in its body are statements of their own."""
+    inner = {"body", "orelse", "finalbody", "handlers"}
+    heads = [value for name, value in ast.iter_fields(node) if name not in inner]
+    parts = [item for value in heads for item in (value if isinstance(value, list) else [value])]
+    nodes = [item for part in parts if isinstance(part, ast.AST) for item in ast.walk(part)]
+    calls = [item for item in nodes if isinstance(item, ast.Call)]
+    has_body = bool(getattr(node, "body", None))
+    last = max((getattr(item, "end_lineno", None) or 0 for item in nodes), default=node.lineno)
+    changed = {name for call in calls for name in _changed_by(call)} if isinstance(node, ast.Expr) else set()
+    stored = {name for item in nodes if _is_stored(item) for name in _names(item)}
+    if isinstance(node, ast.AugAssign):
+        stored |= set(_names(node.target))
+    return Statement(
+        line=node.lineno,
+        end_line=max(last, node.lineno) if has_body else node.end_lineno or node.lineno,
+        scope=scope,
+        assigns=frozenset(stored | changed),
+        uses=frozenset(name for item in nodes for name in _names(item)),
+        calls=frozenset(_last_name(call.func) for call in calls),
+        makes_set=any(isinstance(item, ast.Set | ast.SetComp) for item in nodes)
+        or any(_last_name(call.func) in _SETS for call in calls),
+    )
+
+
+def _is_stored(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Store) or isinstance(node, ast.Subscript)
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield f".{node.attr}"
+    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        yield from _names(node.value)
+
+
+def _changed_by(call: ast.Call) -> Iterator[str]:
+    """Yield what a call that stands alone may change: its arguments, and the object whose method it is."""
+    for argument in call.args:
+        yield from _names(argument)
+    if isinstance(call.func, ast.Attribute):
+        yield from _names(call.func.value)
+
+
+def _last_name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+@lru_cache(maxsize=32)
+def _read(path: str) -> _File | None:
+    try:
+        return _File(ast.parse(Path(path).read_text(encoding="utf-8")))
+    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+        return None

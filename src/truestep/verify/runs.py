@@ -1,0 +1,142 @@
+"""Running a script in a way, and what is left of it: updates of each process, in order.
+
+Owns the commands, torchrun for several processes, and the kill. Comparing is left to `chains`.
+"""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from truestep import watch
+from truestep.verify.scratch import Scratch
+from truestep.verify.ways import Way
+
+_TAIL_LINES = 12
+_KILLED = -9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What is verified: `python SCRIPT ARGUMENTS`, or `python -m` with a module's name."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+
+@dataclass(kw_only=True)
+class Ran:
+    """One run: its processes by rank, and those of the try before the kill, if there was one."""
+
+    way: Way
+    code: int
+    processes: list[watch.Process]
+    before_kill: list[watch.Process]
+    tail: str
+    seconds: float
+
+    @property
+    def first(self) -> watch.Process | None:
+        """The process of rank 0."""
+        return self.processes[0] if self.processes else None
+
+    @property
+    def updates(self) -> list[watch.Update]:
+        """The updates of rank 0: of a resumed run those after the resume."""
+        return self.first.updates if self.first else []
+
+
+@dataclass(kw_only=True)
+class Runner:
+    """Runs one script again and again, each time in a fresh copy of the working folder."""
+
+    script: Script
+    scratch: Scratch
+    steps: int | None
+    show: IO[Any] | None = None
+    """Where the script's own output goes in the first run; that of later ones is kept for their errors."""
+    num_runs: int = 0
+
+    def run(
+        self,
+        way: Way,
+        *,
+        plan: watch.Plan | None = None,
+        kill_at: int | None = None,
+        resume_arguments: tuple[str, ...] = (),
+    ) -> Ran:
+        """Run the script in a way to its end, or to the last step that is wanted.
+
+        With `kill_at` it is killed after that many steps first, and then started again in the same folder,
+        with `resume_arguments` after its own.
+        """
+        begun = time.monotonic()
+        plan = replace(plan or chain_plan(self.steps), workers=way.workers, hold=way.hold)
+        self.scratch.renew()
+        killed: list[watch.Process] = []
+        if kill_at is not None:
+            code, killed, tail = self._start(way, replace(plan, kill_at=kill_at, operations=None, steps=None))
+            if code == 0 or not any(len(process.updates) >= kill_at for process in killed):
+                return Ran(way=way, code=code, processes=[], before_kill=killed, tail=tail, seconds=0.0)
+        code, processes, tail = self._start(way, plan, resume_arguments)
+        return Ran(
+            way=way,
+            code=code,
+            processes=processes,
+            before_kill=killed,
+            tail=tail,
+            seconds=time.monotonic() - begun,
+        )
+
+    def original(self, file: str | None) -> str | None:
+        """Return where a file of the copied working folder really is."""
+        if file is not None and Path(file).is_relative_to(self.scratch.work):
+            return str(self.scratch.origin / Path(file).relative_to(self.scratch.work))
+        return file
+
+    def _start(
+        self, way: Way, plan: watch.Plan, more: tuple[str, ...] = ()
+    ) -> tuple[int, list[watch.Process], str]:
+        folder = self.scratch.new_folder()
+        log = folder / "output.txt"
+        self.num_runs += 1
+        words = watch.command(
+            self.script.path,
+            (*self.script.arguments, *more),
+            plan=plan,
+            folder=folder,
+            module=self.script.is_module,
+            environment=way.settings,
+        )
+        if way.processes is not None:
+            words = [*_torchrun(way.processes), *(word.replace("$", "$$") for word in words)]
+        with log.open("wb") as kept:
+            goes_to = self.show if self.num_runs == 1 and self.show is not None else kept
+            done = subprocess.Popen(words, cwd=self.scratch.work, stdout=goes_to, stderr=goes_to)
+            try:
+                code = done.wait()
+            except BaseException:
+                done.terminate()
+                done.wait()
+                raise
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        return code, watch.read(folder), tail
+
+
+def chain_plan(steps: int | None) -> watch.Plan:
+    """What is kept when chains are compared."""
+    return watch.Plan(digests=watch.DIGESTS, steps=steps)
+
+
+def _torchrun(num_processes: int) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={num_processes}",
+        "--no-python",
+    ]

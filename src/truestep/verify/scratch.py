@@ -1,0 +1,97 @@
+"""A working folder for each run, so that no run finds what another has written.
+
+Owns the copy of the folder that the user stands in. Folders are made anew, small files are copied, large ones
+are linked; the user's own folder is not written to.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_MAX_BYTES = 4 << 20
+"""A file above this is linked: one that is written over in place would be the user's own."""
+_MAX_TOTAL = 256 << 20
+_MAX_ENTRIES = 20_000
+_LEFT_OUT = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache"}
+
+
+class Scratch:
+    """A folder with room for the evidence, and for one working folder at a time, always at the same path."""
+
+    def __init__(self, origin: Path) -> None:
+        self.origin = origin
+        self._root = Path(tempfile.mkdtemp(prefix="truestep-verify-"))
+        self._num_folders = 0
+        self.work = self._root / "work"
+        """Where a script runs. The same path for all: it may get into what a script computes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # limits: Python calls it like this
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def renew(self) -> Path:
+        """Make the working folder as the user's own is, and return it."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True)
+        _Copy(self.origin, self.work).make()
+        return self.work
+
+    def new_folder(self) -> Path:
+        """Return an empty folder for the evidence of one run."""
+        self._num_folders += 1
+        folder = self._root / f"evidence-{self._num_folders}"
+        folder.mkdir()
+        return folder
+
+
+class _Copy:
+    """One copy, with what it may still take."""
+
+    def __init__(self, origin: Path, target: Path) -> None:
+        self._origin = origin
+        self._target = target
+        self._bytes_left = _MAX_TOTAL
+        self._entries_left = _MAX_ENTRIES
+
+    def make(self) -> None:
+        waiting = [(self._origin, self._target)]
+        while waiting:
+            source, target = waiting.pop(0)  # breadth first: what lies near the script is copied rather
+            for entry in _entries(source):
+                if entry.name in _LEFT_OUT or Path(entry.path) == self._target.parent:
+                    continue
+                self._entries_left -= 1
+                place = target / entry.name
+                if entry.is_dir(follow_symlinks=False) and self._entries_left > 0:
+                    place.mkdir()
+                    waiting.append((Path(entry.path), place))
+                elif not self._copy_file(entry, place):
+                    place.symlink_to(entry.path)
+
+    def _copy_file(self, entry: os.DirEntry[str], place: Path) -> bool:
+        if not entry.is_file(follow_symlinks=False) or self._entries_left <= 0:
+            return False
+        size = entry.stat(follow_symlinks=False).st_size
+        if size > min(_MAX_BYTES, self._bytes_left):
+            return False
+        try:
+            shutil.copy2(entry.path, place)
+        except OSError:  # not readable, or gone: the script will meet the same
+            return False
+        self._bytes_left -= size
+        return True
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return []

@@ -1,0 +1,227 @@
+"""What may have made two runs differ, from the evidence of both: suspects, the likeliest first.
+
+Owns the way from the first operation that differs back to a line and a cause. Proof is left to experiments.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from truestep.verify.causes import Finding
+from truestep.verify.lines import Statement, slice_from
+from truestep.verify.runs import Ran
+from truestep.verify.streams import Split, distance, split, writers
+from truestep.watch import Moment, Operation, Process
+
+Readings = dict[tuple[str, int], list[tuple[str, str, object]]]
+"""By the user's line: what was read there, from where, and what it gave, in order."""
+
+_OF_SOURCE = {
+    "clock": ("seeded-from-time", "clock-branch"),
+    "environment": ("environment-branch", "environment-branch"),
+    "listing": ("listing-order", "listing-order"),
+    "pid": ("seeded-from-system", None),
+    "entropy": ("seeded-from-system", None),
+    "random": ("unseeded-random", "unseeded-random"),
+    "numpy": ("unseeded-numpy", "unseeded-numpy"),
+}
+"""For each source: the cause where its line seeds something, and the cause elsewhere."""
+
+
+def suspects(first: Ran, second: Ran) -> list[Finding]:
+    """Return the causes that the evidence of two looked-at runs speaks for, the likeliest first."""
+    ours, theirs = first.first, second.first
+    if ours is None or theirs is None:
+        return []
+    compiled = _compiled_once(ours, theirs)
+    if compiled is not None:
+        return [compiled]
+    found = split(ours.operations, theirs.operations)
+    case = _Case(ours, theirs, found=found)
+    findings = list(case.suspects(second.way.kind))
+    if found is not None:
+        _add_place(findings, found, apart=distance(ours, theirs, found=found))
+    return _without_repeats(findings)
+
+
+def drawn_in_dataset(first: Ran, second: Ran) -> list[Finding]:
+    """Return draws that dataset code makes: seen in the run without workers, unseen in the one with some."""
+    alone, other = sorted((first, second), key=lambda ran: len(ran.first.operations) if ran.first else 0)[
+        ::-1
+    ]
+    if alone.first is None or other.first is None:
+        return []
+    findings = []
+    common = {(operation.file, operation.line) for operation in other.first.operations if operation.is_random}
+    for operation in alone.first.operations:
+        place = operation.file, operation.line
+        # What the loop itself draws, such as the seed of an epoch's workers, is drawn in both.
+        if operation.is_random and operation.phase == "data" and operation.file and place not in common:
+            name = "dataset-generator" if operation.has_generator else "worker-count"
+            found = Finding(name=name, file=operation.file, line=operation.line, is_proved=True)
+            findings.append(replace(found, operation=operation.name))
+    unseen = _readings(other.first)
+    for (file, line), read in _readings(alone.first).items():
+        if (file, line) not in unseen and any(what in ("random", "numpy") for what, _, _ in read):
+            findings.append(Finding(name="worker-count", file=file, line=line, is_proved=True))
+    return _without_repeats(findings)
+
+
+class _Case:
+    """Two processes, and what differs between them."""
+
+    def __init__(self, ours: Process, theirs: Process, *, found: Split | None) -> None:
+        self._ours = ours
+        self._theirs = theirs
+        self._found = found
+        self._differing = _differing(_readings(ours), _readings(theirs))
+
+    def suspects(self, kind: str) -> Iterator[Finding]:
+        found = self._found
+        if found is not None:
+            operation = found.first
+            if kind == "threads":
+                yield _at(operation, "thread-count", is_proved=True)
+                return
+            if found.how == "result":
+                yield from self._made_by(operation)
+            elif found.how == "input":
+                yield from self._given(found)
+            yield from self._read_before(operation.file, operation.line)
+            if found.second is not None and found.second.line != operation.line:
+                yield from self._read_before(found.second.file, found.second.line)
+        for (file, line), kinds in self._differing.items():  # whatever else was read: less likely
+            for what in kinds:
+                name = _OF_SOURCE[what][1]
+                if name is not None:
+                    yield Finding(name=name, file=file, line=line)
+
+    def _made_by(self, operation: Operation) -> Iterator[Finding]:
+        """Same inputs, another result: it draws, or it has no order."""
+        if not operation.is_random:
+            is_custom = operation.phase == "backward" and "." not in operation.name
+            yield _at(operation, "custom-function" if is_custom else "racy-operation")
+            return
+        if operation.has_generator:
+            return  # who seeded it, is found by reading back
+        seeds = [_seeds(process, "torch") for process in (self._ours, self._theirs)]
+        if not seeds[0] and not seeds[1]:
+            yield _at(operation, "unseeded-torch")
+        for ours, theirs in zip(*seeds, strict=False):
+            if ours.facts["seed"] != theirs.facts["seed"]:
+                yield from self._read_before(ours.file, ours.line)
+                yield Finding(name="seeded-from-system", file=ours.file, line=ours.line)
+
+    def _given(self, found: Split) -> Iterator[Finding]:
+        """Other inputs: by their memory we see who made them."""
+        for place in found.inputs:
+            for writer in writers(self._ours.operations, found.first, place=place):
+                if writer.is_uninitialised:
+                    yield _at(writer, "uninitialised-memory")
+                elif writer.thread:
+                    yield self._from_thread(writer)
+
+    def _from_thread(self, writer: Operation) -> Finding:
+        """Threads that made the same tensors gave them in another order; else they met in one."""
+        made = [_made_in_threads(process.operations) for process in (self._ours, self._theirs)]
+        if made[0] == made[1]:
+            return Finding(name="thread-order", file=writer.outer_file, line=writer.outer_line)
+        return _at(writer, "thread-race")
+
+    def _read_before(self, file: str | None, line: int | None) -> Iterator[Finding]:
+        """Read back from a line, to where something was read or drawn that differs."""
+        if file is None or line is None:
+            return
+        for statement in slice_from(file, line):
+            yield from self._read_at(file, statement)
+            if statement.makes_set:
+                yield Finding(name="set-order", file=file, line=statement.line)
+                yield Finding(name="unordered-sum", file=file, line=statement.line)
+
+    def _read_at(self, file: str, statement: Statement) -> Iterator[Finding]:
+        for line in range(statement.line, statement.end_line + 1):
+            for what in self._differing.get((file, line), ()):
+                name = _OF_SOURCE[what][0 if statement.seeds else 1]
+                if name is not None:
+                    yield Finding(name=name, file=file, line=line)
+            for moment in self._ours.moments:
+                if (moment.kind, moment.file, moment.line) == ("seed", file, line):
+                    yield from _fresh(moment)
+
+
+def _fresh(moment: Moment) -> Iterator[Finding]:
+    """A generator that was made or seeded without a number."""
+    if moment.facts["how"] == "fresh":
+        yield Finding(name=f"unseeded-{moment.facts['generator']}", file=moment.file, line=moment.line)
+
+
+def _compiled_once(ours: Process, theirs: Process) -> Finding | None:
+    calls = [[moment for moment in process.moments if moment.kind == "compile"] for process in (ours, theirs)]
+    if bool(calls[0]) == bool(calls[1]):
+        return None
+    moment = (calls[0] or calls[1])[0]
+    return Finding(name="compiled-once", file=moment.file, line=moment.line, is_proved=True)
+
+
+def _made_in_threads(operations: Sequence[Operation]) -> Counter[tuple[str, ...]]:
+    return Counter(
+        (operation.name, *(out.digest for out in operation.outs))
+        for operation in operations
+        if operation.thread
+    )
+
+
+def _seeds(process: Process, generator: str) -> list[Moment]:
+    return [
+        moment
+        for moment in process.moments
+        if moment.kind == "seed" and moment.facts["generator"] == generator
+    ]
+
+
+def _readings(process: Process) -> Readings:
+    found: Readings = defaultdict(list)
+    for moment in process.moments:
+        if moment.kind == "source" and moment.file is not None and moment.line is not None:
+            found[moment.file, moment.line].append((moment.facts["what"], moment.facts["name"], moment.value))
+    return found
+
+
+def _differing(ours: Readings, theirs: Readings) -> dict[tuple[str, int], list[str]]:
+    """Return by line what was read there with another result, in the order of reading."""
+    found = {}
+    for place in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(place, []), theirs.get(place, [])
+        kinds = [a[0] for a, b in zip(one, other, strict=False) if a != b]
+        if len(one) != len(other):
+            longer = max(one, other, key=len)
+            kinds += [what for what, _, _ in longer[min(len(one), len(other)) :]]
+        if kinds:
+            found[place] = list(dict.fromkeys(kinds))
+    return found
+
+
+def _at(operation: Operation, name: str, *, is_proved: bool = False) -> Finding:
+    file, line = place_of(operation)
+    return Finding(name=name, file=file, line=line, is_proved=is_proved)
+
+
+def place_of(operation: Operation) -> tuple[str | None, int | None]:
+    """Return the line to tell: of a backward pass the line of the operation that it is the backward of."""
+    if operation.forward_line is not None:
+        return operation.forward_file, operation.forward_line
+    return operation.file, operation.line
+
+
+def _add_place(findings: list[Finding], found: Split, *, apart: str | None) -> None:
+    for finding in findings:
+        finding.operation = finding.operation or found.first.name
+        finding.module = finding.module or found.first.module or None
+        finding.distance = apart
+
+
+def _without_repeats(findings: list[Finding]) -> list[Finding]:
+    kept: dict[tuple[str, str | None, int | None], Finding] = {}
+    for finding in findings:
+        kept.setdefault((finding.name, finding.file, finding.line), finding)
+    return list(kept.values())

@@ -1,0 +1,83 @@
+"""The verdict: whether runs were the same, what was run, and the first difference.
+
+Owns what is told, as plain values by the command's contract. How it looks is left to the command.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTold:
+    """One run: how, with what result."""
+
+    kind: str
+    words: str
+    processes: int
+    num_steps: int
+    digest: str
+    parted_at: int | None = None
+    """The step, from 1, at which it parts from the first run."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The first difference: when, what, where, and why."""
+
+    step: int
+    """From 1; 0 is before the first step."""
+    what: str
+    operation: str | None
+    module: str | None
+    file: str | None
+    line: int | None
+    name: str
+    cause: str
+    is_proved: bool
+    distance: str | None
+    evidence: tuple[str, ...]
+    fix: str
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return it as the contract has it."""
+        return {
+            "step": self.step,
+            "what": self.what,
+            "operation": self.operation,
+            "module": self.module,
+            "file": self.file,
+            "line": self.line,
+            "name": self.name,
+            "cause": self.cause,
+            "proved": self.is_proved,
+            "distance": self.distance,
+            "evidence": list(self.evidence),
+            "fix": self.fix,
+        }
+
+
+@dataclass(kw_only=True)
+class Verdict:
+    """What verify has to say. `same` is None when it could not tell, for the reason given."""
+
+    same: bool | None = None
+    runs: list[RunTold] = field(default_factory=list)
+    first_difference: Difference | None = None
+    reason: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 the same, 1 different, 2 could not tell."""
+        return 2 if self.same is None else int(not self.same)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return it as the contract has it; `reason` is there when it could not tell."""
+        runs = [{"kind": run.kind, "processes": run.processes, "digest": run.digest} for run in self.runs]
+        difference = self.first_difference
+        fields = {
+            "same": self.same,
+            "runs": runs,
+            "first_difference": None if difference is None else difference.as_fields(),
+        }
+        return fields if self.reason is None else {**fields, "reason": self.reason}

@@ -1,0 +1,71 @@
+"""Variation on purpose: another number of loader workers, and a kill after so many steps.
+
+Owns what a plan changes in the script to see whether its result depends on it. Compares nothing.
+"""
+
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+_NEED_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+"""Options that a loader without workers refuses."""
+
+
+def vary_torch(tape: Tape, wraps: Wraps) -> None:
+    """Build DataLoaders with the plan's number of workers, and kill this process as the plan says."""
+    if tape.plan.workers is not None:
+        loader = sys.modules["torch"].utils.data.DataLoader
+        wraps.put("__init__", lambda init: _wrap_init(init, tape.plan.workers), loader)
+    if tape.plan.kill_at is not None:
+        tape.on_step = lambda: _kill(tape)
+
+
+def vary_stateful(tape: Tape) -> None:
+    """Build torchdata's loaders with the plan's number of workers too."""
+    if tape.plan.workers is not None:
+        loader = sys.modules[_STATEFUL].StatefulDataLoader
+        Wraps().put("__init__", lambda init: _wrap_init(init, tape.plan.workers), loader)
+
+
+def _wrap_init(init: Function, num_workers: int | None) -> Function:
+    signature = inspect.signature(init)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        try:
+            given = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            given = None  # a wrong call: the loader itself says so
+        if given is not None:
+            given.arguments["num_workers"] = num_workers
+            if num_workers == 0:
+                for name in _NEED_WORKERS:
+                    given.arguments.pop(name, None)
+            args, kwargs = given.args[1:], given.kwargs
+        try:
+            init(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    return __init__
+
+
+def _kill(tape: Tape) -> None:
+    """End this process as the machine would: no handler runs, what is buffered is lost."""
+    if tape.num_steps == tape.plan.kill_at and _is_first():
+        tape.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_first() -> bool:
+    """Whether this is the process to kill: of a group only the first, its launcher ends the others."""
+    group = sys.modules["torch"].distributed
+    return not (group.is_available() and group.is_initialized()) or bool(group.get_rank() == 0)
