@@ -1,0 +1,70 @@
+"""Comparing chains: where two runs part, and where a resumed one goes on."""
+
+from typing import Any
+
+from truestep.verify import chains
+from truestep.verify.runs import Ran
+from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
+from truestep.watch import Process, Update
+
+
+def update(step: int, *, before: str | None = None, **parts: Any) -> Update:
+    usual = {"loss": f"l{step}", "gradients": f"g{step}", "weights": f"w{step}", "state": f"s{step}"}
+    return Update(
+        step=step,
+        optimizer=0,
+        file="train.py",
+        line=9,
+        parts={**usual, **parts},
+        parameters={},
+        chain="",
+        before=before,
+    )
+
+
+def ran(*updates: Update) -> Ran:
+    process = Process(pid=1, argv=[], updates=list(updates))
+    return Ran(way=Way(), code=0, processes=[process], before_kill=[], tail="", seconds=0.0)
+
+
+def test_equal_chains_do_not_part() -> None:
+    first = [update(0), update(1)]
+    assert chains.part(first, [update(0), update(1)], outcome=OUTCOME) is None
+
+
+def test_the_first_part_that_arises_is_told() -> None:
+    second = [update(0), update(1, weights="x", gradients="y", inputs="z")]
+    parting = chains.part([update(0), update(1)], second, outcome=OUTCOME)
+    assert parting is not None
+    assert (parting.step, parting.what, parting.parts) == (1, "inputs", ("inputs", "gradients", "weights"))
+
+
+def test_inputs_that_change_nothing_are_no_difference() -> None:
+    second = [update(0, inputs="other", generators="other", batch="other")]
+    assert chains.part([update(0)], second, outcome=OUTCOME) is None
+
+
+def test_a_shorter_run_differs() -> None:
+    parting = chains.part([update(0), update(1)], [update(0)], outcome=OUTCOME)
+    assert parting is not None
+    assert (parting.step, parting.what) == (1, "number of steps")
+
+
+def test_processes_have_losses_of_their_own() -> None:
+    assert chains.part([update(0)], [update(0, loss="other")], outcome=SHARED_OUTCOME) is None
+    assert chains.part([update(0)], [update(0, loss="other")], outcome=OUTCOME) is not None
+
+
+def test_a_resumed_run_goes_on_where_the_weights_were() -> None:
+    first = ran(update(0, before="w-1"), update(1), update(2), update(3))
+    assert chains.resumed_at(first, ran(update(0, before="w1")), kill_at=3).after == 2
+    assert chains.resumed_at(first, ran(update(0, before="w-1")), kill_at=3).after == 0
+    assert chains.resumed_at(first, ran(update(0, before="never")), kill_at=3).after is None
+    assert chains.resumed_at(first, ran(), kill_at=3).after is None
+
+
+def test_digests_cover_what_is_compared_and_nothing_else() -> None:
+    whole = chains.digest([update(0), update(1)], OUTCOME)
+    assert whole == chains.digest([update(0, inputs="other"), update(1)], OUTCOME)
+    assert whole != chains.digest([update(0), update(1, state="other")], OUTCOME)
+    assert whole != chains.digest([update(0)], OUTCOME)

@@ -1,0 +1,162 @@
+"""The command on scripts that repeat and on scripts that do not: verdict, line, cause, exit code."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
+
+TRAIN = """\
+import random
+import sys
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+scale = SCALE
+for step in range(6):
+    loss = (model(torch.randn(8, 4)) * scale).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("end", *sys.argv[1:])
+"""
+
+
+def verify(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRUESTEP, "verify", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def write(folder: Path, scale: str, more: str = "") -> None:
+    (folder / "train.py").write_text(TRAIN.replace("SCALE", scale) + textwrap.dedent(more))
+
+
+def answer(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.stdout.startswith("{"), done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_the_same(tmp_path: Path) -> None:
+    write(tmp_path, "1.0")
+    done = verify(tmp_path, "train.py", "--lr", "1")
+    lines = done.stdout.splitlines()
+    assert (done.returncode, len(lines)) == (0, 3), done.stdout + done.stderr
+    assert lines[0].split()[-1] == lines[1].split()[-1]
+    assert lines[2].startswith("same: ")
+    assert done.stderr == "end --lr 1\n"  # of the first run
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.slow
+def test_a_difference_by_the_contract(tmp_path: Path) -> None:
+    write(tmp_path, "random.random()")
+    done = verify(tmp_path, "--format", "json", "--steps", "3", "train.py")
+    said = answer(done)
+    assert (done.returncode, said["same"]) == (1, False)
+    assert [(run["kind"], run["processes"]) for run in said["runs"]] == [("first", 1), ("again", 1)]
+    assert said["runs"][0]["digest"] != said["runs"][1]["digest"]
+    found = said["first_difference"]
+    assert (found["step"], found["file"], found["line"]) == (1, str(tmp_path / "train.py"), 10)
+    assert (found["name"], found["proved"]) == ("unseeded-random", True)
+    assert "never seeded" in found["cause"]
+    assert done.stderr == ""  # ended before it printed
+
+
+@pytest.mark.slow
+def test_two_causes_are_not_called_proved(tmp_path: Path) -> None:
+    write(tmp_path, "random.random() + __import__('time').time() % 1")
+    found = answer(verify(tmp_path, "--format", "json", "--steps", "2", "train.py"))["first_difference"]
+    assert (found["line"], found["proved"]) == (10, False)
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_is_not_judged(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit(3)")
+    done = verify(tmp_path, "--format", "json", "train.py")
+    said = answer(done)
+    assert (done.returncode, said["same"], said["first_difference"]) == (2, None, None)
+    assert "exit code 3" in said["reason"]
+
+
+@pytest.mark.slow
+def test_a_script_that_trains_nothing_is_not_judged(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(2))\n")
+    done = verify(tmp_path, "train.py")
+    assert done.returncode == 2
+    assert "could not tell: no step of a torch optimizer was seen" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_script_that_begins_again_after_a_kill_is_not_judged(tmp_path: Path) -> None:
+    write(tmp_path, "1.0")
+    text = (tmp_path / "train.py").read_text()
+    text = text.replace("    optimizer.step()\n", "    optimizer.step()\n    torch.save(step, 'last.pt')\n")
+    (tmp_path / "train.py").write_text(text)
+    done = verify(tmp_path, "--kill", "train.py")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "began from the beginning" in done.stdout
+    assert "--resume-with" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_checkpoint_outside_of_the_folder_is_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    kept = tmp_path / "kept.pt"
+    head = f"import os, torch\nstart = torch.load({str(kept)!r}) if os.path.exists({str(kept)!r}) else 0\n"
+    write(folder, "1.0", f"torch.save(3, {str(kept)!r})\n")
+    (folder / "train.py").write_text(
+        head + (folder / "train.py").read_text().replace("range(6)", "range(start, 6)")
+    )
+    done = verify(folder, "train.py")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"the second run loaded {kept}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["missing.py"], "missing.py is not a file"),
+        (["--workers", "2,x", "train.py"], "--workers takes numbers"),
+        (["--workers", "-1", "train.py"], "--workers must be 0 or more"),
+        (["--env", "CI", "train.py"], "--env takes NAME=VALUE"),
+        (["--runs", "1", "train.py"], "--runs 1 compares nothing"),
+        (["--steps", "-1", "train.py"], "--steps must be"),
+    ],
+)
+def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
+    (tmp_path / "train.py").write_text("")
+    done = verify(tmp_path, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cause",
+    ["set-order", "uninitialised-memory", "loader-position-not-saved", "dataset-generator", "compiled-once"],
+)
+def test_corpus(cause: str) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "verify_corpus.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--json", "--only", cause],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["right"] == 1
