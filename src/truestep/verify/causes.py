@@ -138,6 +138,20 @@ CAUSES = {
         words="same data, same weights, no draw, another loss: something that it depends on was not saved",
         fix="look for what changes while training and is in no state_dict: counters, averages, schedules",
     ),
+    "generator-moved-after-restore": Cause(
+        words=(
+            "the generator is set back to where it stood, and then a loader begins: iter() draws from it, "
+            "an order or a seed for workers"
+        ),
+        fix=(
+            "set the generator back after iter(loader), and give the loader a generator of its own that is "
+            "seeded by the epoch"
+        ),
+    ),
+    "worker-generator-not-saved": Cause(
+        words="the dataset draws from the generators of loader workers, which begin anew after a resume",
+        fix="seed a generator for each sample, for example from the sample's index and the epoch",
+    ),
     "loader-position-not-saved": Cause(
         words="a resumed epoch begins at its first batch again",
         fix="save the position in the epoch, and skip to it: torchdata's StatefulDataLoader, truestep.Loader",

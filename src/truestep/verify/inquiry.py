@@ -12,7 +12,7 @@ from truestep.errors import TruestepError, UsageError
 from truestep.verify import chains, ranks, resume, streams
 from truestep.verify.causes import CAUSES, Finding
 from truestep.verify.proof import Proof
-from truestep.verify.runs import Ran, Runner, Script
+from truestep.verify.runs import Ran, Runner, Script, chain_plan
 from truestep.verify.scratch import Scratch
 from truestep.verify.verdict import Difference, RunTold, Verdict
 from truestep.verify.ways import Way
@@ -166,7 +166,7 @@ class _Inquiry:
             kind=ran.way.kind,
             words=ran.way.words,
             processes=ran.way.processes or 1,
-            num_steps=sum(update.optimizer == updates[0].optimizer for update in updates),
+            num_steps=_num_steps(ran, updates),
             digest=chains.digest(updates, ran.way.outcome),
             parted_at=None if parting is None else parting.step + 1,
             seconds=ran.seconds,
@@ -176,16 +176,16 @@ class _Inquiry:
 
     def _compare_killed(self, way: Way) -> tuple[chains.Parting | None, Finding | None]:
         kill_at = self._kill_at()
-        self.tell(f"killed after step {kill_at} and resumed")
-        ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
-        if not ran.processes and ran.code == 0:
-            raise _CannotTell(f"the script ended before its step {kill_at}, at which it was to be killed.")
-        self._checked(ran)
-        resumed = chains.resumed_at(self._first, ran, kill_at=kill_at)
+        ran, resumed = self._kill(way, kill_at)
+        last = max(update.step for update in self._first.updates)
+        if resumed.after == 0 and kill_at < last:  # one that saves by the clock may need longer
+            kill_at = last
+            ran, resumed = self._kill(way, kill_at)
         if resumed.after == 0:
             raise _CannotTell(
                 f"killed after step {kill_at} and started again by the same command, the script began from "
-                f"the beginning. If it needs arguments to go on, pass them with --resume-with."
+                f"the beginning: it had saved nothing by then, or does not look for it. Let it save more "
+                f"often, run more --steps, or pass what it needs to go on with --resume-with."
             )
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
         whole = [*before, *ran.updates]
@@ -196,8 +196,45 @@ class _Inquiry:
         if parting.place < len(before):
             return parting, self._explain(ran, parting)
         finding = resume.explain(self._first, ran, parting=parting, resumed=resumed)
-        self._add_operation(finding, ran, parting=parting, kill_at=kill_at)
+        if "generator" in finding.name:
+            finding = self._explain_workers(way, kill_at) or finding
+        if finding.operation is None:
+            self._add_operation(finding, ran, parting=parting, kill_at=kill_at)
         return parting, finding
+
+    def _kill(self, way: Way, kill_at: int) -> tuple[Ran, chains.Resumed]:
+        self.tell(f"killed after step {kill_at} and resumed")
+        ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
+        if not ran.processes and ran.code == 0:
+            raise _CannotTell(f"the script ended before its step {kill_at}, at which it was to be killed.")
+        return self._checked(ran), chains.resumed_at(self._first, ran, kill_at=kill_at)
+
+    def _explain_workers(self, way: Way, kill_at: int) -> Finding | None:
+        """Return what the dataset draws in workers, if the resumed run is the same without them."""
+        assert self._first.first is not None
+        if not resume.has_workers(self._first.first):
+            return None
+        self.tell("killed and resumed without workers")
+        plan = replace(chain_plan(self.asked.steps), operations=(0, 0))
+        first = self.runner.run(replace(self.asked.base, workers=0), plan=plan)
+        ran = self.runner.run(
+            replace(way, workers=0), kill_at=kill_at, resume_arguments=self.asked.resume_arguments
+        )
+        resumed = chains.resumed_at(first, ran, kill_at=kill_at)
+        if not resumed.after or not ran.before_kill or first.first is None:
+            return None
+        whole = [*ran.before_kill[0].updates[: resumed.after], *ran.updates]
+        if chains.part(first.updates, whole, outcome=way.outcome) is not None:
+            return None
+        drawn = resume.drawn_by_dataset(first.first)
+        return Finding(
+            name="worker-generator-not-saved",
+            file=drawn.file if drawn else None,
+            line=drawn.line if drawn else None,
+            operation=drawn.name if drawn else None,
+            evidence=["with 0 workers, killed and resumed is the same"],
+            is_proved=True,
+        )
 
     def _add_operation(self, finding: Finding, ran: Ran, *, parting: chains.Parting, kill_at: int) -> None:
         """Name the first operation that differs after a resume: both once more, with that step looked at."""
@@ -258,3 +295,9 @@ class _Inquiry:
             evidence=tuple(finding.evidence),
             fix=cause.fix,
         )
+
+
+def _num_steps(ran: Ran, updates: list[Update]) -> int:
+    """Return how many steps were made, those before a kill counted once."""
+    num_before = len({update.step for update in updates[: len(updates) - len(ran.updates)]})
+    return num_before + (ran.first.num_steps if ran.first is not None else 0)

@@ -71,6 +71,7 @@ class Proof:
         for finding in found:
             if way.kind == "environment" and finding.name == "environment-branch":
                 finding.is_proved = True
+                finding.evidence.append("nothing but this variable was changed")
             if finding.is_proved:
                 return finding
         if way.kind in ("first", "again", "killed"):

@@ -21,7 +21,7 @@ def explain(first: Ran, second: Ran, *, parting: Parting) -> Finding:
     for (file, line), numbers in seeds.items():
         if len(numbers) > 1:
             said = f"{len(runs[-1].processes)} processes seed with {', '.join(map(str, sorted(numbers)))}"
-            return Finding(name="seeded-per-rank", file=file, line=line, evidence=[said], is_proved=True)
+            return Finding(name="seeded-per-rank", file=file, line=line, evidence=[said])
     update = parting.second or parting.first
     place = (update.file, update.line) if update is not None else (None, None)
     return Finding(name="process-count", file=place[0], line=place[1])

@@ -4,11 +4,12 @@ Owns what a checkpoint lacks, as it shows in the first steps after the resume. R
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from truestep.verify.causes import Finding
 from truestep.verify.chains import Parting, Resumed
 from truestep.verify.runs import Ran
-from truestep.watch import Moment, Process, Update
+from truestep.watch import Moment, Operation, Process, Update
 
 
 def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> Finding:
@@ -30,8 +31,7 @@ def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> F
             return _at(
                 wrapped, "bucket-rebuild", "batch, loss and weights before are the same on this process"
             )
-        drawn = _draws(ours)
-        return _at(saved, "generator-not-saved" if drawn else "state-not-saved", *drawn)
+        return _explain_draws(first, second, resumed=resumed)
     return _explain_state(first, second, parting=parting)
 
 
@@ -75,10 +75,55 @@ def _explain_data(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed
     if again is not None:
         said = f"the batch of step {parting.step + 1} is that of step {again + 1} once more"
         return _at(saved, "loader-position-not-saved", said)
-    moved = _draws(ours)
-    if moved:
-        return _at(saved, "generator-not-saved", "other batches come", *moved)
+    if _draws(first):
+        return _explain_draws(first, second, resumed=resumed)
     return _at(saved, "data-order-not-restored")
+
+
+def _explain_draws(first: Ran, second: Ran, *, resumed: Resumed) -> Finding:
+    """Other numbers are drawn after the resume: nobody set the generator back, or it has moved since."""
+    ours, theirs = first.first, second.first
+    assert ours is not None
+    assert theirs is not None
+    assert resumed.after is not None
+    stood = first.updates[resumed.after - 1].parts.get("generators", {}).get("torch")
+    restored = next(
+        (item for item in theirs.moments if item.kind == "seed" and item.value == stood and item.step == 0),
+        None,
+    )
+    drawn = _draws(first)
+    if restored is None or not drawn:
+        saved = _last(ours.moments, "save") or _last(theirs.moments, "load")
+        return _at(saved, "generator-not-saved" if drawn else "state-not-saved", *drawn)
+    said = f"set back here to where it stood after step {first.updates[resumed.after - 1].step + 1}"
+    begun = next(
+        (
+            item
+            for item in theirs.moments
+            if item.kind == "epoch" and item.step == 0 and item.at_s > restored.at_s
+        ),
+        None,
+    )
+    later = [f"a loader begins after that, at line {begun.line}"] if begun is not None else []
+    return _at(restored, "generator-moved-after-restore", said, *later)
+
+
+def drawn_by_dataset(process: Process) -> Operation | None:
+    """Return the first draw of dataset code, seen in a run without workers; the loop's own are left out."""
+    loop = {(item.file, item.line) for item in process.moments if item.kind in ("epoch", "batch")}
+    return next(
+        (
+            item
+            for item in process.operations
+            if item.is_random and item.phase == "data" and item.file and (item.file, item.line) not in loop
+        ),
+        None,
+    )
+
+
+def has_workers(process: Process) -> bool:
+    """Whether a loader has workers, whose generators nobody sees."""
+    return any(moment.kind == "loader" and moment.facts["workers"] for moment in process.moments)
 
 
 def _position_of(update: Update, before: Sequence[Update]) -> int | None:
@@ -88,10 +133,11 @@ def _position_of(update: Update, before: Sequence[Update]) -> int | None:
     return next((item.step for item in before if wanted and item.parts.get(name) == wanted), None)
 
 
-def _draws(process: Process) -> list[str]:
-    """Return which global generators moved between steps."""
-    names = sorted({moment.facts["generator"] for moment in process.moments if moment.kind == "draw"})
-    return [f"drawn from at each step: {', '.join(names)}"] if names else []
+def _draws(ran: Ran) -> list[str]:
+    """Return which global generators moved from one step to another."""
+    states = [update.parts.get("generators", {}) for update in ran.updates]
+    names = {name for one, other in pairwise(states) for name in one if one[name] != other.get(name)}
+    return [f"drawn from while training: {', '.join(sorted(names))}"] if names else []
 
 
 def _last(moments: Sequence[Moment], kind: str) -> Moment | None:
@@ -100,4 +146,4 @@ def _last(moments: Sequence[Moment], kind: str) -> Moment | None:
 
 def _at(moment: Moment | None, name: str, *evidence: str) -> Finding:
     file, line = (moment.file, moment.line) if moment is not None else (None, None)
-    return Finding(name=name, file=file, line=line, evidence=list(evidence), is_proved=True)
+    return Finding(name=name, file=file, line=line, evidence=list(evidence))

@@ -13,6 +13,8 @@ from truestep.verify.runs import Ran
 from truestep.verify.streams import Split, distance, split, writers
 from truestep.watch import Moment, Operation, Process
 
+_ONLY_WORKERS = "nothing but the number of workers was changed, and this line draws in them"
+
 Readings = dict[tuple[str, int], list[tuple[str, str, object]]]
 """By the user's line: what was read there, from where, and what it gave, in order."""
 
@@ -58,12 +60,13 @@ def drawn_in_dataset(first: Ran, second: Ran) -> list[Finding]:
         # What the loop itself draws, such as the seed of an epoch's workers, is drawn in both.
         if operation.is_random and operation.phase == "data" and operation.file and place not in common:
             name = "dataset-generator" if operation.has_generator else "worker-count"
-            found = Finding(name=name, file=operation.file, line=operation.line, is_proved=True)
-            findings.append(replace(found, operation=operation.name))
+            found = Finding(name=name, file=operation.file, line=operation.line, operation=operation.name)
+            findings.append(replace(found, evidence=[_ONLY_WORKERS], is_proved=True))
     unseen = _readings(other.first)
     for (file, line), read in _readings(alone.first).items():
         if (file, line) not in unseen and any(what in ("random", "numpy") for what, _, _ in read):
-            findings.append(Finding(name="worker-count", file=file, line=line, is_proved=True))
+            found = Finding(name="worker-count", file=file, line=line, evidence=[_ONLY_WORKERS])
+            findings.append(replace(found, is_proved=True))
     return _without_repeats(findings)
 
 
@@ -81,7 +84,8 @@ class _Case:
         if found is not None:
             operation = found.first
             if kind == "threads":
-                yield _at(operation, "thread-count", is_proved=True)
+                finding = _at(operation, "thread-count", is_proved=True)
+                yield replace(finding, evidence=["nothing but the number of threads was changed"])
                 return
             if found.how == "result":
                 yield from self._made_by(operation)
@@ -160,7 +164,8 @@ def _compiled_once(ours: Process, theirs: Process) -> Finding | None:
     if bool(calls[0]) == bool(calls[1]):
         return None
     moment = (calls[0] or calls[1])[0]
-    return Finding(name="compiled-once", file=moment.file, line=moment.line, is_proved=True)
+    said = ["the other run compiles nothing"]
+    return Finding(name="compiled-once", file=moment.file, line=moment.line, evidence=said, is_proved=True)
 
 
 def _made_in_threads(operations: Sequence[Operation]) -> Counter[tuple[str, ...]]:

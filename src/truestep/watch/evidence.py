@@ -29,7 +29,7 @@ class Moment:
 
     kind: str
     step: int
-    """How many steps the first optimizer had made before."""
+    """How many steps had been made before."""
     at_s: float
     took_s: float
     file: str | None

@@ -1,6 +1,7 @@
 """Steps of optimizers, `zero_grad`, clipping, and the unscaling of gradients.
 
-Owns which step counts: those of the first optimizer that makes one, not called by another step.
+Owns which step counts: several optimizers that take turns make one step together, and the first to come again
+begins the next. A step that is made inside of another one is a part of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +43,8 @@ class _Steps:
         self.is_inside = False
         self.known = tape.things("optimizer")
         self.met: set[int] = set()
-        self.first: int | None = None
+        self.stepped: set[int] = set()
+        """The optimizers that have made their part of this step."""
         self.rates: dict[int, list[Any]] = {}
 
     def begin(self, optimizer: Optimizer, has_closure: bool) -> tuple[Any, ...]:
@@ -53,13 +55,15 @@ class _Steps:
             self.met.add(number)
             sizes = [len(group["params"]) for group in optimizer.param_groups]
             self.tape.note("optimizer", number, type(optimizer).__qualname__, len(sizes), sum(sizes))
-        if self.first is None:
-            self.first = number
+        counts = not self.stepped or number in self.stepped
+        if counts:
+            self.stepped.clear()
+        self.stepped.add(number)
         if self.chain is not None:
             self.chain.take_before(optimizer, number, has_closure=has_closure)
             if not has_closure:
                 self.chain.take_gradients(optimizer)
-        return ("step", self.tape.sites.here(3), number, has_closure, number == self.first)
+        return ("step", self.tape.sites.here(3), number, has_closure, counts)
 
     def end(self, optimizer: Optimizer, key: tuple[Any, ...], begun_ns: int) -> None:
         """Note the step and count it."""

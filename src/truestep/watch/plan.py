@@ -47,11 +47,11 @@ class Plan:
     look: Literal["sampled", "every", "never"] = "sampled"
     """At which steps the loss is read, and generators are compared: the first few and some later ones."""
     steps: int | None = None
-    """After how many steps of the first optimizer the script is ended."""
+    """After how many steps the script is ended. Optimizers that take turns make one step together."""
     workers: int | None = None
     """With how many workers every loader is built, whatever the script says."""
     kill_at: int | None = None
-    """After how many steps of the first optimizer the process is killed: of several, the one of rank 0."""
+    """After how many steps the process is killed: of several, the one of rank 0."""
     sources: bool = False
     """Whether readings of the clock, the environment, folders and entropy are noted, and draws."""
     hold: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ Owns torch, `random` and NumPy. Compares states and draws nothing. A generator o
 out of reach (its type is closed); that torch's default one has moved is seen all the same.
 """
 
+import hashlib
 import itertools
 import math
 import sys
@@ -49,7 +50,8 @@ def _noting(tape: Tape, generator: str, how: str) -> Callable[[Function], Functi
             if tape.is_on and not tape.is_inside:  # recomputing in a backward pass sets states too
                 given = args[0] if args else kwargs.get("seed", kwargs.get("a"))
                 kind = "fresh" if how in ("seed", "new") and given is None else how
-                tape.note("seed", generator, kind, given if type(given) is int and how != "state" else None)
+                seed = given if type(given) is int and how != "state" else None
+                tape.note("seed", generator, kind, seed, value=_digest_of(generator, given, how))
             try:
                 return act(*args, **kwargs)
             except BaseException as error:
@@ -59,6 +61,13 @@ def _noting(tape: Tape, generator: str, how: str) -> Callable[[Function], Functi
         return wrapper
 
     return make
+
+
+def _digest_of(generator: str, given: Any, how: str) -> str | None:
+    """Return the digest of a state that torch's generator is set to, comparable with those of updates."""
+    if generator != "torch" or how != "state" or not hasattr(given, "numpy"):
+        return None
+    return hashlib.sha256(given.cpu().clone().numpy().tobytes()).hexdigest()[:16]
 
 
 def states() -> dict[str, Any]:

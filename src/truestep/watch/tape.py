@@ -85,7 +85,7 @@ class Tape:
         self.look: Any = None
         """What notes operations, if the plan asks for some; told of each step that is counted."""
         self.on_step: Callable[[], None] | None = None
-        """Called once a step of the first optimizer is counted and written."""
+        """Called once a step is counted and written."""
         self.failed_with: BaseException | None = None
         self._num_raised = 0
         self._pid = os.getpid()
@@ -148,7 +148,7 @@ class Tape:
         return number
 
     def count_step(self) -> None:
-        """Count a step of the first optimizer."""
+        """Count a step."""
         self.num_steps += 1
         if self.is_looked_at or self.num_steps >= self._next_look:
             self._set_look()

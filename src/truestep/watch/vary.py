@@ -35,7 +35,14 @@ def vary_stateful(tape: Tape) -> None:
         Wraps().put("__init__", lambda init: _wrap_init(init, tape.plan.workers), loader)
 
 
-def _wrap_init(init: Function, num_workers: int | None) -> Function:
+def vary_loader(tape: Tape) -> None:
+    """Build our own loaders with the plan's number of workers; the DataLoader in one is left as it is."""
+    if tape.plan.workers is not None:
+        loader = sys.modules["truestep.data.loader"].Loader
+        Wraps().put("__init__", lambda init: _wrap_init(init, tape.plan.workers, name="workers"), loader)
+
+
+def _wrap_init(init: Function, num_workers: int | None, *, name: str = "num_workers") -> Function:
     signature = inspect.signature(init)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
@@ -43,11 +50,12 @@ def _wrap_init(init: Function, num_workers: int | None) -> Function:
             given = signature.bind(self, *args, **kwargs)
         except TypeError:
             given = None  # a wrong call: the loader itself says so
-        if given is not None:
-            given.arguments["num_workers"] = num_workers
+        is_inner = sys._getframe(1).f_globals.get("__name__") == "truestep.data.workers"
+        if given is not None and not is_inner:
+            given.arguments[name] = num_workers
             if num_workers == 0:
-                for name in _NEED_WORKERS:
-                    given.arguments.pop(name, None)
+                for needless in _NEED_WORKERS:
+                    given.arguments.pop(needless, None)
             args, kwargs = given.args[1:], given.kwargs
         try:
             init(self, *args, **kwargs)
