@@ -206,7 +206,7 @@ class Watched:
         self._tape.is_on = is_watched
         if not is_watched:
             self._switch_off()
-        elif self._tape.look is not None:
+        elif self._tape.look is not None and not self._tape.look.is_open:
             self._tape.look.move(0)
         begun = time.thread_time()
         self._runs[name](num)
