@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.watch.watching import run_watched
+from tests.watch.watching import SCRIPTS, run_watched
 from truestep import watch
 
 HEAD = """\
@@ -43,3 +43,19 @@ def test_a_second_training_ends_after_enough_steps_too(tmp_path: Path) -> None:
     assert (done.code, done.stdout) == (0, "step\n" * 7)
     (process,) = watch.read(tmp_path)
     assert (process.num_steps, process.ended) == (6, "stopped")
+
+
+@pytest.mark.slow
+def test_names_do_not_come_from_parameters_that_are_gone(tmp_path: Path) -> None:
+    chains = []
+    for run in ("one", "two", "three"):
+        folder = tmp_path / run
+        folder.mkdir()
+        plan = watch.Plan(digests=watch.DIGESTS)
+        done = run_watched(SCRIPTS / "many_models.py", folder=folder, plan=plan)
+        assert done.code == 0, done.stderr
+        (process,) = watch.read(folder)
+        parts = [(update.parts["gradients"], update.parts["weights"]) for update in process.updates]
+        assert len(parts) == 40
+        chains.append(parts)
+    assert chains[0] == chains[1] == chains[2]

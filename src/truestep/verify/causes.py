@@ -65,6 +65,14 @@ CAUSES = {
         fix="iterate over a list, or dict.fromkeys(...) to drop duplicates: both keep their order",
         holds=("addresses",),
     ),
+    "address-dependence": Cause(
+        words=(
+            "the result depends on where things lie in memory, which is random in each process: a set of "
+            "objects has the order of their addresses, and some kernels round by alignment"
+        ),
+        fix="look at the line for a set or an id(); if there is none, it is the kernel of the operation",
+        holds=("addresses",),
+    ),
     "thread-order": Cause(
         words="results are used in the order in which Python threads finished",
         fix="put results in the order of their tasks: pool.map, or a list with a place for each",

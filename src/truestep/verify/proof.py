@@ -16,9 +16,13 @@ from truestep.watch import DIGESTS, Plan
 
 _FEW = 12
 """Steps up to this one are looked at from the beginning; later ones by themselves."""
+_MAX_OPERATIONS = 100_000
+"""How many are looked at together, if the step at which two runs part is another each time."""
 _MAX_TRIES = 4
 _MAX_SUSPECTS = 10
 _MORE_STEPS = 3
+_MANY_RUNS = 5
+_NUMBERS = {2: "two", _MANY_RUNS: "five"}
 _WORDS = {
     "torch": "torch's generator seeded",
     "numpy": "NumPy's generator seeded",
@@ -41,7 +45,7 @@ _OF_HOLD = {
     "numpy": "unseeded-numpy",
     "random": "unseeded-random",
     "hash": "set-order",
-    "addresses": "unordered-sum",
+    "addresses": "address-dependence",
     "clock": "clock-branch",
     "listing": "listing-order",
     "threads": "thread-order",
@@ -57,17 +61,19 @@ class Proof:
     base: Way
     tell: Callable[[str], None]
     _step: int = 0
+    _num_runs: int = 2
+    """Of an experiment. What differs now and then needs more to be called the same."""
     _outcomes: dict[str, bool] = field(default_factory=dict)
 
     def find(self, way: Way, *, parting: chains.Parting) -> Finding:
         """Return the cause of a difference, proved where an experiment can."""
         self._step = parting.step
-        first, second = self._look(way, parting.step)
+        first, second, step = self._look(way, parting.step)
         if way.kind == "workers":
             drawn = drawn_in_dataset(first, second)
             if drawn:
                 return drawn[0]
-        found = suspects(first, second)
+        found = suspects(first, second, step=step)
         for finding in found:
             if way.kind == "environment" and finding.name == "environment-branch":
                 finding.is_proved = True
@@ -75,56 +81,78 @@ class Proof:
             if finding.is_proved:
                 return finding
         if way.kind in ("first", "again", "killed"):
-            proved = self._try(found[:_MAX_SUSPECTS]) or self._try_all(found)
+            proved = self._try(found[:_MAX_SUSPECTS]) or self._try_all(found or [_unknown(parting)])
             if proved is not None:
                 return proved
-        if found:
-            return found[0]
-        update = parting.first or parting.second
-        place = (update.file, update.line) if update is not None else (None, None)
-        return Finding(name="unknown", file=place[0], line=place[1])
+        return found[0] if found else _unknown(parting)
 
-    def _look(self, way: Way, step: int) -> tuple[Ran, Ran]:
-        """Run both with operations noted; what repeats by chance is tried again."""
+    def _look(self, way: Way, step: int) -> tuple[Ran, Ran, int]:
+        """Run both with operations noted, and return the step at which they part this time.
+
+        A race parts elsewhere each time: then more steps are looked at.
+        """
         window = (0 if step < _FEW else step, step)
-        self.tell(f"looking at the operations of step {step + 1}")
-        plan = Plan(digests=DIGESTS, operations=window, sources=True, look="every", steps=step + 1)
+        first, second, parting = self._look_at(way, window)
+        if parting is None or not window[0] <= parting.step <= window[1]:
+            last = step if parting is None else max(step, parting.step)
+            num_each = len(first.first.operations) if first.first is not None else 0
+            is_small = num_each * (last + 1) <= _MAX_OPERATIONS
+            step = last if parting is None else parting.step
+            first, second, parting = self._look_at(way, (0, last) if is_small else (step, step))
+            self._num_runs = _MANY_RUNS
+        return first, second, step if parting is None else parting.step
+
+    def _look_at(self, way: Way, window: tuple[int, int]) -> tuple[Ran, Ran, chains.Parting | None]:
+        """Run both with the operations of some steps noted; what repeats by chance is tried again."""
+        steps = f"step {window[1] + 1}" if window[0] == window[1] else f"steps up to {window[1] + 1}"
+        self.tell(f"looking at the operations of {steps}")
+        plan = Plan(digests=DIGESTS, operations=window, sources=True, look="every", steps=window[1] + 1)
         first = self.runner.run(replace(self.base, kind="first"), plan=plan)
         for _ in range(_MAX_TRIES):
             second = self.runner.run(way, plan=plan)
             parting = chains.part(first.updates, second.updates, outcome=way.outcome)
             if parting is not None:
                 break
-        return first, second
+        return first, second, parting
 
     def _try(self, found: list[Finding]) -> Finding | None:
         for finding in found:
             for hold in CAUSES[finding.name].holds:
                 if self._is_same_with(hold):
-                    return _proved(finding, hold)
+                    return _proved(finding, hold, num_runs=self._num_runs)
         return None
 
     def _try_all(self, found: list[Finding]) -> Finding | None:
         """Make every experiment: one of them may tell what the evidence did not."""
         for hold in _BLIND:
             if self._is_same_with(hold):
-                place = found[0] if found else Finding(name="unknown")
-                return _proved(replace(place, name=_OF_HOLD[hold], evidence=[]), hold)
+                finding = replace(found[0], name=_OF_HOLD[hold], evidence=[])
+                return _proved(finding, hold, num_runs=self._num_runs)
         return None
 
     def _is_same_with(self, hold: str) -> bool:
         if hold not in self._outcomes:
-            self.tell(f"two runs with {_WORDS[hold]}")
+            self.tell(f"{self._num_runs} runs with {_WORDS[hold]}")
             way = replace(self.base, kind="again", hold=_WITH.get(hold, (hold,)))
             plan = Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS)
-            first, second = (self.runner.run(way, plan=plan) for _ in range(2))
-            is_run = first.code == second.code == 0 and bool(first.updates)
-            parting = chains.part(first.updates, second.updates, outcome=way.outcome)
-            self._outcomes[hold] = is_run and parting is None
+            first = self.runner.run(way, plan=plan)
+            self._outcomes[hold] = first.code == 0 and bool(first.updates)
+            for _ in range(self._num_runs - 1):
+                if self._outcomes[hold]:
+                    again = self.runner.run(way, plan=plan)
+                    parting = chains.part(first.updates, again.updates, outcome=way.outcome)
+                    self._outcomes[hold] = again.code == 0 and parting is None
         return self._outcomes[hold]
 
 
-def _proved(finding: Finding, hold: str) -> Finding:
+def _unknown(parting: chains.Parting) -> Finding:
+    """Return what can be said without a suspect: the line of the optimizer's step."""
+    update = parting.first or parting.second
+    file, line = (update.file, update.line) if update is not None else (None, None)
+    return Finding(name="unknown", file=file, line=line)
+
+
+def _proved(finding: Finding, hold: str, *, num_runs: int) -> Finding:
     finding.is_proved = True
-    finding.evidence.append(f"with {_WORDS[hold]}, two runs are the same")
+    finding.evidence.append(f"with {_WORDS[hold]}, {_NUMBERS[num_runs]} runs are the same")
     return finding

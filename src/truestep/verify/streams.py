@@ -14,6 +14,8 @@ import numpy.typing as npt
 from truestep.watch import Operation, Process, values_of
 
 _MAIN = 0
+_FROM_OUTSIDE = ("aten.lift_fresh", "aten.set_.")
+"""These make a tensor of what Python hands them: `torch.tensor`, `torch.load`."""
 _PASSES = ("forward", "backward", "optimizer")
 
 
@@ -48,7 +50,8 @@ def split(first: Sequence[Operation], second: Sequence[Operation]) -> Split | No
         if not outputs:
             continue
         inputs = tuple(place for place, pair in enumerate(_ins(one, other)) if pair[0] != pair[1])
-        how: Literal["result", "input"] = "input" if inputs or one.scalars != other.scalars else "result"
+        is_given = bool(inputs) or one.scalars != other.scalars or one.name.startswith(_FROM_OUTSIDE)
+        how: Literal["result", "input"] = "input" if is_given else "result"
         return Split(how=how, first=one, second=other, inputs=inputs, output=outputs[0])
     if len(ours) != len(theirs) and ours and theirs:
         longer, place = (ours, len(theirs)) if len(ours) > len(theirs) else (theirs, len(ours))

@@ -30,20 +30,27 @@ _OF_SOURCE = {
 """For each source: the cause where its line seeds something, and the cause elsewhere."""
 
 
-def suspects(first: Ran, second: Ran) -> list[Finding]:
-    """Return the causes that the evidence of two looked-at runs speaks for, the likeliest first."""
+def suspects(first: Ran, second: Ran, *, step: int) -> list[Finding]:
+    """Return the causes that the evidence of two looked-at runs speaks for, the likeliest first.
+
+    `step` is where they part. What differs before it and leaves no trace in a step is passed over first.
+    """
     ours, theirs = first.first, second.first
     if ours is None or theirs is None:
         return []
     compiled = _compiled_once(ours, theirs)
     if compiled is not None:
         return [compiled]
-    found = split(ours.operations, theirs.operations)
+    found = split(_of(ours, step), _of(theirs, step)) or split(ours.operations, theirs.operations)
     case = _Case(ours, theirs, found=found)
     findings = list(case.suspects(second.way.kind))
     if found is not None:
         _add_place(findings, found, apart=distance(ours, theirs, found=found))
     return _without_repeats(findings)
+
+
+def _of(process: Process, step: int) -> list[Operation]:
+    return [operation for operation in process.operations if operation.step == step]
 
 
 def drawn_in_dataset(first: Ran, second: Ran) -> list[Finding]:

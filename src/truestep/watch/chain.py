@@ -5,6 +5,7 @@ Owns what is hashed at which moment. Written at once, so that a kill loses nothi
 
 import hashlib
 import json
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ class Chain:
         tape.chain = self
         self._tape = tape
         self._wanted = frozenset(tape.plan.digests)
-        self._names: dict[int, str] = {}
+        self._names: dict[int, tuple[str, weakref.ref[Tensor]]] = {}
         self._models: dict[int, nn.Module] = {}
         self._known: set[int] = set()
         self._parts: dict[str, Any] = {}
@@ -126,7 +127,8 @@ class Chain:
         """Remember the names of the parameters, and how they were before the first step."""
         named = [*module.named_parameters(), *module.named_buffers()]
         for name, item in module.named_parameters():
-            self._names.setdefault(id(item), name if not number else f"{number}.{name}")
+            if self._name_of(item) is None:
+                self._names[id(item)] = (name if not number else f"{number}.{name}", weakref.ref(item))
         lazy = any(nn.parameter.is_lazy(item) for _, item in named)
         if "weights" in self._wanted and not lazy:
             each = {name: fold([(name, leaf)]) for name, leaf in named} if self._tape.plan.parameters else {}
@@ -135,10 +137,15 @@ class Chain:
 
     def _parameters(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
         return [
-            (self._names.get(id(item), f"group {place}.{index}"), item)
+            (self._name_of(item) or f"group {place}.{index}", item)
             for place, group in enumerate(optimizer.param_groups)
             for index, item in enumerate(group["params"])
         ]
+
+    def _name_of(self, item: Tensor) -> str | None:
+        """Return a parameter's name. Another one that is gone may have had its id."""
+        name, kept = self._names.get(id(item), (None, None))
+        return name if kept is not None and kept() is item else None
 
     def _buffers(self) -> Named:
         return [
