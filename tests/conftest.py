@@ -17,6 +17,9 @@ from hypothesis import settings
 
 torch.set_num_threads(1)
 
+# A shell starts what it runs in the background with Ctrl-C ignored, and every process below inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Timings depend on what else runs here, and a failure must be the same one the next time.
 settings.register_profile("truestep", deadline=None, derandomize=True)
 settings.load_profile("truestep")

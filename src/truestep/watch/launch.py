@@ -115,10 +115,6 @@ def start(
     Its environment is this process's own; `environment` has variables to set, and None takes one away.
     Its output goes where this process's own does, unless `stdout` and `stderr` say otherwise as for
     `subprocess.Popen`. The evidence goes into `folder`, a temporary one if not given.
-
-    >>> watched = start("train.py", ["--lr", "0.1"], plan=Plan(steps=20))  # doctest: +SKIP
-    >>> watched.wait()  # doctest: +SKIP
-    0
     """
     kept = Path(tempfile.mkdtemp(prefix="truestep-watch-")) if folder is None else folder
     kept.mkdir(parents=True, exist_ok=True)
