@@ -43,7 +43,7 @@ def suspects(first: Ran, second: Ran, *, step: int) -> list[Finding]:
         return [compiled]
     found = split(_of(ours, step), _of(theirs, step)) or split(ours.operations, theirs.operations)
     case = _Case(ours, theirs, found=found)
-    findings = list(case.suspects(second.way.kind))
+    findings = list(case.suspects(second.way.kind, step=step))
     if found is not None:
         _add_place(findings, found, apart=distance(ours, theirs, found=found))
     return _without_repeats(findings)
@@ -86,7 +86,7 @@ class _Case:
         self._found = found
         self._differing = _differing(_readings(ours), _readings(theirs))
 
-    def suspects(self, kind: str) -> Iterator[Finding]:
+    def suspects(self, kind: str, *, step: int) -> Iterator[Finding]:
         found = self._found
         if found is not None:
             operation = found.first
@@ -101,6 +101,10 @@ class _Case:
             yield from self._read_before(operation.file, operation.line)
             if found.second is not None and found.second.line != operation.line:
                 yield from self._read_before(found.second.file, found.second.line)
+        else:  # the two were the same this time: read back from where the step takes its data
+            for moment in self._ours.moments:
+                if moment.step == step and moment.kind in ("batch", "forward"):
+                    yield from self._read_before(moment.file, moment.line)
         for (file, line), kinds in self._differing.items():  # whatever else was read: less likely
             for what in kinds:
                 name = _OF_SOURCE[what][1]
