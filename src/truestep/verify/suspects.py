@@ -88,28 +88,35 @@ class _Case:
 
     def suspects(self, kind: str, *, step: int) -> Iterator[Finding]:
         found = self._found
-        if found is not None:
-            operation = found.first
-            if kind == "threads":
-                finding = _at(operation, "thread-count", is_proved=True)
-                yield replace(finding, evidence=["nothing but the number of threads was changed"])
-                return
-            if found.how == "result":
-                yield from self._made_by(operation)
-            elif found.how == "input":
-                yield from self._given(found)
-            yield from self._read_before(operation.file, operation.line)
-            if found.second is not None and found.second.line != operation.line:
-                yield from self._read_before(found.second.file, found.second.line)
-        else:  # the two were the same this time: read back from where the step takes its data
-            for moment in self._ours.moments:
-                if moment.step == step and moment.kind in ("batch", "forward"):
-                    yield from self._read_before(moment.file, moment.line)
+        if found is None:
+            yield from self._taken_in(step)
+        elif kind == "threads":
+            finding = _at(found.first, "thread-count", is_proved=True)
+            yield replace(finding, evidence=["nothing but the number of threads was changed"])
+            return
+        else:
+            yield from self._seen(found)
         for (file, line), kinds in self._differing.items():  # whatever else was read: less likely
             for what in kinds:
                 name = _OF_SOURCE[what][1]
                 if name is not None:
                     yield Finding(name=name, file=file, line=line)
+
+    def _seen(self, found: Split) -> Iterator[Finding]:
+        operation = found.first
+        if found.how == "result":
+            yield from self._made_by(operation)
+        elif found.how == "input":
+            yield from self._given(found)
+        yield from self._read_before(operation.file, operation.line)
+        if found.second is not None and found.second.line != operation.line:
+            yield from self._read_before(found.second.file, found.second.line)
+
+    def _taken_in(self, step: int) -> Iterator[Finding]:
+        """The two were the same this time: read back from where the step takes its data."""
+        for moment in self._ours.moments:
+            if moment.step == step and moment.kind in ("batch", "forward"):
+                yield from self._read_before(moment.file, moment.line)
 
     def _made_by(self, operation: Operation) -> Iterator[Finding]:
         """Same inputs, another result: it draws, or it has no order."""
