@@ -15,7 +15,7 @@ from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran, Runner, Script, chain_plan
 from truestep.verify.scratch import Scratch
 from truestep.verify.verdict import Difference, RunTold, Verdict
-from truestep.verify.ways import Way
+from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import DIGESTS, Plan, Update
 
 
@@ -167,7 +167,7 @@ class _Inquiry:
             words=ran.way.words,
             processes=ran.way.processes or 1,
             num_steps=_num_steps(ran, updates),
-            digest=chains.digest(updates, ran.way.outcome),
+            digest=chains.digest(updates, SHARED_OUTCOME if len(self.asked.processes) > 1 else OUTCOME),
             parted_at=None if parting is None else parting.step + 1,
             seconds=ran.seconds,
         )
