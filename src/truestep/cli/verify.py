@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from truestep.verify import Asked, Difference, RunTold, Script, Verdict
 
 
@@ -115,6 +115,8 @@ def _answer(script: "Script", asked: "Asked", *, is_json: bool) -> int:
         verdict = verify_script(script, asked, show=sys.stderr)
         print(json.dumps(verdict.as_fields(), indent=2))
     else:
+        from rich.console import Console
+
         page = _Page(Console(highlight=False, soft_wrap=True))
         verdict = page.follow(script, asked)
         page.show(verdict)
@@ -124,7 +126,7 @@ def _answer(script: "Script", asked: "Asked", *, is_json: bool) -> int:
 class _Page:
     """The answer for a terminal: a line for each run as it ends, then what follows from them."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: "Console") -> None:
         self._console = console
         self._num_runs = 0
 
@@ -143,28 +145,29 @@ class _Page:
         self._num_runs += 1
         told = "" if run.parted_at is None else f"  parts at step {run.parted_at}"
         steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
-        self._line(f"run {self._num_runs}  {run.words:<20} {steps:<10} {run.digest}", told, style="yellow")
+        line = f"run {self._num_runs}  {run.words:<20} {steps:<10} {run.digest}"
+        self._print(line, (told, "yellow"))
 
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
         if verdict.same is None:
-            self._line("", "could not tell", style="bold yellow", after=f": {verdict.reason}")
+            self._print(("could not tell", "bold yellow"), f": {verdict.reason}")
         elif verdict.same:
             what = (
                 "losses, gradients, weights, optimizer state and buffers are equal to the bit at every step"
             )
-            self._line("", "same", style="bold green", after=f": {what}")
+            self._print(("same", "bold green"), f": {what}")
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference)
 
     def _show_difference(self, found: "Difference") -> None:
         when = f"at step {found.step}" if found.step else "before the first step"
-        self._line("", "different", style="bold red", after=f": {when}, {found.what}")
+        self._print(("different", "bold red"), f": {when}, {found.what}")
         if found.file is not None:
-            self._console.print(Text(f"\n  {_short(found.file)}:{found.line}", style="bold"))
+            self._print((f"\n  {_short(found.file)}:{found.line}", "bold"))
             source = _source(found.file, found.line or 0)
             if source:
-                self._console.print(Text(f"    {source}", style="cyan"))
+                self._print((f"    {source}", "cyan"))
         rows = {
             "cause": found.cause,
             "proof" if found.is_proved else "signs": "; ".join(found.evidence),
@@ -173,10 +176,13 @@ class _Page:
         }
         for name, words in rows.items():
             if words:
-                self._console.print(Text.assemble("  ", (f"{name:<7}", "dim"), words))
+                self._print("  ", (f"{name:<7}", "dim"), words)
 
-    def _line(self, before: str, marked: str, *, style: str, after: str = "") -> None:
-        self._console.print(Text.assemble(before, (marked, style), after))
+    def _print(self, *parts: str | tuple[str, str]) -> None:
+        """Print texts, those with a style in it; nothing in them is taken for markup."""
+        from rich.text import Text
+
+        self._console.print(Text.assemble(*parts))
 
 
 def _operation(found: "Difference") -> str:

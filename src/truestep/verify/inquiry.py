@@ -14,6 +14,7 @@ from truestep.verify.causes import CAUSES, Finding
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran, Runner, Script, chain_plan
 from truestep.verify.scratch import Scratch
+from truestep.verify.suspects import drawn_by_dataset
 from truestep.verify.verdict import Difference, RunTold, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import DIGESTS, Plan, Update
@@ -61,7 +62,7 @@ class Asked:
     def ways(self) -> list[Way]:
         """All ways that differ from the first in one thing."""
         base = self.base
-        killed = [replace(base, kind="killed", is_killed=True)] if self.is_killed else []
+        killed = [replace(base, kind="killed")] if self.is_killed else []
         return [
             *killed,
             *(replace(base, kind="processes", processes=number) for number in self.processes[1:]),
@@ -114,7 +115,7 @@ class _Inquiry:
         self._note(self._first, self._first.updates, parting=None)
         ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
         for way in ways:
-            if way.is_killed:
+            if way.kind == "killed":
                 parting, finding = self._compare_killed(way)
             else:
                 ran = self._run(way)
@@ -226,7 +227,7 @@ class _Inquiry:
         whole = [*ran.before_kill[0].updates[: resumed.after], *ran.updates]
         if chains.part(first.updates, whole, outcome=way.outcome) is not None:
             return None
-        drawn = resume.drawn_by_dataset(first.first)
+        drawn = next(iter(drawn_by_dataset(first.first)), None)
         return Finding(
             name="worker-generator-not-saved",
             file=drawn.file if drawn else None,
@@ -274,7 +275,7 @@ class _Inquiry:
         if ran.way.kind == "processes":
             return ranks.explain(self._first, ran, parting=parting)
         proof = Proof(runner=self.runner, base=self.asked.base, tell=self.tell)
-        return proof.find(replace(ran.way, is_killed=False), parting=parting)
+        return proof.find(ran.way, parting=parting)
 
     def _difference(self, parting: chains.Parting, finding: Finding) -> Difference:
         cause = CAUSES[finding.name]

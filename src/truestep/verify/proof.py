@@ -36,8 +36,6 @@ _WORDS = {
     "algorithms": "torch.use_deterministic_algorithms(True)",
     "intraop": "one thread for torch",
 }
-_WITH = {"addresses": ("addresses", "hash")}
-"""What must be held too: what lies where depends on the order in which it is made."""
 _BLIND = ("torch", "random", "numpy", "hash", "threads", "listing", "clock", "algorithms", "addresses")
 """In which order experiments are made when nothing is suspected: the usual causes first."""
 _OF_HOLD = {
@@ -133,7 +131,7 @@ class Proof:
     def _is_same_with(self, hold: str) -> bool:
         if hold not in self._outcomes:
             self.tell(f"{self._num_runs} runs with {_WORDS[hold]}")
-            way = replace(self.base, kind="again", hold=_WITH.get(hold, (hold,)))
+            way = replace(self.base, kind="again", hold=(hold,))
             plan = Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS)
             first = self.runner.run(way, plan=plan)
             self._outcomes[hold] = first.code == 0 and bool(first.updates)

@@ -4,12 +4,13 @@ Owns what a checkpoint lacks, as it shows in the first steps after the resume. R
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from truestep.verify.causes import Finding
 from truestep.verify.chains import Parting, Resumed
 from truestep.verify.runs import Ran
-from truestep.watch import Moment, Operation, Process, Update
+from truestep.watch import Moment, Process, Update
 
 
 def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> Finding:
@@ -17,108 +18,89 @@ def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> F
     ours, theirs = first.first, second.first
     assert ours is not None
     assert theirs is not None
-    saved = _last(ours.moments, "save") or _last(theirs.moments, "load")
-    if resumed.after is None:
-        return _at(saved, "model-not-saved")
-    if parting.first is None or parting.second is None:
-        return _at(saved, "loader-position-not-saved", "the resumed run makes another number of steps")
-    if {"batch", "inputs"} & set(parting.parts):
-        return _explain_data(first, second, parting=parting, resumed=resumed)
-    if parting.what in ("loss", "gradients"):
-        wrapped = _last(theirs.moments, "parallel")
-        is_wrapped = wrapped is not None and wrapped.facts.get("what") == "DistributedDataParallel"
-        if parting.what == "gradients" and is_wrapped:
-            return _at(
-                wrapped, "bucket-rebuild", "batch, loss and weights before are the same on this process"
-            )
-        return _explain_draws(first, second, resumed=resumed)
-    return _explain_state(first, second, parting=parting)
+    return _Case(ours=ours, theirs=theirs, parting=parting, after=resumed.after).explain()
 
 
-def _explain_state(first: Ran, second: Ran, *, parting: Parting) -> Finding:
-    """Same data, same gradients: what is made of them differs."""
-    ours, theirs = first.first, second.first
-    assert ours is not None
-    assert theirs is not None
-    saved = _last(ours.moments, "save") or _last(theirs.moments, "load")
-    restored = {moment.facts["what"] for moment in theirs.moments if moment.kind == "restore"}
-    has_scheduler = any(moment.kind == "scheduler" for moment in ours.moments)
-    if parting.what == "settings" and has_scheduler:
-        said = "no scheduler's state was loaded" if "scheduler" not in restored else "a scheduler was loaded"
-        return _at(saved, "scheduler-not-saved", f"{said}; the learning rate differs at this step")
-    if parting.what == "buffers":
-        lost = [moment for moment in theirs.moments if moment.kind == "restore" and moment.value]
-        missing = [key for moment in lost for key in moment.value.get("missing", [])]
-        signs = [f"loaded without {', '.join(missing[:4])}"] if missing else []
-        return _at(saved, "buffers-not-saved", *signs)
-    loaded = "an optimizer's" if "optimizer" in restored else "no optimizer's"
-    return _at(saved, "optimizer-not-saved", f"{loaded} state was loaded")
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """The process of the first run, the one that was resumed, and where they part."""
 
+    ours: Process
+    theirs: Process
+    parting: Parting
+    after: int | None
 
-def _explain_data(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> Finding:
-    """Other batches after the resume."""
-    ours, theirs = first.first, second.first
-    assert ours is not None
-    assert theirs is not None
-    saved = _last(ours.moments, "save") or _last(theirs.moments, "load")
-    assert parting.second is not None
-    steps = ((ours, parting.step), (theirs, parting.second.step))
-    epochs = [
-        _last([moment for moment in process.moments if moment.step <= step], "set_epoch")
-        for process, step in steps
-    ]
-    if epochs[0] and epochs[1] and epochs[0].facts["epoch"] != epochs[1].facts["epoch"]:
-        numbers = [moment.facts["epoch"] for moment in epochs if moment is not None]
-        said = f"set_epoch({numbers[1]}) after the resume, set_epoch({numbers[0]}) without the kill"
-        return _at(epochs[1], "shuffle-epoch-not-restored", said)
-    again = _position_of(parting.second, first.updates[: resumed.after])
-    if again is not None:
-        said = f"the batch of step {parting.step + 1} is that of step {again + 1} once more"
-        return _at(saved, "loader-position-not-saved", said)
-    if _draws(first):
-        return _explain_draws(first, second, resumed=resumed)
-    return _at(saved, "data-order-not-restored")
+    def explain(self) -> Finding:
+        parting = self.parting
+        if self.after is None:
+            return self._at_save("model-not-saved")
+        if parting.first is None or parting.second is None:
+            said = "the resumed run makes another number of steps"
+            return self._at_save("loader-position-not-saved", said)
+        if {"batch", "inputs"} & set(parting.parts):
+            return self._explain_data(parting.second, self.after)
+        if parting.what in ("loss", "gradients"):
+            wrapped = _last(self.theirs.moments, "parallel")
+            is_wrapped = wrapped is not None and wrapped.facts.get("what") == "DistributedDataParallel"
+            if parting.what == "gradients" and is_wrapped:
+                said = "batch, loss and weights before are the same on this process"
+                return _at(wrapped, "bucket-rebuild", said)
+            return self._explain_draws(self.after)
+        return self._explain_state()
 
+    def _explain_state(self) -> Finding:
+        """Same data, same gradients: what is made of them differs."""
+        restores = [moment for moment in self.theirs.moments if moment.kind == "restore"]
+        restored = {moment.facts["what"] for moment in restores}
+        has_scheduler = any(moment.kind == "scheduler" for moment in self.ours.moments)
+        if self.parting.what == "settings" and has_scheduler:
+            loaded = "a scheduler was" if "scheduler" in restored else "no scheduler's state was"
+            said = f"{loaded} loaded; the learning rate differs at this step"
+            return self._at_save("scheduler-not-saved", said)
+        if self.parting.what == "buffers":
+            missing = [key for moment in restores if moment.value for key in moment.value.get("missing", [])]
+            signs = [f"loaded without {', '.join(missing[:4])}"] if missing else []
+            return self._at_save("buffers-not-saved", *signs)
+        loaded = "an optimizer's" if "optimizer" in restored else "no optimizer's"
+        return self._at_save("optimizer-not-saved", f"{loaded} state was loaded")
 
-def _explain_draws(first: Ran, second: Ran, *, resumed: Resumed) -> Finding:
-    """Other numbers are drawn after the resume: nobody set the generator back, or it has moved since."""
-    ours, theirs = first.first, second.first
-    assert ours is not None
-    assert theirs is not None
-    assert resumed.after is not None
-    stood = first.updates[resumed.after - 1].parts.get("generators", {}).get("torch")
-    restored = next(
-        (item for item in theirs.moments if item.kind == "seed" and item.value == stood and item.step == 0),
-        None,
-    )
-    drawn = _draws(first)
-    if restored is None or not drawn:
-        saved = _last(ours.moments, "save") or _last(theirs.moments, "load")
-        return _at(saved, "generator-not-saved" if drawn else "state-not-saved", *drawn)
-    said = f"set back here to where it stood after step {first.updates[resumed.after - 1].step + 1}"
-    begun = next(
-        (
-            item
-            for item in theirs.moments
-            if item.kind == "epoch" and item.step == 0 and item.at_s > restored.at_s
-        ),
-        None,
-    )
-    later = [f"a loader begins after that, at line {begun.line}"] if begun is not None else []
-    return _at(restored, "generator-moved-after-restore", said, *later)
+    def _explain_data(self, resumed: Update, after: int) -> Finding:
+        """Other batches after the resume."""
+        step = self.parting.step
+        epochs = [
+            _last([moment for moment in process.moments if moment.step <= last], "set_epoch")
+            for process, last in ((self.ours, step), (self.theirs, resumed.step))
+        ]
+        if epochs[0] and epochs[1] and epochs[0].facts["epoch"] != epochs[1].facts["epoch"]:
+            numbers = [moment.facts["epoch"] for moment in epochs if moment is not None]
+            said = f"set_epoch({numbers[1]}) after the resume, set_epoch({numbers[0]}) without the kill"
+            return _at(epochs[1], "shuffle-epoch-not-restored", said)
+        again = _position_of(resumed, self.ours.updates[:after])
+        if again is not None:
+            said = f"the batch of step {step + 1} is that of step {again + 1} once more"
+            return self._at_save("loader-position-not-saved", said)
+        if _draws(self.ours):
+            return self._explain_draws(after)
+        return self._at_save("data-order-not-restored")
 
+    def _explain_draws(self, after: int) -> Finding:
+        """Other numbers are drawn after the resume: nobody set the generator back, or it has moved since."""
+        last = self.ours.updates[after - 1]
+        stood = last.parts.get("generators", {}).get("torch")
+        early = [moment for moment in self.theirs.moments if moment.step == 0]
+        restored = next((moment for moment in early if moment.kind == "seed" and moment.value == stood), None)
+        drawn = _draws(self.ours)
+        if restored is None or not drawn:
+            return self._at_save("generator-not-saved" if drawn else "state-not-saved", *drawn)
+        said = f"set back here to where it stood after step {last.step + 1}"
+        later = [moment for moment in early if moment.kind == "epoch" and moment.at_s > restored.at_s]
+        signs = [f"a loader begins after that, at line {moment.line}" for moment in later[:1]]
+        return _at(restored, "generator-moved-after-restore", said, *signs)
 
-def drawn_by_dataset(process: Process) -> Operation | None:
-    """Return the first draw of dataset code, seen in a run without workers; the loop's own are left out."""
-    loop = {(item.file, item.line) for item in process.moments if item.kind in ("epoch", "batch")}
-    return next(
-        (
-            item
-            for item in process.operations
-            if item.is_random and item.phase == "data" and item.file and (item.file, item.line) not in loop
-        ),
-        None,
-    )
+    def _at_save(self, name: str, *evidence: str) -> Finding:
+        """What a checkpoint lacks is told where it was saved, or else where it was loaded."""
+        place = _last(self.ours.moments, "save") or _last(self.theirs.moments, "load")
+        return _at(place, name, *evidence)
 
 
 def has_workers(process: Process) -> bool:
@@ -133,9 +115,9 @@ def _position_of(update: Update, before: Sequence[Update]) -> int | None:
     return next((item.step for item in before if wanted and item.parts.get(name) == wanted), None)
 
 
-def _draws(ran: Ran) -> list[str]:
+def _draws(process: Process) -> list[str]:
     """Return which global generators moved from one step to another."""
-    states = [update.parts.get("generators", {}) for update in ran.updates]
+    states = [update.parts.get("generators", {}) for update in process.updates]
     names = {name for one, other in pairwise(states) for name in one if one[name] != other.get(name)}
     return [f"drawn from while training: {', '.join(sorted(names))}"] if names else []
 

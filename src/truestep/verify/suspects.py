@@ -53,6 +53,19 @@ def _of(process: Process, step: int) -> list[Operation]:
     return [operation for operation in process.operations if operation.step == step]
 
 
+def drawn_by_dataset(process: Process) -> list[Operation]:
+    """Return the draws of dataset code in a run without workers; what the loop itself draws is left out."""
+    loop = {(moment.file, moment.line) for moment in process.moments if moment.kind in ("epoch", "batch")}
+    return [
+        operation
+        for operation in process.operations
+        if operation.is_random
+        and operation.phase == "data"
+        and operation.file
+        and (operation.file, operation.line) not in loop
+    ]
+
+
 def drawn_in_dataset(first: Ran, second: Ran) -> list[Finding]:
     """Return draws that dataset code makes: seen in the run without workers, unseen in the one with some."""
     alone, other = sorted((first, second), key=lambda ran: len(ran.first.operations) if ran.first else 0)[
@@ -61,14 +74,10 @@ def drawn_in_dataset(first: Ran, second: Ran) -> list[Finding]:
     if alone.first is None or other.first is None:
         return []
     findings = []
-    common = {(operation.file, operation.line) for operation in other.first.operations if operation.is_random}
-    for operation in alone.first.operations:
-        place = operation.file, operation.line
-        # What the loop itself draws, such as the seed of an epoch's workers, is drawn in both.
-        if operation.is_random and operation.phase == "data" and operation.file and place not in common:
-            name = "dataset-generator" if operation.has_generator else "worker-count"
-            found = Finding(name=name, file=operation.file, line=operation.line, operation=operation.name)
-            findings.append(replace(found, evidence=[_ONLY_WORKERS], is_proved=True))
+    for operation in drawn_by_dataset(alone.first):
+        name = "dataset-generator" if operation.has_generator else "worker-count"
+        found = Finding(name=name, file=operation.file, line=operation.line, operation=operation.name)
+        findings.append(replace(found, evidence=[_ONLY_WORKERS], is_proved=True))
     unseen = _readings(other.first)
     for (file, line), read in _readings(alone.first).items():
         if (file, line) not in unseen and any(what in ("random", "numpy") for what, _, _ in read):

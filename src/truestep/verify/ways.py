@@ -26,7 +26,6 @@ class Way:
     workers: int | None = None
     threads: int | None = None
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    is_killed: bool = False
     hold: tuple[str, ...] = ()
     """What an experiment holds still."""
 
