@@ -235,7 +235,8 @@ def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
     bare = run([*launch, str(script)])
     plan = watch.Plan(operations=(0, 9))
     done = run([*launch, "--no-python", *watch.command(script, plan=plan, folder=tmp_path)])
-    assert (done.code, done.stdout) == (bare.code, bare.stdout) and bare.code == 0, done.stderr
+    assert bare.code == 0, bare.stderr
+    assert (done.code, done.stdout) == (0, bare.stdout), done.stderr
     processes = watch.read(tmp_path)
     assert [item.troubles for item in processes] == [[], [], []]
     for process in processes:
