@@ -5,6 +5,7 @@ Owns torch's global settings and the environment variables that change kernels. 
 
 import os
 import platform
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -50,3 +51,8 @@ def fingerprint(device: torch.device) -> dict[str, Any]:
         facts["cuda"] = torch.version.cuda
         facts["cudnn"] = torch.backends.cudnn.version()
     return facts
+
+
+def read_variables(names: Iterable[str]) -> dict[str, str]:
+    """Return those of these environment variables that are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}

@@ -26,6 +26,8 @@ def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: pri
 
 def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
     here = tape.sites.here
+    begins, ends = tape.listeners["backward_begins"], tape.listeners["backward_ends"]
+    is_asked = chain is not None or tape.plan.inspect
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if tape.is_in_backward or not tape.is_on:
@@ -36,15 +38,17 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
                 raise
         if tape.is_over:
             tape.end_script()
-        facts: tuple[Any, Any] = (None, None)  # known at the steps that are looked at
-        value = None
-        if chain is not None or tape.is_looked_at:
+        losses: tuple[Tensor, ...] = ()
+        if is_asked or tape.is_looked_at:
             losses = _losses(args, kwargs)
             if chain is not None and how == "backward":
                 chain.take_losses(losses)
-            if tape.is_looked_at:
-                facts, value = _describe(losses), _value(losses)
+        # Known at the steps that are looked at.
+        facts, value = (_describe(losses), _value(losses)) if tape.is_looked_at else ((None, None), None)
         key = ("backward", here(), how, bool(kwargs.get("retain_graph")), *facts)
+        if begins:
+            tape.backward_site = key[1]
+            tape.tell("backward_begins", losses, how)
         was_inside = tape.is_inside
         tape.is_in_backward = tape.is_inside = True
         begun = perf_counter_ns()
@@ -57,6 +61,8 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
             tape.is_in_backward = False
             tape.is_inside = was_inside
         tape.mark(key, begun, value=value)
+        if ends:
+            tape.tell("backward_ends", losses, how)
         return result
 
     return wrapper

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from truestep.watch.evidence import PHASES
+from truestep.watch.evidence import IN_EVALUATION, IS_FOREIGN, PHASES
 from truestep.watch.traces import Tables
 
 _SKIP, _OWN, _OURS, _MODULE, _AGAIN, _DATA, _OPTIMIZER, _BACKWARD = range(1, 9)
@@ -48,13 +48,16 @@ class Caller(NamedTuple):
     module: int
     is_ours: bool
     """Whether the operation belongs to the watching itself."""
+    state: int = 0
+    """Flags of the innermost module, if they are asked for."""
 
 
 class Callers:
     """Looks callers up. One lock around it is enough: it calls nothing of the user's."""
 
-    def __init__(self, tables: Tables, is_own: Callable[[str], bool]) -> None:
+    def __init__(self, tables: Tables, is_own: Callable[[str], bool], *, has_states: bool = False) -> None:
         self._tables = tables
+        self._has_states = has_states
         self._is_own = is_own
         self._roles: dict[int, int] = {}
         self._codes: list[CodeType] = []  # kept, so that no other code gets the id of one
@@ -90,6 +93,7 @@ class Callers:
             phase=self._phase(role),
             module=self._tables.text(self._path(modules)) if modules else 0,
             is_ours=ours,
+            state=self._state(modules) if modules and self._has_states else 0,
         )
 
     def _phase(self, role: int) -> int:
@@ -117,6 +121,14 @@ class Callers:
             paths = {id(module): name for name, module in outer.named_modules()}
             self._paths[outer] = paths
         return paths.get(id(inner), type(inner).__name__)
+
+    def _state(self, frames: list[FrameType]) -> int:
+        inner, outer = frames[0].f_locals.get("self"), frames[-1].f_locals.get("self")
+        if not isinstance(inner, nn.Module) or not isinstance(outer, nn.Module):
+            return 0
+        is_part = inner is outer or id(inner) in self._paths.get(outer, {})
+        is_foreign = not is_part and inner.training and not outer.training
+        return IN_EVALUATION * (not inner.training) + IS_FOREIGN * is_foreign
 
     def _judge(self, frame: FrameType) -> int:
         code, file = frame.f_code, frame.f_code.co_filename

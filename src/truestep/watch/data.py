@@ -64,6 +64,7 @@ def _wrap_iter(begin: Function, tape: Tape, loader_of: dict[int, tuple[int, Any]
         address = id(iterator)
         loader_of[address] = (number, weakref.ref(iterator, lambda _: loader_of.pop(address, None)))
         tape.mark(key, begun)
+        tape.tell("epoch", self, number)
         return iterator
 
     return __iter__
@@ -83,6 +84,7 @@ def _wrap_next(
 ) -> Function:
     sites = tape.sites
     unknown = (_UNKNOWN, None)
+    told = tape.listeners["batch"]
 
     def __next__(self: Any) -> Any:  # noqa: N807
         if not tape.is_on:
@@ -103,6 +105,8 @@ def _wrap_next(
         tape.mark(("batch", sites.here(), number, outline(batch)), begun)
         if chain is not None:
             chain.take_batch(batch)
+        if told:
+            tape.tell("batch", number, batch)
         return batch
 
     return __next__

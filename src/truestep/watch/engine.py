@@ -20,6 +20,7 @@ from truestep.watch import (
     vary,
 )
 from truestep.watch.chain import Chain
+from truestep.watch.inspect import inspect_torch
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -48,6 +49,8 @@ def watch_torch(tape: Tape) -> Wraps:
     if "setup" in plan.families:
         setup.watch(tape, wraps)
     vary.vary_torch(tape, wraps)
+    if plan.inspect:
+        inspect_torch(tape, wraps)
     look.watch(tape, wraps)
     tape.note("torch", torch.__version__, torch.get_num_threads())
     return wraps

@@ -19,7 +19,7 @@ from truestep.errors import UsageError
 PHASES = ("other", "setup", "data", "forward", "backward", "optimizer")
 """Where in training an operation is called."""
 
-IS_RANDOM, HAS_GENERATOR, IS_UNINITIALISED = 1, 2, 4
+IS_RANDOM, HAS_GENERATOR, IS_UNINITIALISED, IN_EVALUATION, IS_FOREIGN = 1, 2, 4, 8, 16
 _MAX_WHOLE_BYTES, _MAX_SAMPLED = 256 * 1024, 32_768
 
 
@@ -64,6 +64,9 @@ class In(NamedTuple):
     digest: str
     producer: int | None
     """The operation that last wrote this memory; None if no operation in the window did."""
+    shape: tuple[int, ...] = ()
+    has_grad: bool = False
+    """Whether gradients flow back into it. Shape and this are there if the plan reads no digests."""
 
 
 class Out(NamedTuple):
@@ -74,6 +77,8 @@ class Out(NamedTuple):
     shape: tuple[int, ...]
     offset: int | None
     """Where its values are; None for views, for what was not read, and once the file is full."""
+    worst: str | None = None
+    """The worst value in it: `finite`, `infinite` or `nan`; None if the plan did not ask."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +114,10 @@ class Operation:
     """Whether it was given one."""
     is_uninitialised: bool
     """Whether it made memory that nobody has written."""
+    in_evaluation: bool = False
+    """Whether the innermost module was not in training mode. This and the next: if no digests are read."""
+    is_foreign: bool = False
+    """Whether the innermost module is in training mode since `eval()` of the outermost did not reach it."""
     ins: tuple[In, ...]
     scalars: str
     outs: tuple[Out, ...]
@@ -240,7 +249,7 @@ def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterat
         file, place, function = names.sites[site]
         yield Moment(
             kind=kind,
-            step=process.num_steps - (kind == "draw"),  # found once the step is over
+            step=process.num_steps - (kind in ("draw", "crowd")),  # found once the step is over
             at_s=(begun_ns - line["base_ns"]) / 1e9,
             took_s=(ended_ns - begun_ns) / 1e9,
             file=file,
@@ -300,7 +309,16 @@ def _read_operation(row: list[Any], names: _Names) -> Operation:
         is_random=bool(flags & IS_RANDOM),
         has_generator=bool(flags & HAS_GENERATOR),
         is_uninitialised=bool(flags & IS_UNINITIALISED),
-        ins=tuple(In(*item) for item in ins),
+        in_evaluation=bool(flags & IN_EVALUATION),
+        is_foreign=bool(flags & IS_FOREIGN),
+        ins=tuple(_read_in(*item) for item in ins),
         scalars=scalars,
-        outs=tuple(Out(digest, texts[dtype], tuple(shape), offset) for digest, dtype, shape, offset in outs),
+        outs=tuple(
+            Out(digest, texts[dtype], tuple(shape), offset, *rest)
+            for digest, dtype, shape, offset, *rest in outs
+        ),
     )
+
+
+def _read_in(digest: str, producer: int | None, *rest: Any) -> In:
+    return In(digest, producer, tuple(rest[0]), rest[1]) if rest else In(digest, producer)

@@ -3,6 +3,7 @@
 Owns what "outermost" means: a module called from the user's loop, not by another one, not in a backward pass.
 """
 
+import sys
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -22,6 +23,15 @@ def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: pri
     """Observe `Module.__call__`, `train` and `eval`."""
     wraps.put("__call__", lambda call: _wrap_call(call, tape, chain), nn.Module)
     wraps.put("train", lambda train: _wrap_train(train, tape), nn.Module)
+    _tell_compiler()
+
+
+def _tell_compiler() -> None:
+    """Let the compiler take a module's call for torch's own, as it does if it is imported after this."""
+    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+        module: Any = sys.modules.get(name)
+        if module is not None and hasattr(module, "unpatched_nn_module_call"):
+            module.unpatched_nn_module_call = nn.Module.__call__
 
 
 def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
@@ -29,6 +39,7 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
     sites = tape.sites
     is_compiling = torch.compiler.is_compiling
     models, met = tape.things("model"), set[int]()
+    begins, ends = tape.listeners["forward_begins"], tape.listeners["forward_ends"]
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - its name in tracebacks
         if tape.is_inside or is_compiling() or not tape.is_on:
@@ -55,6 +66,8 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
             is_inference(),
             outline(args) if args else outline(kwargs),
         )
+        if begins:
+            tape.tell("forward_begins", self, args, kwargs)
         tape.is_inside = True
         begun = perf_counter_ns()
         try:
@@ -65,6 +78,8 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
         finally:
             tape.is_inside = False
         tape.mark(key, begun)
+        if ends:
+            tape.tell("forward_ends", self, args, kwargs, output)
         return output
 
     return __call__

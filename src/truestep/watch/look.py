@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import thread as pools
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -43,6 +44,9 @@ _BLOCK = 512
 _MAX_NEW_NODES = 64
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _NOWHERE = (0, 0, 0)
+_MAX_VISITS = 2
+_MAX_PER_STEP = 4096
+_MAX_PER_PLACE = 128
 
 
 def watch(tape: Tape, wraps: Wraps) -> None:
@@ -52,6 +56,10 @@ def watch(tape: Tape, wraps: Wraps) -> None:
         wraps.put("start", lambda start: _wrap_start(start, look), threading.Thread)
         wraps.put("_bootstrap_inner", lambda run: _wrap_thread(run, look), threading.Thread)
         wraps.put("run", lambda run: _wrap_work(run, look), pools._WorkItem)
+        if look.is_light:
+            tape.listeners["forward_begins"].append(look.meet_forward)
+            tape.listeners["forward_ends"].append(look.leave_forward)
+            tape.listeners["backward_begins"].append(look.resume)
         look.move(tape.num_steps)
 
 
@@ -89,6 +97,8 @@ class _Mode(dispatch.TorchDispatchMode):
                 return NotImplemented  # a subclass does it by operations on plain tensors, which come here
             compiler = set_eval_frame(None)
             try:
+                if look.is_light and look.is_crowd(self, func):
+                    return look.pass_by(func, args, kwargs or {})
                 return look.note(self, func, args, kwargs or {})
             finally:
                 set_eval_frame(compiler)
@@ -116,6 +126,43 @@ def _num_nodes() -> int:
     return int(torch._C._autograd._get_sequence_nr())
 
 
+class _Windows:
+    """When a light look is on beyond its first steps: who comes later is looked at too."""
+
+    def __init__(self) -> None:
+        self._met: set[int] = set()
+        self._num_visits: dict[int, int] = {}
+        self.is_visit = False
+        """Whether it is on for one forward pass in evaluation."""
+        self.num_noted = 0
+
+    def meet(self, number: int) -> None:
+        """An outermost module is called while the look is on."""
+        self._met.add(number)
+
+    def opens_for(self, number: int, *, is_training: bool) -> bool:
+        """Whether it goes on for a call of the module: the first in training, or one of the first not."""
+        if is_training:
+            is_new = number not in self._met
+            self._met.add(number)
+            return is_new
+        num = self._num_visits[number] = self._num_visits.get(number, 0) + 1
+        self.is_visit = num <= _MAX_VISITS
+        return self.is_visit
+
+
+class _Place:
+    """An operation that one place of the user's own code calls, in one step."""
+
+    def __init__(self, code: Any, name: str) -> None:
+        self.code = code  # kept, so that no other code gets its id
+        self.name = name
+        self.site = 0
+        self.num_calls = 0
+        self.num_single = 0
+        self.took_ns = 0
+
+
 class Look:
     """The operations of a process."""
 
@@ -125,9 +172,16 @@ class Look:
         self._first, self._last = tape.plan.operations
         self.is_open = False
         """Whether operations are noted."""
+        self._is_entered = False
+        """Whether the mode is on; it is also while nothing is noted, since a step has too many."""
+        self.is_light = tape.plan.inspect and tape.plan.bits == "none"
+        """Whether only what rules read is kept: no bits, and not all of what comes thousands of times."""
         self._tables = Tables()
-        self._callers = Callers(self._tables, tape.sites.is_own)
-        self._traces = Traces(Path(tape.path), self._tables)
+        self._callers = Callers(self._tables, tape.sites.is_own, has_states=self.is_light)
+        self._windows = _Windows()
+        self._places: dict[tuple[int, int, int], _Place] = {}
+        self._place = _Place(None, "")
+        self._traces = Traces(Path(tape.path), self._tables, bits=tape.plan.bits)
         self._facts: dict[OpOverload, Facts] = {}
         self._count = itertools.count()
         self._rows: list[list[Any]] = []
@@ -145,11 +199,42 @@ class Look:
             self._open()
         elif num_steps > self._last:
             self.close()
-        elif self.is_open:
+        elif self._is_entered:
+            self.is_open = True
             self._flush()
+        if self._places:
+            self._tell_places()
+        self._windows.num_noted = 0
+
+    def meet_forward(  # limits: the tape calls it like this
+        self, module: Any, _args: Any, _kwargs: Any
+    ) -> None:
+        """An outermost module is called: begin to note, if it is one that was not seen like this yet."""
+        if self._windows.is_visit:  # the last one did not return
+            self.close()
+        self.resume()
+        if self._is_entered:
+            self._windows.meet(self._tape.number("model", module))
+        elif self._windows.opens_for(self._tape.number("model", module), is_training=module.training):
+            self._windows.num_noted = 0
+            self._open()
+
+    def resume(self, *_: Any) -> None:
+        """Training begins, after a setup that was too much; or it goes on, and is too much itself."""
+        if self._is_entered and not self.is_open:
+            if self._callers.is_setup:
+                self.is_open = True
+                self._windows.num_noted = 0
+            else:
+                self.close()
+
+    def leave_forward(self, module: Any, *_: Any) -> None:
+        """It has returned."""
+        if self._windows.is_visit and not module.training:
+            self.close()
 
     def _open(self) -> None:
-        self.is_open = True
+        self.is_open = self._is_entered = True
         self._apply = BackwardCFunction.apply
         BackwardCFunction.__init__ = _wrap_init(self)  # type: ignore[method-assign]
         BackwardCFunction.apply = _wrap_apply(self._apply, self)  # type: ignore[method-assign]
@@ -157,9 +242,9 @@ class Look:
 
     def close(self) -> None:
         """Note nothing more, and write the rest."""
-        if not self.is_open:
+        if not self._is_entered:
             return
-        self.is_open = False
+        self.is_open = self._is_entered = self._windows.is_visit = False
         del BackwardCFunction.__init__
         BackwardCFunction.apply = self._apply  # type: ignore[method-assign]
         self._leave()
@@ -209,6 +294,46 @@ class Look:
             self.number_thread(thread)
         return int(thread._truestep_number)  # type: ignore[attr-defined]
 
+    def is_crowd(self, mode: _Mode, func: OpOverload) -> bool:
+        """Whether the place that calls, if it is the user's own, has called this too often in this step."""
+        frame = sys._getframe(2)
+        code = frame.f_code
+        if mode.thread or not self._tape.sites.is_own(code.co_filename):
+            return False
+        key = (id(code), frame.f_lasti, id(func))
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place(code, str(func))
+        place.num_calls += 1
+        if place.num_calls == _MAX_PER_PLACE:
+            place.site = self._tape.sites.here(2)
+        self._place = place
+        return place.num_calls > _MAX_PER_PLACE
+
+    def pass_by(  # limits: private to this package
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run an operation of a crowd: it is timed, and no more."""
+        place = self._place
+        begun = perf_counter_ns()
+        result = func(*args, **kwargs)
+        place.took_ns += perf_counter_ns() - begun
+        place.num_single += type(result) is not Tensor or result.numel() == 1
+        return result
+
+    def _tell_places(self) -> None:
+        """Note what was called too often to be noted one by one, with the time that it took."""
+        places, self._places = self._places, {}
+        for place in places.values():
+            if place.num_calls > _MAX_PER_PLACE:
+                timed = place.num_calls - _MAX_PER_PLACE
+                value = {
+                    "calls": place.num_calls,
+                    "single": place.num_single / timed,
+                    "took_s": place.took_ns / timed * place.num_calls / 1e9,
+                }
+                self._tape.mark(("crowd", place.site, place.name), perf_counter_ns(), value=value)
+
     def note(  # limits: private to this module
         self, mode: _Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -223,7 +348,17 @@ class Look:
         if facts.may_draw and (before is None or self._try(source.state) != before):
             call.flags |= IS_RANDOM
         self._try(self._end, call, given, tensors_in((result,)), facts)
+        if self.is_light:
+            self._count_noted()
+            reader = self._tape.readers.get(facts.name)
+            if reader is not None:
+                self._try(reader, call.index, args, kwargs, result)
         return result
+
+    def _count_noted(self) -> None:
+        self._windows.num_noted += 1
+        if self._windows.num_noted >= _MAX_PER_STEP:
+            self.is_open = False  # until the next step, or the first forward pass
 
     def _begin(
         self, mode: _Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -244,6 +379,7 @@ class Look:
         call.scalars = scalars_of(args, kwargs)
         call.flags = IS_UNINITIALISED * facts.is_uninitialised
         call.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
+        call.flags |= caller.state
         call.ins = self._traces.read_ins(given)
         return call, given, facts
 

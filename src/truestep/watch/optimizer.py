@@ -19,6 +19,7 @@ from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame, unseen
 
 Function = Callable[..., Any]
+_NUM_FIRST = 8
 
 
 def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
@@ -98,6 +99,7 @@ def _wrap_patch(patch: Function, steps: _Steps) -> Function:
 
 def _wrap_step(step: Function, steps: _Steps) -> Function:
     tape = steps.tape
+    begins, ends = tape.listeners["step_begins"], tape.listeners["step_ends"]
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if steps.is_inside or not tape.is_on:
@@ -110,6 +112,8 @@ def _wrap_step(step: Function, steps: _Steps) -> Function:
             tape.end_script()
         closure = args[0] if args else kwargs.get("closure")
         key = steps.begin(self, closure is not None)
+        if begins:
+            tape.tell("step_begins", self, key[2])
         steps.is_inside = True
         begun = perf_counter_ns()
         try:
@@ -119,6 +123,8 @@ def _wrap_step(step: Function, steps: _Steps) -> Function:
             raise
         finally:
             steps.is_inside = False
+        if ends:
+            tape.tell("step_ends", self, key[2])
         steps.end(self, key, begun)
         return result
 
@@ -141,6 +147,7 @@ def _wrap_zero(zero: Function, tape: Tape, kind: str) -> Function:
         to_none = bool(args[0] if args else kwargs.get("set_to_none", True))
         numbers = (number, None) if kind == "optimizer" else (None, number)
         key = ("zero_grad", sites.here(), *numbers, to_none)
+        tape.tell("zero_begins", self)
         begun = perf_counter_ns()
         try:
             result = zero(self, *args, **kwargs)
@@ -148,6 +155,7 @@ def _wrap_zero(zero: Function, tape: Tape, kind: str) -> Function:
             drop_frame(error)
             raise
         tape.mark(key, begun)
+        tape.tell("zero_ends", self)
         return result
 
     return wrapper
@@ -163,9 +171,11 @@ def _wrap_clip(clip: Function, tape: Tape, how: str) -> Function:
             except BaseException as error:
                 drop_frame(error)
                 raise
-        counted = _Counted(parameters) if type(parameters) is GeneratorType else None
+        counted = _Counted(parameters) if isinstance(parameters, Iterator) else None
         limit = args[0] if args else kwargs.get("max_norm", kwargs.get("clip_value"))
+        limit = float(limit) if isinstance(limit, int | float) else None
         site = sites.here()
+        tape.tell("clip_begins", None if counted else parameters)
         begun = perf_counter_ns()
         try:
             result = clip(counted.items() if counted else parameters, *args, **kwargs)
@@ -175,33 +185,46 @@ def _wrap_clip(clip: Function, tape: Tape, how: str) -> Function:
         num = len(parameters) if isinstance(parameters, list | tuple) else None
         if counted is not None:
             num = counted.num
-        tape.mark(("clip", site, how, float(limit) if isinstance(limit, int | float) else None, num), begun)
+        tape.mark(("clip", site, how, limit, num), begun, value="iterator" if counted and not num else None)
+        tape.tell("clip_ends", counted.first if counted else parameters, limit, result)
         return result
 
     return wrapper
 
 
 class _Counted:
-    """Hands on what a generator gives, and counts it: an exhausted one has nothing to clip."""
+    """Hands on what an iterator gives, and counts it: an exhausted one has nothing to clip."""
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
         self.num = 0
+        self.first: list[Any] = []
 
     def items(self) -> Iterator[Any]:
-        for item in self._source:
-            self.num += 1
-            yield item
+        """Return a generator for a generator: torch warns of no other that is empty."""
+        if type(self._source) is not GeneratorType:
+            return map(self._see, self._source)
+        return (self._see(item) for item in self._source)
+
+    def _see(self, item: Any) -> Any:
+        self.num += 1
+        if self.num <= _NUM_FIRST:
+            self.first.append(item)
+        return item
 
 
 def _wrap_unscale(unscale: Function, tape: Tape) -> Function:
     def wrapper(self: Any, optimizer: Any) -> Any:
         if tape.is_on:
             tape.note("unscale", tape.number("optimizer", optimizer))
+            tape.tell("unscale_begins", self, optimizer)
         try:
-            return unscale(self, optimizer)
+            result = unscale(self, optimizer)
         except BaseException as error:
             drop_frame(error)
             raise
+        if tape.is_on:
+            tape.tell("unscale_ends", self, optimizer)
+        return result
 
     return wrapper

@@ -29,6 +29,9 @@ HOLDS = (
 )
 """What can be held still in a script, to see whether its result then repeats."""
 
+BITS = ("digests", "finite", "none")
+"""What is read of the tensors that operations take and give."""
+
 _NUM_FIRST, _EVERY = 8, 256
 
 
@@ -58,6 +61,10 @@ class Plan:
     """What is held still on purpose. `addresses` takes `hash` with it: they do not come again without."""
     operations: tuple[int, int] | None = None
     """First and last step in which every operation is noted; step 0 begins when torch is imported."""
+    bits: Literal["digests", "finite", "none"] = "digests"
+    """What is read of each operation's tensors: all bits, whether they are finite, or shapes alone."""
+    inspect: bool = False
+    """Whether what rules need is kept too: gradients, structure of models, losses, samples."""
     flush_s: float = 0.5
     """What a killed process may lose. With digests every step is written at once."""
 
@@ -67,6 +74,7 @@ class Plan:
         _check_names("hold", self.hold, HOLDS)
         if self.look not in ("sampled", "every", "never"):
             raise UsageError(f"look must be 'sampled', 'every' or 'never', got {self.look!r}.")
+        _check_names("bits", (self.bits,), BITS)
         if self.steps is not None and self.steps < 1:
             raise UsageError(
                 f"steps must be at least 1, got {self.steps}. Leave it out to run the script to its end."

@@ -29,6 +29,8 @@ def _wrap(step: Function, tape: Tape) -> Function:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal is_inside
         if is_inside or not tape.is_on or sys._getframe(1).f_code.co_name == "_initial_step":
+            if is_inside and tape.is_on:
+                tape.tell("scheduler_inner", self)
             try:
                 return step(self, *args, **kwargs)
             except BaseException as error:
@@ -45,6 +47,7 @@ def _wrap(step: Function, tape: Tape) -> Function:
         finally:
             is_inside = False
         tape.mark(key, begun)
+        tape.tell("scheduler_ends", self, key[2])
         return result
 
     return wrapper

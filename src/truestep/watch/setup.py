@@ -24,6 +24,8 @@ def watch(tape: Tape, wraps: Wraps) -> None:
     if torch.distributed.is_available():
         parallel = torch.nn.parallel.DistributedDataParallel
         wraps.put("__init__", _noting(tape, "parallel", lambda *_, **__: "DistributedDataParallel"), parallel)
+    together = torch.nn.DataParallel
+    wraps.put("__init__", _noting(tape, "parallel", lambda *_, **__: "DataParallel"), together)
 
 
 def watch_sharding(tape: Tape) -> None:

@@ -11,7 +11,9 @@ _LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - compared with
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
-_TRANSPARENT = frozenset(f"truestep.watch.{name}" for name in ("hold", "seeds", "sources", "threads", "wrap"))
+_TRANSPARENT = frozenset(
+    f"truestep.watch.{name}" for name in ("draws", "hold", "seeds", "sources", "threads", "wrap")
+)
 """Whose wrappers may lie between the user's line and what it calls."""
 
 NOWHERE = 0

@@ -89,14 +89,16 @@ def watch_time(tape: Tape) -> None:
 
 
 def watch_os(tape: Tape) -> None:
-    """Observe the environment, listings of folders, the process id and the system's entropy."""
-    if not tape.plan.sources:
+    """Observe listings of folders; if asked also the environment, the process id and the system's entropy."""
+    if not tape.plan.sources and not tape.plan.inspect:
         return
     wraps, listings = Wraps(), _Notes(tape, "listing", FOLDERS)
-    variables = _Notes(tape, "environment", _MAPPINGS)
-    wraps.put("__getitem__", lambda get: _wrap_variable(get, variables), os._Environ)
     wraps.put("listdir", listings.noting("os.listdir"), os)
     wraps.put("scandir", lambda scan: _wrap_scandir(scan, listings), os)
+    if not tape.plan.sources:
+        return
+    variables = _Notes(tape, "environment", _MAPPINGS)
+    wraps.put("__getitem__", lambda get: _wrap_variable(get, variables), os._Environ)
     wraps.put("getpid", _Notes(tape, "pid").noting("os.getpid"), os)
     wraps.put("urandom", _Notes(tape, "entropy", RANDOM).noting("os.urandom"), os)
 

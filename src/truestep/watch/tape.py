@@ -50,8 +50,94 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "threads": ("number",),
     "deterministic": ("mode",),
     "torch": ("version", "threads"),
+    # Of the inspectors:
+    "made": ("loader",),
+    "order": ("loader",),
+    "samples": ("loader",),
+    "worker": ("loader",),
+    "held": ("loader",),
+    "input": ("model",),
+    "drawn": ("generator", "name"),
+    "late_seed": ("generator",),
+    "compiled": (),
+    "sync": ("how",),
+    "copy": ("how", "pinned", "non_blocking"),
+    "device": ("name",),
+    "applied": ("optimizer",),
+    "roster": (),
+    "repeated": (),
+    "switch": (),
+    "drifted": (),
+    "unmoved": ("optimizer",),
+    "refill": ("model",),
+    "stored": (),
+    "piled": (),
+    "opened": (),
+    "fresh": ("optimizer",),
+    "bypass": ("optimizer",),
+    "replica": ("optimizer",),
+    "layers": ("model",),
+    "pass": ("model", "training", "grad"),
+    "used": (),
+    "single": ("model",),
+    "owns": ("optimizer", "model"),
+    "setting": ("model",),
+    "motion": ("optimizer",),
+    "level": (),
+    "driven": ("optimizer",),
+    "mixing": ("model",),
+    "ahead": ("model",),
+    "activity": ("model",),
+    "passed": (),
+    "dropped": ("optimizer",),
+    "clipped": (),
+    "scaled_clip": ("optimizer",),
+    "skipped": ("optimizer",),
+    "nonfinite": ("optimizer",),
+    "graph": (),
+    "cut": (),
+    "kept": (),
+    "schedule": ("scheduler", "class", "optimizer"),
+    "scheduled": ("scheduler",),
+    "direct": ("class",),
+    "crowd": ("operation",),
+    "biases": ("model",),
+    "bias_sum": (),
+    "loss": ("operation",),
 }
 """The names of a moment's facts, in the order in which they stand in its key after kind and site."""
+
+EVENTS = (
+    "forward_begins",  # the outermost module, its arguments, its keywords
+    "forward_ends",  # the same and what it returned
+    "backward_begins",  # the tensors, and "backward" or "grad"
+    "backward_ends",
+    "step_begins",  # the optimizer, its number
+    "step_ends",
+    "zero_begins",  # the optimizer or the module
+    "zero_ends",
+    "clip_begins",  # the parameters, None if they come from a generator
+    "clip_ends",  # the parameters, the first few if they come from a generator; the limit; what it returned
+    "unscale_begins",  # the scaler of gradients, the optimizer
+    "unscale_ends",
+    "scheduler_ends",  # the scheduler, its number
+    "scheduler_inner",  # a scheduler that another one steps
+    "scheduler_made",  # the scheduler
+    "scaler_ends",  # the optimizer that a scaler of gradients was asked to step
+    "epoch",  # the loader, its number
+    "batch",  # the loader's number, the batch
+    "counted",  # nothing: a step was counted
+    "closing",  # nothing: the script has ended, or was ended
+    "group_added",  # the optimizer: a group of parameters was given to it, also while it is made
+    "filled",  # the module: its parameters were given others' values
+    "state_taken",  # the module, what its `state_dict` returned
+    "state_given",  # the module, the mapping, whether strictly: before `load_state_dict`
+    "state_put",  # the module, the mapping, what `load_state_dict` returned
+    "stored",  # what was saved
+    "opened",  # what was loaded, `weights_only` as it was given
+    "wrapped",  # the parallel wrapper
+)
+"""What inspectors can listen to."""
 
 Key = tuple[Any, ...]
 """Kind, number of the site, then the facts of `FIELDS`."""
@@ -67,6 +153,9 @@ class Ended(SystemExit):
 class Tape:
     """Where all observers of a process write."""
 
+    backward_site = 0
+    """The user's line of the backward pass that begins: looked up once for all."""
+
     def __init__(self, folder: str, plan: Plan) -> None:
         self.plan = plan
         self.sites = Sites()
@@ -77,7 +166,7 @@ class Tape:
         """Whether a forward or a backward pass is under way: what is called in it is a part of it."""
         self.is_in_backward = False
         self.num_steps = 0
-        self._next_look = 0
+        self._next_look = self._num_raised = 0
         self.is_looked_at = plan.looks_at(0)
         """Whether values are read at this step."""
         self.chain: Any = None
@@ -86,8 +175,12 @@ class Tape:
         """What notes operations, if the plan asks for some; told of each step that is counted."""
         self.on_step: Callable[[], None] | None = None
         """Called once a step is counted and written."""
+        self.listeners: dict[str, list[Callable[..., None]]] = {name: [] for name in EVENTS}
+        """Who is told of what happens, with the objects themselves; see `tell`."""
+        self.readers: dict[str, Callable[..., None]] = {}
+        """By the name of an operation: who reads its tensors, if the look at operations reads no bits."""
         self.failed_with: BaseException | None = None
-        self._num_raised = 0
+        self._troubles: set[str] = set()
         self._pid = os.getpid()
         self._begun_ns = perf_counter_ns()
         # Addresses come again only if all that is asked of the allocator does: then no flush by the clock.
@@ -124,6 +217,17 @@ class Tape:
         """Note something that has no length, at the user's line that led to it."""
         self.mark((kind, self.sites.here(1), *facts), perf_counter_ns(), value=value)
 
+    def tell(self, event: str, *things: Any) -> None:
+        """Tell the inspectors. What goes wrong in them is written down and must not end the script."""
+        for listener in self.listeners[event]:
+            try:
+                listener(*things)
+            except Exception as error:  # noqa: BLE001 - written down
+                text = f"{listener.__module__} at {event}: {type(error).__name__}: {error}"
+                if text not in self._troubles:
+                    self._troubles.add(text)
+                    self.write("trouble", error=text)
+
     def write(self, kind: str, **fields: Any) -> None:
         """Write a line of its own, after all moments before it."""
         self.flush()
@@ -156,6 +260,8 @@ class Tape:
             self.is_over = True
         if self.look is not None:
             self.look.move(self.num_steps)
+        if self.listeners["counted"]:
+            self.tell("counted")
         if self.on_step is not None:
             self.on_step()
 
@@ -200,7 +306,7 @@ class Tape:
             sites = self.sites.table[self._num_sites :]
             self._num_sites += len(sites)
             self._due_ns = perf_counter_ns() + self._period_ns
-            if rows or kinds:
+            if rows or kinds or sites:
                 self._write_block(rows, values, {"sites": sites, "kinds": kinds})
 
     def _write_block(
@@ -216,6 +322,7 @@ class Tape:
             return
         if self.look is not None:
             self.look.close()
+        self.tell("closing")
         error = self.failed_with
         if error is not None and not isinstance(error, SystemExit):
             ended: dict[str, Any] = {"how": "raised", "error": f"{type(error).__name__}: {error}"}

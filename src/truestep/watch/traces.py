@@ -206,8 +206,8 @@ class Call:
     node: int
     flags: int = 0
     scalars: str = ""
-    ins: list[tuple[str, int | None]] = field(default_factory=list)
-    outs: list[tuple[str, int, list[int], int | None]] = field(default_factory=list)
+    ins: list[tuple[Any, ...]] = field(default_factory=list)
+    outs: list[tuple[Any, ...]] = field(default_factory=list)
 
     def as_row(self) -> list[Any]:
         """Return it as it is written."""
@@ -280,14 +280,20 @@ class Values:
 class Traces:
     """Digests of tensors, their values on file, and which operation has last written which memory."""
 
-    def __init__(self, path: Path, tables: Tables) -> None:
+    def __init__(self, path: Path, tables: Tables, *, bits: str) -> None:
         self._tables = tables
+        self._bits = bits
         self._values = Values(values_path(path))
         self._producers: dict[int, tuple[StorageWeakRef, int]] = {}
         self._sweep_at = _MIN_SWEPT
 
-    def read_ins(self, given: list[Given]) -> list[tuple[str, int | None]]:
-        """Return a digest of each tensor, if it is read, and who wrote it."""
+    def read_ins(self, given: list[Given]) -> list[tuple[Any, ...]]:
+        """Return a digest of each tensor, if it is read, and who wrote it; or else its shape."""
+        if self._bits != "digests":
+            return [
+                ("", self._producer(item.tensor), list(item.tensor.shape), item.tensor.requires_grad)
+                for item in given
+            ]
         return [
             (_Copy(item.tensor).digest() if item.is_read else "", self._producer(item.tensor))
             for item in given
@@ -295,7 +301,7 @@ class Traces:
 
     def read_outs(
         self, index: int, given: list[Given], *, results: list[Tensor], facts: Facts | None
-    ) -> list[tuple[str, int, list[int], int | None]]:
+    ) -> list[tuple[Any, ...]]:
         """Return digests of all results and of all arguments that were changed; keep values and who wrote."""
         written = [item.tensor for item in given if item.is_written]
         owned = {_memory(item.tensor) for item in given if not item.is_written}
@@ -308,11 +314,13 @@ class Traces:
             if not is_view and (facts is not None or memory not in self._producers):
                 self._set_producer(tensor, memory, index)
             digest, offset = "", None
-            if is_read:
+            if is_read and self._bits == "digests":
                 copy = _Copy(tensor)
                 digest = copy.digest()
                 offset = None if is_view else self._keep_values(copy)
-            outs.append((digest, self._tables.text(_name(tensor.dtype)), list(tensor.shape), offset))
+            out = (digest, self._tables.text(_name(tensor.dtype)), list(tensor.shape), offset)
+            is_asked = is_read and self._bits == "finite"
+            outs.append((*out, _worst(tensor)) if is_asked else out)
         return outs
 
     def flush(self) -> None:
@@ -391,6 +399,15 @@ class _Copy:
         if flat.dtype == torch.bfloat16:
             flat = flat.view(torch.int16)
         return flat.cpu().numpy().tobytes()
+
+
+def _worst(tensor: Tensor) -> str:
+    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        return "finite"
+    plain = tensor.detach()
+    if bool(torch.isfinite(plain).all()):
+        return "finite"
+    return "nan" if bool(torch.isnan(plain).any()) else "infinite"
 
 
 def _memory(tensor: Tensor) -> int:

@@ -1,0 +1,55 @@
+"""Inspectors: what rules need to know beyond moments, read from the objects themselves as they go by.
+
+Owns which inspectors there are. Each listens to the tape's events and notes moments; it changes nothing, and
+reads values only at the steps that are looked at.
+"""
+
+from truestep.watch.inspect import (
+    biases,
+    compiling,
+    devices,
+    direct,
+    gradients,
+    graphs,
+    inputs,
+    kept,
+    losses,
+    modes,
+    motion,
+    probes,
+    replicas,
+    roster,
+    samples,
+    schedules,
+    seeding,
+    workers,
+)
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps
+
+_INSPECTORS = (
+    gradients.watch,
+    graphs.watch,
+    schedules.watch,
+    direct.watch,
+    modes.watch,
+    motion.watch,
+    probes.watch,
+    roster.watch,
+    kept.watch,
+    replicas.watch,
+    compiling.watch,
+    devices.watch,
+    inputs.watch,
+    losses.watch,
+    biases.watch,
+    samples.watch,
+    seeding.watch,
+    workers.watch,
+)
+
+
+def inspect_torch(tape: Tape, wraps: Wraps) -> None:
+    """Put all inspectors in place."""
+    for watch in _INSPECTORS:
+        watch(tape, wraps)

@@ -1,0 +1,60 @@
+"""When structure is looked at: beyond the first steps, wherever something of it has just changed.
+
+Owns what counts as a change: a new optimizer or group, a new model, a module put into a known one, an epoch.
+"""
+
+import weakref
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
+
+from truestep.watch.tape import Tape
+
+_AFTER_CHANGE = 4
+_MAX_EPOCHS = 12
+_MAX_CHANGES = 48
+
+
+class Closeness:
+    """Says whether this step is looked at closely. Changes late in a run have steps of their own."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._left = _AFTER_CHANGE
+        self._num_epochs = 0
+        self.num_changes = 0
+        self._known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        tape.listeners["counted"].append(self._count)
+        tape.listeners["epoch"].append(self._begin_epoch)
+        register_module_module_registration_hook(self._register)
+
+    def __bool__(self) -> bool:
+        return self._left > 0 or self._tape.is_looked_at
+
+    def renew(self) -> None:
+        """Something has changed: look at the next few steps. Where all changes always, no more."""
+        if self.num_changes < _MAX_CHANGES:
+            self._left = _AFTER_CHANGE
+            self.num_changes += 1
+
+    def know(self, root: nn.Module) -> None:
+        """Watch for modules that are put into this one."""
+        self._known.update(root.modules())
+
+    def _count(self) -> None:
+        if self._left:
+            self._left -= 1
+
+    def _begin_epoch(self, _loader: Any, _number: int) -> None:
+        if self._num_epochs < _MAX_EPOCHS:
+            self._num_epochs += 1
+            self._left = max(self._left, 1)
+
+    def _register(self, module: nn.Module, _name: str, _submodule: Any) -> None:
+        try:
+            is_known = module in self._known
+        except TypeError:  # it cannot be hashed
+            return
+        if is_known:
+            self.renew()

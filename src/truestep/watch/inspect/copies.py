@@ -1,0 +1,159 @@
+"""Copies of models, and forward passes through them that leave no trace in the script.
+
+Owns which models can be copied, and that generators, output and the tape are as before afterwards.
+"""
+
+import contextlib
+import copy
+import functools
+import io
+import itertools
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from truestep.watch.tape import Tape
+
+_MAX_PARAMETERS = 20_000_000
+_SEED = 0
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule")
+_OWN = frozenset({*vars(nn.Module()), "training"})
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, type, types.BuiltinFunctionType),
+    *(torch.dtype, torch.device, Tensor, nn.Module),
+)
+_MAX_DEPTH = 4
+
+
+def replicate(model: nn.Module) -> nn.Module | None:
+    """Return a copy whose forward pass touches nothing of the model's; None if that is not certain."""
+    try:
+        shared = _shared(model)
+        if shared is None:
+            return None
+        # What is no part of a model, such as a trainer that it knows, is not copied.
+        memo = {id(item): item for item in shared}
+        replica = copy.deepcopy(model, memo)
+        replica.requires_grad_(False)
+    except Exception:  # noqa: BLE001 - whatever the user's classes do when they are copied
+        return None
+    return replica if isinstance(replica, nn.Module) else None
+
+
+def _shared(model: nn.Module) -> list[Any] | None:
+    """Return objects that the model holds and that are no part of it; None if it cannot be copied."""
+    shared: list[Any] = []
+    for module in model.modules():
+        if _is_special(module):
+            return None
+        for name, value in vars(module).items():
+            if name not in _OWN and not _sort_out(value, shared, depth=0):
+                return None
+    sizes = []
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer) or nn.parameter.is_lazy(tensor):
+            return None
+        sizes.append(tensor.numel())
+    return shared if sum(sizes) <= _MAX_PARAMETERS else None
+
+
+def _is_special(module: nn.Module) -> bool:
+    names = {kind.__name__ for kind in type(module).__mro__}
+    return (
+        any(getattr(module, hooks, None) for hooks in _HOOKS)
+        or not names.isdisjoint(_WRAPPERS)
+        or isinstance(module, torch.jit.ScriptModule)
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or "forward" in vars(module)
+    )
+
+
+def _sort_out(value: Any, shared: list[Any], *, depth: int) -> bool:
+    """Gather what is not copied; whether calling a copy then cannot reach the original."""
+    if isinstance(value, list | tuple | set | dict):
+        items = [*value.values()] if isinstance(value, dict) else [*value]
+        return depth < _MAX_DEPTH and all(_sort_out(item, shared, depth=depth + 1) for item in items)
+    if isinstance(value, _PLAIN):
+        return True
+    if isinstance(value, types.FunctionType):
+        return not value.__closure__
+    if isinstance(value, functools.partial | types.MethodType):
+        return False
+    shared.append(value)
+    return True
+
+
+def copy_inputs(values: Any, depth: int = 0) -> Any:
+    """Return arguments with copies of all tensors; raise if they hold what cannot be copied safely."""
+    if isinstance(values, Tensor):
+        if type(values) is not Tensor:
+            raise TypeError("a subclass of a tensor")
+        return values.detach().clone()
+    if isinstance(values, dict) and depth < _MAX_DEPTH:
+        return {key: copy_inputs(item, depth + 1) for key, item in values.items()}
+    if type(values) in (list, tuple) and depth < _MAX_DEPTH:
+        return type(values)(copy_inputs(item, depth + 1) for item in values)
+    if values is None or isinstance(values, bool | int | float | str):
+        return values
+    raise TypeError("an object that a forward pass may change")
+
+
+@contextlib.contextmanager
+def out_of_sight(tape: Tape) -> Iterator[None]:
+    """Observe nothing, print nothing, and put all generators back."""
+    numpy = sys.modules.get("numpy")
+    kept = random.getstate(), numpy.random.get_state() if numpy is not None else None
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    hidden = io.StringIO()
+    tape.is_on = False
+    try:
+        with (
+            torch.random.fork_rng(devices),
+            contextlib.redirect_stdout(hidden),
+            contextlib.redirect_stderr(hidden),
+            torch.no_grad(),
+        ):
+            yield
+    finally:
+        random.setstate(kept[0])
+        if numpy is not None:
+            numpy.random.set_state(kept[1])
+        tape.is_on = True
+
+
+def run(  # limits: private to this package
+    replica: nn.Module, given: tuple[Any, Any], see: Callable[[str, Any], None] | None = None
+) -> Any:
+    """Return what the replica gives, always with the same random numbers; `see` is told of all operations."""
+    args, kwargs = copy_inputs(given[0]), copy_inputs(given[1])
+    numpy = sys.modules.get("numpy")
+    torch.default_generator.manual_seed(_SEED)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(_SEED)
+    random.seed(_SEED)
+    if numpy is not None:
+        numpy.random.seed(_SEED)
+    with contextlib.nullcontext() if see is None else _Seen(see):
+        return replica(*args, **kwargs)
+
+
+class _Seen(TorchDispatchMode):
+    """Tells of each operation: its name and what it gives."""
+
+    def __init__(self, see: Callable[[str, Any], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._see = see
+
+    def __torch_dispatch__(  # limits: torch calls it like this
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self._see(func.overloadpacket.__name__, result)
+        return result

@@ -1,0 +1,504 @@
+"""What becomes of gradients: which are applied, which are applied again, which are thrown away.
+
+Owns the book of gradients between one step and the next, of each optimizer. Values are read at the steps that
+are looked at; the loss at every step, where that costs no waiting.
+"""
+
+import math
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from truestep.watch.inspect.passes import Seen
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+_MAX_KEPT, _MAX_SPOTS = 16, 4
+_MAX_NUMEL, _MAX_SPOT_NUMEL = 1 << 20, 1 << 16
+_MAX_PASSES = 128
+"""Of one step: a script may make many, or no step at all."""
+_MAX_NOTED = 64
+_MAX_SITES = 256
+_NUM_FIRST = 8
+
+
+def watch(tape: Tape, wraps: Wraps) -> None:
+    """Note, at each step of an optimizer that is looked at, where its gradients came from."""
+    book = _Book(tape)
+    events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
+    for event in (*events, "unscale_begins", "unscale_ends", "scaler_ends", "counted"):
+        tape.listeners[event].append(getattr(book, event))
+    seen = book.seen
+    for event in ("forward_begins", "forward_ends", "batch"):
+        tape.listeners[event].append(getattr(seen, event))
+    wraps.put("__init__", lambda make: _wrap_init(make, book), Optimizer)
+    wraps.put("step", lambda step: _wrap_scaler(step, tape), GradScaler)
+
+
+@dataclass
+class _Pass:
+    """One backward pass."""
+
+    number: int
+    site: int
+    is_finite: bool
+    is_used: bool = False
+    num_pending: int = 0
+    """How many optimizers have gradients of it that no step has used."""
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """The largest gradient of a parameter, and the weight there."""
+
+    parameter: Tensor
+    index: int
+    gradient: float
+    weight: float
+
+    def gradient_now(self) -> float:
+        grad = self.parameter.grad
+        return 0.0 if grad is None else _at(grad, self.index)
+
+    @property
+    def has_moved(self) -> bool:
+        return _at(self.parameter, self.index) != self.weight
+
+
+@dataclass
+class _Page:
+    """What is known of one optimizer since its last step."""
+
+    optimizer: "weakref.ref[Optimizer]"
+    kept: list[tuple[Tensor, Tensor, int]] = field(default_factory=list)
+    """Some parameters, the gradients that the last step applied, and their versions then."""
+    num_stale: int = 0
+    """How many of those a backward pass began with, unchanged and not zero."""
+    stale_site: int = 0
+    pending: list[_Pass] = field(default_factory=list)
+    """Backward passes whose gradients wait for a step."""
+    touched_by: dict[int, bool] = field(default_factory=dict)
+    """Whether the backward pass of a site reaches its parameters."""
+    varied: set[int] = field(default_factory=set)
+    """Sites of which that is true only at times, as one in a function that all losses go through."""
+    spots: list[_Spot] = field(default_factory=list)
+    clip_site: int = 0
+    """Where its gradients were clipped since the last backward pass."""
+    clips_inside: list[int] = field(default_factory=list)
+    """Where they were clipped before a further backward pass."""
+    is_unscaled: bool = False
+    first_inside: int = sys.maxsize
+    """The first backward pass that a step under way has made itself."""
+    ids: frozenset[int] = frozenset()
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        optimizer = self.optimizer()
+        return [] if optimizer is None else _parameters(optimizer)
+
+    def close(self) -> None:
+        """Its gradients are used or gone."""
+        self.pending = []
+        self.spots = []
+        self.clip_site = 0
+        self.clips_inside = []
+        self.is_unscaled = False
+
+    def covers(self, ids: frozenset[int]) -> bool:
+        if not self.ids:
+            self.ids = frozenset(map(id, self.parameters))
+        return not self.ids.isdisjoint(ids)
+
+
+class _Book:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.seen = Seen(tape)
+        self._new: list[weakref.ref[Optimizer]] = []
+        self._pages: dict[int, _Page] = {}
+        self._owned: weakref.WeakKeyDictionary[Any, tuple[int, list[_Page]]] = weakref.WeakKeyDictionary()
+        self._number = 0
+        self._num_here = 0
+        self._site = 0
+        self._is_close = False
+        self._first_at: dict[int, int] = {}
+        """The step of a site's first backward pass: a script may train one model after the other."""
+        self._before: dict[int, list[tuple[int, int] | None]] = {}
+        self._is_finite = True
+        self._is_suspect = False
+        """Whether a loss or a norm was not finite: then gradients are looked at."""
+        self._num_dropped = self._num_nonfinite = 0
+
+    @property
+    def _is_looked_at(self) -> bool:
+        return self._tape.is_looked_at or self._is_close
+
+    def meet(self, optimizer: Optimizer) -> None:
+        """An optimizer was made."""
+        self._new.append(weakref.ref(optimizer))
+
+    def counted(self) -> None:
+        self._num_here = 0
+        self._is_suspect = False
+        self.seen.forget()
+
+    def _page(self, optimizer: Optimizer) -> _Page:
+        number = self._tape.number("optimizer", optimizer)
+        if number not in self._pages:
+            self._pages[number] = _Page(weakref.ref(optimizer))
+        return self._pages[number]
+
+    def _meet_new(self) -> None:
+        for item in self._new:
+            optimizer = item()
+            if optimizer is not None:
+                self._page(optimizer)
+        self._new = []
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        if how != "backward":
+            self.seen.num_grad_calls += 1
+            return
+        if self._new:
+            self._meet_new()
+        self._number += 1
+        self._num_here += 1
+        self._site = self._tape.backward_site
+        self._is_finite = _is_finite(losses)
+        self._is_suspect = self._is_suspect or not self._is_finite
+        first = self._first_at.setdefault(self._site, self._tape.num_steps)
+        is_new = self._tape.num_steps - first < _NUM_FIRST
+        self._is_close = (is_new or self._tape.is_looked_at) and self._num_here <= _MAX_PASSES
+        self.seen.is_close = self._is_close
+        self._find_stale()
+        if self._is_close:
+            self._find_zeroed()
+        self._before = {
+            number: _state(page.parameters)
+            for number, page in self._pages.items()
+            if self._is_close or self._site in page.varied or self._is_unknown(page)
+        }
+
+    def _is_unknown(self, page: _Page) -> bool:
+        return self._site not in page.touched_by and len(page.touched_by) < _MAX_SITES
+
+    def _find_stale(self) -> None:
+        for page in self._pages.values():
+            if page.kept:
+                stale = [
+                    grad
+                    for parameter, grad, version in page.kept
+                    if parameter.grad is grad and grad._version == version and bool(grad.any())
+                ]
+                page.kept = []  # held no longer than needed: it is memory of the script's
+                page.num_stale = len(stale)
+                page.stale_site = self._site if stale else 0
+
+    def _find_zeroed(self) -> None:
+        """Gradients may be set to zero or None by hand."""
+        for number, page in self._pages.items():
+            if page.spots and page.pending and not any(spot.gradient_now() for spot in page.spots):
+                self._drop(number, page, how="hand")
+
+    def backward_ends(self, _losses: tuple[Tensor, ...], how: str) -> None:
+        if how != "backward":
+            return
+        item = _Pass(self._number, self._site, self._is_finite)
+        touched = []
+        for number, page in self._pages.items():
+            if number in self._before:
+                is_touched = _state(page.parameters) != self._before[number]
+                if page.touched_by.setdefault(self._site, is_touched) != is_touched:
+                    page.varied.add(self._site)
+                    page.touched_by[self._site] = is_touched
+            if page.touched_by.get(self._site):
+                touched.append(number)
+                self._add(page, item)
+        self._before = {}
+        if self._is_close:
+            value = {"pass": item.number, "touched": touched, "stack": _stack(self._tape)}
+            self._tape.note("passed", value=value | self.seen.as_value())
+        self.seen.end_pass()
+
+    def _add(self, page: _Page, item: _Pass) -> None:
+        page.pending.append(item)
+        item.num_pending += 1
+        if page.clip_site:
+            page.clips_inside.append(page.clip_site)
+            page.clip_site = 0
+        if self._is_close:
+            page.spots = _spots(page.parameters)
+
+    def zero_begins(self, owner: Optimizer | nn.Module) -> None:
+        if self._new:
+            self._meet_new()
+        for page in self._covered(owner):
+            page.num_stale = 0
+            if page.pending:
+                optimizer = page.optimizer()
+                number = -1 if optimizer is None else self._tape.number("optimizer", optimizer)
+                self._drop(number, page, how="zero_grad")
+            page.close()
+
+    def _covered(self, owner: Optimizer | nn.Module) -> list[_Page]:
+        """Return the pages of optimizers whose gradients the owner's are."""
+        known = self._owned.get(owner)
+        if known is None or known[0] != len(self._pages):
+            ids = frozenset(map(id, _parameters(owner)))
+            known = (len(self._pages), [page for page in self._pages.values() if page.covers(ids)])
+            self._owned[owner] = known
+        return known[1]
+
+    def _drop(self, number: int, page: _Page, how: str) -> None:
+        """Note backward passes of which no gradient was ever used. A step uses what it makes itself."""
+        gone = [item for item in page.pending if item.number < page.first_inside]
+        for item in gone:
+            item.num_pending -= 1
+        thrown = [item for item in gone if not item.num_pending and not item.is_used]
+        if thrown and self._num_dropped < _MAX_NOTED:
+            self._num_dropped += 1
+            value = {
+                "passes": [item.number for item in thrown],
+                "site": self._tape.sites.table[thrown[-1].site],
+                "moved": any(spot.has_moved for spot in page.spots),
+                "finite": all(item.is_finite for item in thrown),
+                "how": how,
+            }
+            self._tape.note("dropped", number, value=value)
+        page.close()
+
+    def clip_ends(self, parameters: Any, limit: float | None, result: Any) -> None:
+        if isinstance(result, Tensor) and result.device.type == "cpu" and result.numel() == 1:
+            self._is_suspect = self._is_suspect or not math.isfinite(result.item())
+        if not self._is_looked_at or self._num_here > _MAX_PASSES:
+            return
+        if self._new:
+            self._meet_new()
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters or ())
+        ids = frozenset(map(id, given))
+        pages = {number: page for number, page in self._pages.items() if page.covers(ids)}
+        if limit is not None and math.isfinite(limit) and pages:
+            value = {
+                "optimizers": list(pages),
+                "pending": sum(len(page.pending) for page in pages.values()),
+                "state": _gradient_state(given, pages),
+                "inside": any(page.first_inside < sys.maxsize for page in pages.values()),
+            }
+            self._tape.note("clipped", value=value)
+            for page in pages.values():
+                page.clip_site = self._tape.sites.here() if page.pending else 0
+        for page in pages.values():
+            page.spots = [_spot(spot.parameter, spot.index) for spot in page.spots]
+
+    def unscale_begins(self, scaler: Any, optimizer: Optimizer) -> None:
+        page = self._page(optimizer)
+        scale = scaler.get_scale() if page.clip_site and scaler.is_enabled() else 1.0
+        if scale != 1.0 and not page.is_unscaled:
+            value = {"site": self._tape.sites.table[page.clip_site], "scale": scale}
+            self._tape.note("scaled_clip", self._tape.number("optimizer", optimizer), value=value)
+        page.is_unscaled = True
+
+    def unscale_ends(self, _scaler: Any, optimizer: Optimizer) -> None:
+        page = self._page(optimizer)
+        page.spots = [_spot(spot.parameter, spot.index) for spot in page.spots]
+
+    def scaler_ends(self, optimizer: Optimizer) -> None:
+        """A scaler was asked for a step: if it made none, it threw the gradients away on purpose."""
+        page = self._page(optimizer)
+        if page.pending:
+            self._tape.note("skipped", self._tape.number("optimizer", optimizer))
+            for item in page.pending:
+                item.is_used = True
+            page.close()
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        page = self._page(optimizer)
+        page.first_inside = self._number + 1
+        if page.pending:
+            self._find_nonfinite(optimizer, number)
+        if not self._is_looked_at:
+            return
+        parameters = _parameters(optimizer)
+        table = self._tape.sites.table
+        value: dict[str, Any] = {
+            "parameters": len(parameters),
+            "frozen": sum(not item.requires_grad for item in parameters),
+            "with_gradient": sum(item.grad is not None for item in parameters),
+            "stale": page.num_stale,
+            "stale_site": table[page.stale_site] if page.num_stale else None,
+            "passes": [item.number for item in page.pending[:_MAX_PASSES]],
+            "changed": _change(page.spots),
+            "clips_inside": [table[site] for site in page.clips_inside[:2]],
+        }
+        self._tape.note("applied", number, value=value)
+
+    def step_ends(self, optimizer: Optimizer, number: int) -> None:
+        page = self._page(optimizer)
+        if self._number >= page.first_inside:
+            self._find_nonfinite(optimizer, number)
+        for item in page.pending:
+            item.is_used = True
+        page.close()
+        page.first_inside = sys.maxsize
+        page.num_stale = 0
+        page.kept = []
+        if self._is_looked_at:
+            usable = [
+                item
+                for item in _parameters(optimizer)
+                if item.grad is not None and type(item.grad) is Tensor and item.numel() <= _MAX_NUMEL
+            ]
+            spread = usable[:: max(1, len(usable) // _MAX_KEPT)][:_MAX_KEPT]
+            page.kept = [(item, item.grad, item.grad._version) for item in spread if item.grad is not None]
+
+    def _find_nonfinite(self, optimizer: Optimizer, number: int) -> None:
+        if not (self._is_suspect or self._is_looked_at) or self._num_nonfinite >= _MAX_NOTED:
+            return
+        if (
+            getattr(optimizer, "found_inf", None) is not None
+        ):  # a fused optimizer leaves such a step out itself
+            return
+        bad = [item for item in _parameters(optimizer) if _has_nonfinite(item.grad)]
+        if bad:
+            self._num_nonfinite += 1
+            names = _names(self._tape)
+            value = {
+                "names": [names.get(id(item), f"{list(item.shape)}") for item in bad[:5]],
+                "number": len(bad),
+                "weights": any(_has_nonfinite(item) for item in bad[:5]),
+                "finite": self._is_finite,
+                "site": self._tape.sites.table[self._site],
+            }
+            self._tape.note("nonfinite", number, value=value)
+
+
+def _wrap_init(make: Function, book: _Book) -> Function:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        try:
+            make(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        book.meet(self)
+
+    return __init__
+
+
+def _wrap_scaler(step: Function, tape: Tape) -> Function:
+    def wrapper(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            tape.tell("unscale_begins", self, optimizer)  # by the optimizer itself
+        try:
+            result = step(self, optimizer, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        if tape.is_on:
+            tape.tell("scaler_ends", optimizer)
+        return result
+
+    return wrapper
+
+
+def _parameters(owner: Any) -> list[Tensor]:
+    if isinstance(owner, nn.Module):
+        return list(owner.parameters())
+    return [item for group in owner.param_groups for item in group["params"]]
+
+
+def _is_plain(tensor: Any) -> bool:
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
+
+
+def _is_finite(losses: tuple[Tensor, ...]) -> bool:
+    """Whether the loss is, as far as that can be read without waiting for a device."""
+    if len(losses) != 1 or losses[0].numel() != 1 or losses[0].device.type != "cpu":
+        return True
+    if type(losses[0]) is not Tensor or losses[0].dtype.is_complex:
+        return True
+    return math.isfinite(losses[0].item())
+
+
+def _state(parameters: list[Tensor]) -> list[tuple[int, int] | None]:
+    """Return what changes if a backward pass adds to a gradient."""
+    grads = (item.grad for item in parameters)
+    return [None if grad is None else (id(grad), grad._version) for grad in grads]
+
+
+def _at(tensor: Tensor, index: int) -> float:
+    return float(tensor.detach().reshape(-1)[index].item())
+
+
+def _spot(parameter: Tensor, index: int) -> _Spot:
+    grad = parameter.grad
+    return _Spot(parameter, index, 0.0 if grad is None else _at(grad, index), _at(parameter, index))
+
+
+def _spots(parameters: list[Tensor]) -> list[_Spot]:
+    usable = [
+        item
+        for item in parameters
+        if _is_plain(item) and _is_plain(item.grad) and 0 < item.numel() <= _MAX_SPOT_NUMEL
+    ]
+    spread = usable[:: max(1, len(usable) // _MAX_SPOTS)][:_MAX_SPOTS]
+    found = [_spot(item, int(item.grad.detach().abs().argmax())) for item in spread if item.grad is not None]
+    return [spot for spot in found if spot.gradient]
+
+
+def _change(spots: list[_Spot]) -> float | None:
+    """Return by how much gradients were multiplied since they were last read; None if they were not."""
+    ratios = [spot.gradient_now() / spot.gradient for spot in spots if spot.gradient]
+    changed = [ratio for ratio in ratios if ratio != 1.0]
+    return changed[0] if changed and math.isfinite(changed[0]) else None
+
+
+def _gradient_state(given: list[Tensor], pages: dict[int, _Page]) -> str:
+    """Return what the gradients are that are being clipped, if no backward pass has made them."""
+    grads = [item.grad for item in given if item.grad is not None]
+    if any(page.pending for page in pages.values()):
+        return "waiting"
+    if not any(bool(grad.detach().any()) for grad in grads):
+        return "none"
+    applied = {id(grad): version for page in pages.values() for _, grad, version in page.kept}
+    return "applied" if any(id(grad) in applied for grad in grads) else "unknown"
+
+
+def _has_nonfinite(tensor: Tensor | None) -> bool:
+    if tensor is None or type(tensor) not in (Tensor, nn.Parameter) or not tensor.numel() or tensor.is_meta:
+        return False
+    values = tensor.detach()
+    if values.is_sparse:
+        values = values._values()
+    if not (values.is_floating_point() or values.is_complex()) or not values.numel():
+        return False
+    return not bool(torch.isfinite(values.abs().max()))
+
+
+def _names(tape: Tape) -> dict[int, str]:
+    """Return the names of the parameters of all models that were called."""
+    found: dict[int, str] = {}
+    for _, kept in list(tape.things("model").values()):
+        model = kept() if isinstance(kept, weakref.ref) else kept
+        if isinstance(model, nn.Module):
+            found |= {id(item): name for name, item in model.named_parameters()}
+    return found
+
+
+def _stack(tape: Tape) -> int:
+    """Return a number for the lines of the user's that have led here, all of them."""
+    frame: FrameType | None = sys._getframe(1)
+    places = []
+    while frame is not None:
+        if tape.sites.is_own(frame.f_code.co_filename):
+            places.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return hash(tuple(places))

@@ -1,0 +1,158 @@
+"""Replicas of a model: calls that pass a parallel wrapper by, and weights that drift apart.
+
+Owns what is noted where a process group exists. Other processes are asked nothing: rules compare.
+"""
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.watch.digests import fold
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+Function = Callable[..., Any]
+
+
+def watch(tape: Tape, wraps: Wraps) -> None:
+    """Observe DDP's wrappers and what they hold."""
+    if not torch.distributed.is_available():
+        return
+    replicas = _Replicas(tape)
+    for event in ("wrapped", "forward_begins", "backward_ends", "step_begins", "step_ends"):
+        tape.listeners[event].append(getattr(replicas, event))
+    parallel = torch.nn.parallel.DistributedDataParallel
+    wraps.put("__init__", lambda make: _wrap_make(make, tape), parallel)
+
+
+@dataclass
+class _Wrapper:
+    """A model that was wrapped, and how it was called since its optimizer's last step."""
+
+    ref: "weakref.ref[nn.Module]"
+    parts: set[int]
+    """Ids of its modules."""
+    parameters: set[int]
+    num_calls: int = 0
+    passed_by: int | None = None
+    """The first line that called the model itself with gradients on."""
+    part: str = ""
+    has_backward: bool = False
+
+
+class _Replicas:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._wrappers: list[_Wrapper] = []
+        self._owned: dict[tuple[int, int], bool] = {}
+        self._gradients: str | None = None
+        """A digest of the gradients that a step is about to apply."""
+
+    def wrapped(self, wrapper: nn.Module) -> None:
+        inner: Any = getattr(wrapper, "module", None)
+        if isinstance(inner, nn.Module):
+            parts = {id(module) for module in inner.modules()}
+            self._wrappers.append(
+                _Wrapper(weakref.ref(wrapper), parts, {id(item) for item in inner.parameters()})
+            )
+
+    def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
+        for known in self._wrappers:
+            wrapper = known.ref()
+            if wrapper is None:
+                continue
+            if id(module) in known.parts:
+                if torch.is_grad_enabled() and module.training and known.passed_by is None:
+                    known.passed_by = self._tape.sites.here(1)
+                    known.part = type(module).__qualname__
+            elif module is wrapper or self._holds(module, wrapper):
+                known.num_calls += 1
+
+    def _holds(self, module: nn.Module, wrapper: nn.Module) -> bool:
+        """Whether a wrapper is called as a part of a larger module."""
+        key = (id(module), id(wrapper))
+        if key not in self._owned:
+            self._owned[key] = any(item is wrapper for item in module.modules())
+        return self._owned[key]
+
+    def backward_ends(self, _losses: tuple[Tensor, ...], _how: str) -> None:
+        for known in self._wrappers:
+            known.has_backward = True
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        self._gradients = None
+        if self._tape.is_looked_at and _has_others():
+            gradients = [item.grad for item in _parameters(optimizer) if item.grad is not None]
+            if gradients and all(map(_is_whole, gradients)):
+                self._gradients = fold([("", item) for item in gradients])
+        for known in self._wrappers:
+            if not self._is_owned(known, optimizer, number):
+                continue
+            if known.passed_by is not None and not known.num_calls and known.has_backward:
+                value = {"class": known.part}
+                self._tape.mark(("bypass", known.passed_by, number), perf_counter_ns(), value=value)
+            known.num_calls, known.passed_by, known.has_backward = 0, None, False
+
+    def _is_owned(self, known: _Wrapper, optimizer: Optimizer, number: int) -> bool:
+        key = (id(known), number)
+        if key not in self._owned:
+            own = {id(item) for item in _parameters(optimizer)}
+            self._owned[key] = bool(own & known.parameters)
+        return self._owned[key]
+
+    def step_ends(self, optimizer: Optimizer, number: int) -> None:
+        if not self._tape.is_looked_at or not _has_others():
+            return
+        is_wrapped = False
+        for place, known in enumerate(self._wrappers):
+            wrapper = known.ref()
+            if wrapper is not None and self._is_owned(known, optimizer, number):
+                is_wrapped = True
+                if not _has_hook(wrapper):
+                    self._note(number, place, list(wrapper.named_parameters()))
+        if not is_wrapped and self._gradients is not None:
+            named = [(f"parameter {place}", item) for place, item in enumerate(_parameters(optimizer))]
+            self._note(number, None, named)
+
+    def _note(self, number: int, place: int | None, named: list[tuple[str, Tensor]]) -> None:
+        digests = {name: fold([(name, item)]) for name, item in named if _is_whole(item)}
+        value = {"wrapper": place, "digests": digests, "gradients": self._gradients}
+        self._tape.note("replica", number, value=value)
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [item for group in optimizer.param_groups for item in group["params"]]
+
+
+def _has_others() -> bool:
+    dist = torch.distributed
+    return dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _has_hook(wrapper: nn.Module) -> bool:
+    """Whether replicas are averaged in another way: then they may differ for a while on purpose."""
+    return bool(getattr(wrapper, "_comm_hooks", None))
+
+
+def _is_whole(item: Tensor) -> bool:
+    return type(item) in (Tensor, nn.Parameter) and item.layout == torch.strided
+
+
+def _wrap_make(make: Function, tape: Tape) -> Function:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = make(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        if tape.is_on:
+            tape.tell("wrapped", self)
+        return result
+
+    return wrapper

@@ -1,0 +1,157 @@
+"""Tokens: what a model was given, compared with what its loss scores.
+
+Owns finding padding by its form (one token, only in runs at the rows' ends, of unequal length), and by how
+many places the targets are shifted against the input.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_MAX_NUMEL = 1 << 17
+_MAX_KEPT = 4
+_INTEGERS = (torch.int64, torch.int32)
+_NO_INPUT = re.compile(r"mask|label|target|length|position|^y$")
+
+
+class Tokens:
+    """The last tensors of whole numbers that models were given in this step."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Tensor, Tensor | None]] = []
+
+    def remember(  # limits: private to this package
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Keep a copy of tokens, with the mask that says which of them are attended to, if there is one."""
+        named = dict(_named(module, args, kwargs))
+        mask = named.get("attention_mask")
+        for name, item in named.items():
+            if not _NO_INPUT.search(name) and _is_batch(item):
+                fits = mask is not None and mask.shape == item.shape
+                self._kept.append((item.clone(), mask != 0 if fits and mask is not None else None))
+        self._kept = self._kept[-_MAX_KEPT:]
+
+    def forget(self) -> None:
+        """A step was made."""
+        self._kept = []
+
+    def compare(self, target: Tensor, *, ignored: int, weight: Tensor | None) -> dict[str, Any] | None:
+        """Return how targets lie to the last tokens that fit them; None if none do."""
+        for tokens, attended in reversed(self._kept):
+            rows = _as_rows(target, tokens)
+            if rows is not None:
+                padding = _scored_padding(tokens, rows, ignored, weight)
+                if padding and any(_is_inside(item, padding["token"]) for item, _ in self._kept):
+                    padding = None  # a token that elsewhere stands for something
+                return {
+                    "shifts": _shifts(tokens, rows, ignored),
+                    "length": [tokens.shape[1], rows.shape[1]],
+                    "padding": padding,
+                    "end": _ignored_end(tokens, rows, ignored, attended),
+                }
+        return None
+
+
+def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    code = getattr(module.forward, "__code__", None)
+    names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
+    padded = (*names, *map(str, range(len(names), len(args))))
+    for name, value in (*zip(padded, args, strict=False), *kwargs.items()):
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from ((str(name), item) for name, item in value.items() if isinstance(item, Tensor))
+
+
+def _is_batch(item: Tensor) -> bool:
+    is_small = item.dim() == 2 and min(item.shape) > 1 and item.numel() <= _MAX_NUMEL
+    return is_small and item.dtype in _INTEGERS and item.device.type == "cpu"
+
+
+def _as_rows(target: Tensor, tokens: Tensor) -> Tensor | None:
+    """Return targets in rows as tokens are; None if they do not belong together."""
+    num, length = tokens.shape
+    per_row = target.numel() // num
+    if per_row * num != target.numel() or per_row not in (length - 1, length) or per_row < 2:
+        return None
+    return target.reshape(num, per_row)
+
+
+def _shifts(tokens: Tensor, rows: Tensor, ignored: int) -> dict[str, Any]:
+    """Return, for each shift, which share of the scored targets are the tokens so many places on."""
+    found: dict[str, Any] = {}
+    for shift in (0, 1, 2):
+        ahead = tokens[:, shift : shift + rows.shape[1]]
+        part = rows[:, : ahead.shape[1]]
+        is_scored = part != ignored
+        num = int(is_scored.sum())
+        found[str(shift)] = [float((part == ahead)[is_scored].float().mean()) if num else 0.0, num]
+    return found
+
+
+def _end_runs(tokens: Tensor) -> tuple[int, Tensor] | None:
+    """Return a token that is found only in a run at the rows' ends, and the runs' lengths."""
+    token = int(tokens[:, -1].mode().values)
+    is_it = tokens == token
+    runs = is_it.flip(1).long().cumprod(1).sum(1)
+    if int(runs.sum()) != int(is_it.sum()) or int((runs > 1).sum()) < 2:
+        return None
+    return (token, runs) if int(runs.min()) < int(runs.max()) < tokens.shape[1] else None
+
+
+def _is_inside(tokens: Tensor, token: int) -> bool:
+    found = bool((tokens == token).any())
+    runs = _end_runs(tokens) if found else None
+    return found and (runs is None or runs[0] != token)
+
+
+def _scored_padding(
+    tokens: Tensor, rows: Tensor, ignored: int, weight: Tensor | None
+) -> dict[str, Any] | None:
+    """Return what is scored where the model was given padding, if it is one target and nothing else."""
+    runs = _end_runs(tokens)
+    if runs is None:
+        return None
+    token, lengths = runs
+    is_padding = (tokens == token)[:, : rows.shape[1]]
+    there = rows[is_padding]
+    label = int(there[0]) if there.numel() else ignored
+    if label == ignored or bool((there != label).any()):
+        return None
+    if weight is not None and not float(weight[label]):
+        return None
+    return {
+        "token": token,
+        "label": label,
+        "scored": there.numel(),
+        "of": int((rows != ignored).sum()),
+        "runs": [int(lengths.min()), int(lengths.max())],
+    }
+
+
+def _ignored_end(
+    tokens: Tensor, rows: Tensor, ignored: int, attended: Tensor | None
+) -> dict[str, Any] | None:
+    """Return what is known of a token at the rows' ends whose first place is left out like all others."""
+    runs = _end_runs(tokens)
+    if runs is None:
+        return None
+    token, lengths = runs
+    ahead = tokens[:, 1 : 1 + rows.shape[1]]
+    part = rows[:, : ahead.shape[1]]
+    is_scored = part != ignored
+    if bool((is_scored & (ahead == token)).any()) or not bool((part == ahead)[is_scored].all()):
+        return None
+    first = tokens.shape[1] - lengths
+    last = torch.arange(len(tokens))[lengths > 0]
+    is_real = None if attended is None else float(attended[last, first[lengths > 0]].float().mean())
+    return {
+        "token": token,
+        "runs": [int(lengths.min()), int(lengths.max())],
+        "attended": is_real,
+        "scored": int(is_scored.sum()),
+    }
