@@ -12,10 +12,15 @@ from typing import Annotated
 import typer
 
 import truestep
-from truestep.cli import run, verify
+from truestep.cli import check, doctor, run, verify
 from truestep.errors import TruestepError
 
-COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (verify.add_to, run.add_to)
+COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
+    doctor.add_to,
+    check.add_to,
+    verify.add_to,
+    run.add_to,
+)
 """The function `add_to(app)` of each file beside this one, in the order in which help lists them."""
 
 BAD_USAGE = 2

@@ -1,0 +1,287 @@
+"""`truestep check`: what is wrong with this training script, seen while it runs.
+
+Owns the options and what is printed. The run and the rules are in `truestep.rules`.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import truestep
+from truestep.errors import UsageError
+
+if TYPE_CHECKING:
+    from truestep.rules import Result, Script, Settings, Told
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+_INTERRUPTED = (-2, 130)
+_FAILED, _FOUND = 2, 1
+_MAX_EVIDENCE = 400
+
+
+class Format(StrEnum):
+    """How the answer is printed."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+
+
+def check(  # noqa: PLR0913  # limits: an argument is an option of the command
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, and all that belongs to it.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", show_default=False)] = None,
+    *,
+    steps: Annotated[
+        int | None, typer.Option(help="End the script after so many optimizer steps.", show_default=False)
+    ] = None,
+    select: Annotated[
+        str | None, typer.Option(metavar="RULES", help="Ask only these: LOOP01,stale-gradients,PAR")
+    ] = None,
+    ignore: Annotated[str | None, typer.Option(metavar="RULES", help="Do not ask these.")] = None,
+    rules: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Ask the rules in this folder too.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Tell only what is not in this file.")
+    ] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what is found to this file, for --baseline.")
+    ] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended safely, then check.")] = False,
+    processes: Annotated[
+        int, typer.Option(metavar="N", help="Start it through torchrun with so many processes.")
+    ] = 1,
+    is_module: Annotated[
+        bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
+    ] = False,
+    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+) -> None:
+    """Run SCRIPT as it is and tell what is wrong in it: where, how it was seen, and what to do.
+
+    Options of truestep come before SCRIPT; everything after it belongs to the script. Ctrl-C ends the script;
+    what was seen until then is told.
+
+    A line is left alone with a comment: # truestep: ignore[stale-gradients] and why.
+
+    The exit code is 0 if nothing worse than a remark is found, 1 otherwise, 2 if the script failed.
+    """
+    if not is_module and not Path(script).is_file():
+        raise UsageError(
+            f"{script} is not a file. Options of truestep come before the script, its own after it: "
+            f"truestep check --steps 100 train.py --lr 0.1"
+        )
+    from truestep.rules import Script, read_settings
+
+    settings = read_settings(Path.cwd()).updated(
+        select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
+    )
+    given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
+    look = _Look(script=given, settings=settings, steps=steps, before=_torchrun(processes), format=format_)
+    result = look.examine()
+    if fix and _mend(result):
+        result = look.examine()
+    if write_baseline is not None:
+        _write_baseline(write_baseline, result)
+    if format_ is Format.text:
+        _Page().show(result)
+    else:
+        print(json.dumps(_fields(result) if format_ is Format.json else _sarif(result), indent=2))
+    raise typer.Exit(_exit_code(result))
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def _torchrun(processes: int) -> list[str]:
+    if processes < 1:
+        raise UsageError(f"--processes must be at least 1, got {processes}.")
+    if processes == 1:
+        return []
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return [sys.executable, *words, "--no-python"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    script: "Script"
+    settings: "Settings"
+    steps: int | None
+    before: list[str]
+    format: Format
+
+    def examine(self) -> "Result":
+        """Run the script and judge it."""
+        from truestep.rules import examine
+
+        stdout = None if self.format is Format.text else sys.stderr  # stdout is for the answer alone
+        return examine(self.script, self.settings, steps=self.steps, before=self.before, stdout=stdout)
+
+
+def _mend(result: "Result") -> bool:
+    """Change the user's files as the rules propose, and show it; False if there is nothing to change."""
+    from truestep.rules import propose
+
+    changed = propose(result.findings, result.evidence)
+    for line in _diff_lines(changed, result):
+        print(line, file=sys.stderr)
+    for file, text in changed.items():
+        Path(file).write_text(text, encoding="utf-8")
+    words = f"changed {', '.join(map(_short, changed))}; checking again" if changed else "nothing to mend"
+    print(f"truestep: {words}", file=sys.stderr)
+    return bool(changed)
+
+
+def _diff_lines(changed: dict[str, str], result: "Result") -> list[str]:
+    from truestep.rules import diff
+
+    lines: list[str] = []
+    for file, text in changed.items():
+        source = result.evidence.source(file)
+        if source is not None:
+            lines += diff(source, text, name=_short(file))
+    return lines
+
+
+def _write_baseline(path: Path, result: "Result") -> None:
+    from truestep.rules import write_baseline
+
+    write_baseline(path, result.findings, evidence=result.evidence)
+    print(f"truestep: {len(result.findings)} findings are in {path}", file=sys.stderr)
+
+
+def _exit_code(result: "Result") -> int:
+    if result.code and result.code not in _INTERRUPTED:
+        return _FAILED
+    return _FOUND if result.has_mistakes else 0
+
+
+def _fields(result: "Result") -> dict[str, Any]:
+    return {
+        "findings": [told.as_fields() for told in result.findings],
+        "not_observed": [rule.meta.code for rule in result.judgement.not_observed],
+        "steps": max((process.num_steps for process in result.evidence.processes), default=0),
+        "exit_code": result.code,
+        "hidden": result.num_hidden,
+        "unused_comments": [{"file": item.file, "line": item.line} for item in result.unused],
+        "failed_rules": result.judgement.failed,
+    }
+
+
+def _sarif(result: "Result") -> dict[str, Any]:
+    from truestep.rules import as_sarif
+
+    return as_sarif(result.findings, rules=result.rules, version=truestep.__version__, folder=Path.cwd())
+
+
+class _Page:
+    """The answer for a terminal: findings, the worst first, each with its line of code."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False, soft_wrap=True)
+
+    def show(self, result: "Result") -> None:
+        """Print all of it."""
+        for told in result.findings:
+            self._show(told, result)
+        for comment, name in result.unknown:
+            self._print(f"{_short(comment.file)}:{comment.line}: {name} is no rule: nothing is hidden by it")
+        unknown = {comment for comment, _ in result.unknown}
+        for comment in result.unused:
+            if comment not in unknown:
+                names = ", ".join(comment.names)
+                self._print(f"{_short(comment.file)}:{comment.line}: nothing to hide, remove ignore[{names}]")
+        for text in result.judgement.failed:
+            self._print(("a rule failed: ", "bold red"), text)
+        self._show_mending(result)
+        self._show_end(result)
+
+    def _show_mending(self, result: "Result") -> None:
+        from truestep.rules import propose
+
+        lines = _diff_lines(propose(result.findings, result.evidence), result)
+        if lines:
+            self._print("")
+            self._print(("with --fix:", "bold"))
+        styles = {"+": "green", "-": "red", "@": "dim"}
+        for line in lines:
+            self._print((line, styles.get(line[0], "dim")))
+
+    def _show(self, told: "Told", result: "Result") -> None:
+        finding = told.finding
+        rule = told.rule
+        self._print("")
+        self._print((told.severity, _STYLES[told.severity]), f"  {rule.meta.code} {rule.name}")
+        if finding.file:
+            self._print((f"  {_short(finding.file)}:{finding.line}", "bold"))
+            source = result.evidence.source(finding.file)
+            text = source.line(finding.line).strip() if source else ""
+            if text:
+                self._print((f"    {text}", "cyan"))
+        self._print(f"  {finding.message}")
+        rows = {"seen": _seen(told), "cost": finding.cost, "fix": told.fix}
+        for name, words in rows.items():
+            if words:
+                self._print("  ", (f"{name:<6}", "dim"), words)
+        for item in told.consequences:
+            where = f"line {item.finding.line}: " if item.finding.line else ""
+            self._print("  ", ("so    ", "dim"), f"{item.rule.meta.code} {where}{item.finding.message}")
+
+    def _show_end(self, result: "Result") -> None:
+        steps = max((process.num_steps for process in result.evidence.processes), default=0)
+        num = {name: sum(told.severity == name for told in result.findings) for name in _STYLES}
+        plural = {"error": "errors", "warning": "warnings", "info": "remarks"}
+        single = {"error": "error", "warning": "warning", "info": "remark"}
+        parts = [
+            f"{count} {(single if count == 1 else plural)[name]}" for name, count in num.items() if count
+        ]
+        style = "bold green" if not result.has_mistakes else "bold"
+        self._print("")
+        if result.code and result.code not in _INTERRUPTED:
+            error = result.evidence.processes[0].error if result.evidence.processes else None
+            first = (error or "").partition("\n")[0]
+            self._print(("the script failed", "bold red"), f" (exit code {result.code}): {first}")
+        self._print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
+        looked = len(result.rules) - len(result.judgement.not_observed)
+        rest = f"{looked} rules looked, {len(result.judgement.not_observed)} had nothing to look at"
+        words = "finding is" if result.num_hidden == 1 else "findings are"
+        hidden = f"; {result.num_hidden} {words} hidden" if result.num_hidden else ""
+        self._print((rest + hidden, "dim"))
+
+    def _print(self, *parts: str | tuple[str, str]) -> None:
+        """Print texts, those with a style in it; nothing in them is taken for markup."""
+        from rich.text import Text
+
+        self._console.print(Text.assemble(*parts))
+
+
+def _seen(told: "Told") -> str:
+    finding = told.finding
+    times = f", {finding.count} times" if finding.count > 1 else ""
+    when = f"step {finding.step}{times}" if finding.step else "before the first step"
+    if not finding.evidence:
+        return when if finding.step is not None else ""
+    text = (
+        finding.evidence
+        if len(finding.evidence) <= _MAX_EVIDENCE
+        else finding.evidence[:_MAX_EVIDENCE] + "..."
+    )
+    return f"{when}: {text}" if finding.step is not None else text
+
+
+def _short(file: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    settings = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+    app.command("check", context_settings=settings)(check)

@@ -1,0 +1,213 @@
+"""`truestep doctor`: what is installed here, whether it fits together, and what to do.
+
+Owns the options and what is printed. The facts and the rules about them are in `truestep.rules`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from truestep.errors import UsageError
+
+if TYPE_CHECKING:
+    from truestep.rules import Judgement, Told
+    from truestep.rules.machine import Machine
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+_FAMILY = "ENV"
+_FOUND = 1
+_GIB = 2**30
+_WIDTH = 14
+
+
+class Format(StrEnum):
+    """How the answer is printed."""
+
+    text = "text"
+    json = "json"
+
+
+def doctor(
+    *,
+    machine: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Judge what --format json has written on another machine."),
+    ] = None,
+    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+) -> None:
+    """Tell what is installed here, whether it fits together, and what to do.
+
+    Nothing is changed, and nothing is sent anywhere. It takes as long as importing torch.
+
+    The exit code is 0 if nothing worse than a remark is found, 1 otherwise.
+    """
+    known = _probe(format_) if machine is None else _read(machine)
+    judgement = _judge(known)
+    if format_ is Format.json:
+        findings = [told.as_fields() for told in judgement.findings]
+        print(json.dumps({"findings": findings, "machine": known.as_fields()}, indent=2))
+    else:
+        _Page().show(known, judgement)
+    raise typer.Exit(_FOUND if any(told.severity != "info" for told in judgement.findings) else 0)
+
+
+def _probe(format_: Format) -> "Machine":
+    from rich.console import Console
+
+    from truestep.rules.survey import probe
+
+    console = Console(stderr=True, quiet=format_ is Format.json)
+    with console.status("asking torch ..."):  # shown on a terminal alone
+        return probe()
+
+
+def _read(path: Path) -> "Machine":
+    from truestep.rules.machine import Machine
+
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return Machine.from_fields(values.get("machine", values))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} holds no machine ({error}). Write one with: truestep doctor --format json > {path}"
+        ) from error
+
+
+def _judge(machine: "Machine") -> "Judgement":
+    from truestep.rules import Evidence, find_rules, judge, read_settings
+
+    settings = replace(read_settings(Path.cwd()), select=())  # what is selected is meant for scripts
+    rules = settings.choose(find_rules(settings.rules))
+    asked = [rule for rule in rules if rule.meta.code.startswith(_FAMILY)]
+    return judge(asked, Evidence(machine=machine))
+
+
+class _Page:
+    """The answer for a terminal: the facts, then what is wrong with them."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False, soft_wrap=True)
+
+    def show(self, machine: "Machine", judgement: "Judgement") -> None:
+        """Print all of it."""
+        for name, words in _facts(machine):
+            self._print((f"{name:<{_WIDTH}}", "dim"), words)
+        for told in judgement.findings:
+            self._show(told)
+        for text in judgement.failed:
+            self._print(("a rule failed: ", "bold red"), text)
+        num = sum(told.severity != "info" for told in judgement.findings)
+        words = f"{num} thing{'s' if num != 1 else ''} to mend" if num else "fine: all of it fits together"
+        self._print("")
+        self._print((words, "bold" if num else "bold green"))
+
+    def _show(self, told: "Told") -> None:
+        finding = told.finding
+        self._print("")
+        self._print((told.severity, _STYLES[told.severity]), f"  {told.rule.meta.code} {told.rule.name}")
+        self._print(f"  {finding.message}")
+        for name, words in {"seen": finding.evidence, "fix": told.fix}.items():
+            if words:
+                self._print("  ", (f"{name:<6}", "dim"), words)
+        for item in told.consequences:
+            self._print("  ", ("so    ", "dim"), f"{item.rule.meta.code} {item.finding.message}")
+
+    def _print(self, *parts: str | tuple[str, str]) -> None:
+        """Print texts, those with a style in it; nothing in them is taken for markup."""
+        from rich.text import Text
+
+        self._console.print(Text.assemble(*parts))
+
+
+def _facts(machine: "Machine") -> list[tuple[str, str]]:
+    return [
+        ("torch", machine.torch or "not to be had"),
+        *_cuda_facts(machine),
+        ("devices", _devices(machine)),
+        ("cores", _cores(machine)),
+        ("memory", _memory(machine)),
+        ("open files", f"at most {machine.max_files or 'as many as wanted'}"),
+        ("Python", f"{machine.python} on {machine.platform}, {machine.processor}"),
+        ("packages", _packages(machine)),
+    ]
+
+
+def _cuda_facts(machine: "Machine") -> list[tuple[str, str]]:
+    """Return the three numbers that are all called the CUDA version, each with what it means."""
+    driver = machine.driver_cuda or "none"
+    cudnn = f", with cuDNN {_cudnn(machine.cudnn)}" if machine.cudnn else ""
+    rows = [
+        (
+            "CUDA, build",
+            f"{machine.build_cuda or 'none':<6} what torch was built with and brings along{cudnn}",
+        )
+    ]
+    if machine.build_hip:
+        rows = [("ROCm, build", machine.build_hip)]
+    rows.append(
+        (
+            "CUDA, driver",
+            f"{driver:<6} the highest that the driver runs (nvidia-smi): {machine.driver or 'no driver'}",
+        )
+    )
+    rows.append(
+        (
+            "CUDA, toolkit",
+            f"{machine.toolkit or 'none':<6} the compiler's (nvcc): only for building extensions",
+        )
+    )
+    return rows
+
+
+def _cudnn(number: int) -> str:
+    """Write 91002 as 9.10.2, and 8907 as 8.9.7."""
+    unit = 10_000 if number >= 90_000 else 1_000
+    return f"{number // unit}.{number % unit // 100}.{number % 100}"
+
+
+def _devices(machine: "Machine") -> str:
+    if machine.devices:
+        return _counted(f"{device.name} (compute {device.capability})" for device in machine.devices)
+    hidden = f"; the driver sees {_counted(machine.gpus)}" if machine.gpus else ""
+    return f"the CPU alone{hidden}"
+
+
+def _counted(names: Iterable[str]) -> str:
+    numbers = Counter(names)
+    return ", ".join(f"{number} x {name}" if number > 1 else name for name, number in numbers.items())
+
+
+def _cores(machine: "Machine") -> str:
+    quota = f", a quota of {machine.cpu_quota:g}" if machine.cpu_quota is not None else ""
+    threads = f"; torch uses {machine.threads} threads" if machine.threads else ""
+    return f"{machine.num_usable_cores} of {machine.num_cores}{quota}{threads}"
+
+
+def _memory(machine: "Machine") -> str:
+    def size(value: int | None) -> str:
+        return "unknown" if value is None else f"{value / _GIB:.1f} GiB"
+
+    limit = machine.memory_limit_bytes
+    granted = f", of which {size(limit)} are granted" if limit is not None else ""
+    return f"{size(machine.memory_bytes)}{granted}; shared {size(machine.shm_bytes)}"
+
+
+def _packages(machine: "Machine") -> str:
+    shown = {name: version for name, version in machine.packages.items() if not name.startswith("nvidia-c")}
+    return (
+        ", ".join(f"{name} {version}" for name, version in shown.items())
+        or "none of those that are asked for"
+    )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)

@@ -1,0 +1,123 @@
+"""`strict=False` has loaded almost nothing.
+
+## What it finds
+A `load_state_dict` that fits (almost) none of the model's tensors: the names have another prefix, a filter
+has left nothing over, or the state that is loaded is the model's own.
+
+## Why it matters
+With `strict=False` names that do not match are passed over without a word. Training starts from random
+weights, and the result is taken for what pretraining gives.
+
+## How to fix
+Make the names fit (`key.removeprefix("module.")`), load with `strict=True`, and check the keys that
+`load_state_dict` returns as missing and unexpected.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.par.aliased_state import is_updated
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="CKPT01",
+    severity="error",
+    needs=("refill",),
+    fix="Rename the keys so that they fit, and look at the missing and unexpected keys that it returns.",
+)
+_FEW = 0.1
+_ALL = 0.99
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find loads that have loaded nothing."""
+    moments = evidence.moments("refill")
+    for place, moment in enumerate(moments):
+        facts = moment.value
+        share = _share(facts)
+        if share is not None and share <= _FEW and not _is_mended(moments[place + 1 :], moment):
+            matched = facts["num_given"] - facts["num_unexpected"]
+            yield Finding.at(
+                moment,
+                f"strict=False hides that {matched} of {facts['num_given']} tensors fit {facts['class']}",
+                evidence=f"missing: {_some(facts['missing'], facts['num_missing'])}; "
+                f"unexpected: {_some(facts['unexpected'], facts['num_unexpected'])}",
+            )
+        elif _is_own(facts) and evidence.has("opened") and is_updated(evidence, moment):
+            yield Finding.at(
+                moment,
+                f"nothing is loaded into {facts['class']}: all values are its own",
+                evidence=f"all {facts['given']} tensors are the model's own memory; "
+                "none of what was read from the file fits its names",
+            )
+
+
+def _share(facts: dict[str, Any]) -> float | None:
+    """Return how much of what could fit does; None if there was nothing to fit or it had to."""
+    matched = facts["num_given"] - facts["num_unexpected"]
+    own = matched + facts["num_missing"]
+    if facts["strict"] or not own:
+        return None
+    return float(matched / max(1, min(own, facts["num_given"])))
+
+
+def _is_mended(later: list[Moment], moment: Moment) -> bool:
+    """Whether the same model is loaded again, and well."""
+    model = moment.facts["model"]
+    return any(
+        other.facts["model"] == model and other.step == moment.step
+        for other in later
+        if (share := _share(other.value)) is None or share > _FEW
+    )
+
+
+def _is_own(facts: dict[str, Any]) -> bool:
+    return (
+        bool(facts["given"])
+        and facts["own"] >= _ALL * facts["given"]
+        and "taken" in facts
+        and not facts["written"]
+    )
+
+
+def _some(names: list[str], num: int) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {num - 3} more" if num > 3 else shown or "none"
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+source = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+state = {f"module.{name}": value.clone() for name, value in source.state_dict().items()}
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+model.load_state_dict(state, strict=False)  # expect: CKPT01
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(4):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+source = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+state = {name: value.clone() for name, value in source.state_dict().items() if name.startswith("0.")}
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+model.load_state_dict(state, strict=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(4):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

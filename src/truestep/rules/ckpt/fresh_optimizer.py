@@ -1,0 +1,122 @@
+"""The model is resumed and the optimizer is not.
+
+## What it finds
+A run that goes on from a checkpoint (all weights of the model, and the epoch or step are taken from it) with
+an optimizer that keeps state between steps, as Adam or SGD with momentum do, and that begins without.
+
+## Why it matters
+Moments and counts of steps start from nothing: the first updates after a restart are far too large or point
+elsewhere, the loss jumps, and the run is another one than without the interruption.
+
+## How to fix
+Save `optimizer.state_dict()` in the checkpoint and load it with `optimizer.load_state_dict(...)`, after the
+model; the same for the scheduler and the scaler.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.places import name_of
+
+RULE = Meta(
+    code="CKPT02",
+    severity="warning",
+    needs=("opened", "refill", "step"),
+    fix="Save optimizer.state_dict() too, and load it where the model is loaded.",
+)
+_PROGRESS = ("epoch", "step", "iter", "iteration", "batch")
+_TOLD = ("print", "info", "debug", "warning", "write", "log", "echo")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find optimizers that begin anew in a run that does not."""
+    for moment in evidence.moments("fresh"):
+        facts = moment.value
+        progress = [key for key in facts["keys"] if any(word in key.lower() for word in _PROGRESS)]
+        used = [key for key in progress if any(_is_used(source, key) for source in evidence.sources)]
+        if used and facts["keeps"]:
+            has = "has the optimizer's state, which is not loaded" if facts["optimizers"] else "lacks it"
+            yield Finding.at(
+                moment,
+                f"the model is resumed and {facts['optimizer']} begins without its state",
+                evidence=f"weights and {', '.join(used)} come from the checkpoint; the optimizer keeps "
+                f"{', '.join(facts['keeps'])} and began without; the checkpoint {has}",
+            )
+
+
+def _is_used(source: Source, key: str) -> bool:
+    """Whether the script takes this from the checkpoint, and not only to show it."""
+    shown = {
+        id(inner)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and name_of(node.func) in _TOLD
+        for inner in ast.walk(node)
+    }
+    return any(_is_read(node, key) and id(node) not in shown for node in ast.walk(source.tree))
+
+
+def _is_read(node: ast.AST, key: str) -> bool:
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return isinstance(node.slice, ast.Constant) and node.slice.value == key
+    if isinstance(node, ast.Call) and name_of(node.func) in ("get", "pop") and node.args:
+        return isinstance(node.args[0], ast.Constant) and node.args[0].value == key
+    return False
+
+
+BUGGY = """
+import io
+
+import torch
+from torch import nn
+
+def train(file, last):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    first = 0
+    if file.tell():
+        file.seek(0)
+        state = torch.load(file, weights_only=True)
+        model.load_state_dict(state["model"])  # expect: CKPT02
+        first = state["epoch"] + 1
+    for epoch in range(first, last):
+        x = torch.randn(8, 4)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.save({"model": model.state_dict(), "epoch": epoch}, file)
+
+torch.manual_seed(0)
+file = io.BytesIO()
+train(file, 3)
+train(file, 6)
+"""
+
+CLEAN = """
+import io
+
+import torch
+from torch import nn
+
+def train(model, optimizer, steps):
+    for step in range(steps):
+        x = torch.randn(8, 4)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+torch.manual_seed(0)
+file = io.BytesIO()
+source = nn.Linear(4, 1)
+optimizer = torch.optim.Adam(source.parameters(), lr=0.01)
+train(source, optimizer, 3)
+torch.save({"model": source.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, file)
+file.seek(0)
+state = torch.load(file, weights_only=True)
+model = nn.Linear(4, 1)
+model.load_state_dict(state["model"])
+print("fine-tuning from epoch", state["epoch"])
+train(model, torch.optim.Adam(model.parameters(), lr=0.001), 3)
+"""

@@ -1,0 +1,1 @@
+"""Rules about batches and the order of samples."""

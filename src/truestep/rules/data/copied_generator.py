@@ -1,0 +1,192 @@
+"""Workers repeat each other's random draws.
+
+## What it finds
+A random generator that every worker of a loader has in the same state, and that the samples draw from: an
+object made once and held by the dataset, or a global generator that `worker_init_fn` sets to one seed for
+all.
+
+## Why it matters
+Workers are copies of the process that starts them, and so is a generator that the dataset holds. All
+workers then draw the same numbers: each crop and each noise is used once per worker, and without persistent
+workers again in every epoch. The augmentation is a fraction of what it seems to be. Torch gives each worker
+its own seed for the global generators only.
+
+## How to fix
+Draw from torch's global generator, or make the generator in the worker: in `worker_init_fn`, from
+`torch.utils.data.get_worker_info().seed`.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.loaders import Loader, find_loaders
+
+RULE = Meta(
+    code="DATA01",
+    severity="error",
+    needs=("loader",),
+    fix="Make the generator in each worker, in worker_init_fn from get_worker_info().seed, or use torch's.",
+)
+_GLOBAL = ("numpy.random", "random", "torch")
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether samples were made by several workers."""
+    return any((loader.fact("workers") or 0) > 1 for loader in find_loaders(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find generators that workers share the state of."""
+    for loader in find_loaders(evidence):
+        if (loader.fact("workers") or 0) < 2 or loader.fact("iterable"):
+            continue
+        reports = [item for item in evidence.moments("worker") if item.facts["loader"] == loader.number]
+        if len(reports) > 1:
+            yield from _judge_states(evidence, loader, [item.value for item in reports])
+        elif not reports and not loader.fact("has_init"):
+            yield from _judge_source(evidence, loader)
+
+
+def _judge_states(evidence: Evidence, loader: Loader, reports: list[dict[str, Any]]) -> Iterator[Finding]:
+    """The states were seen in the workers themselves."""
+    known: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for report in reports:
+        for item in report["generators"]:
+            known.setdefault((item["owner"], item["name"], item["file"]), []).append(item)
+    for place, items in known.items():
+        is_same = len({item["before"][0] for item in items}) == 1 and len(items) > 1
+        after = [item["after"] for item in items if item["after"] is not None]
+        is_drawn = sum(one["after"] is not None and one["after"][0] != one["before"][0] for one in items) > 1
+        # Set anew for each sample, as from its index, its stream changes and draws do not repeat.
+        is_same_stream = len({state[0] for state in after}) == 1 or all(
+            item["after"] is not None and item["after"][1] == item["before"][1] for item in items
+        )
+        if is_same and is_drawn and is_same_stream:
+            text = f"{len(items)} workers began with {_name(place)} in the same state and drew from it"
+            yield _finding(evidence, loader, place, text)
+
+
+def _judge_source(evidence: Evidence, loader: Loader) -> Iterator[Finding]:
+    """The workers were not seen. The dataset holds a generator, draws from it and never makes it anew."""
+    for moment in evidence.moments("held"):
+        for item in moment.value if moment.facts["loader"] == loader.number else ():
+            source = evidence.source(item["file"])
+            if source is not None and item["name"] and _is_drawn(source, item):
+                workers = loader.fact("workers")
+                text = f"{_name((item['owner'], item['name']))} is copied into {workers} workers as it is"
+                yield _finding(evidence, loader, (item["owner"], item["name"], item["file"]), text)
+
+
+def _is_drawn(source: Source, item: dict[str, Any]) -> bool:
+    name, drawn = item["name"], False
+    for function in ast.walk(source.tree):
+        if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
+            continue
+        for node in ast.walk(function):
+            if _named(node) == name:
+                if isinstance(getattr(node, "ctx", None), ast.Store):
+                    return False  # made anew somewhere: perhaps in each worker
+                drawn = True
+    return drawn
+
+
+def _named(node: ast.AST) -> str | None:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
+
+
+def _name(place: tuple[Any, ...]) -> str:
+    owner, name = place[0], place[1]
+    return f"`{owner}.{name}`" if owner else f"`{name}`"
+
+
+def _finding(evidence: Evidence, loader: Loader, place: tuple[Any, ...], text: str) -> Finding:
+    owner, name, file = place
+    what = (
+        "the global generator" if owner is None and name in _GLOBAL else "a generator that the dataset holds"
+    )
+    message = f"all workers draw the same numbers from {what}"
+    line = _line_of(evidence.source(file), owner, name) if file else None
+    if file and line:
+        return Finding(message=message, file=file, line=line, evidence=text, step=0)
+    made = loader.made
+    return Finding(
+        message=message,
+        file=made.file if made else None,
+        line=made.line if made else None,
+        evidence=text,
+        step=0,
+    )
+
+
+def _line_of(source: Source | None, owner: str | None, name: str | None) -> int | None:
+    """Return the line that makes the generator; if there is none, one that names it."""
+    if source is None or name is None:
+        return None
+    scopes: list[ast.AST] = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef) and owner is not None and node.name == owner.rpartition(".")[2]
+    ] or [source.tree]
+    nodes = [node for scope in scopes for node in ast.walk(scope) if _named(node) == name]
+    stores = [node.lineno for node in nodes if isinstance(node.ctx, ast.Store)]  # type: ignore[attr-defined]
+    return min(stores or [node.lineno for node in nodes], default=None)  # type: ignore[attr-defined]
+
+
+BUGGY = """
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Noisy(Dataset):
+    def __init__(self):
+        self.x = torch.linspace(-1, 1, 64).view(-1, 4)
+        self.rng = np.random.default_rng(0)  # expect: DATA01
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index] + torch.from_numpy(self.rng.normal(size=4)).float(), self.x[index].sum()
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, y in DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=2):
+    loss = (model(x).squeeze(1) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+class Noisy(Dataset):
+    def __init__(self):
+        self.x = torch.linspace(-1, 1, 64).view(-1, 4)
+        self.rng = np.random.default_rng(0)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index] + torch.from_numpy(self.rng.normal(size=4)).float(), self.x[index].sum()
+
+def begin(worker):
+    get_worker_info().dataset.rng = np.random.default_rng(get_worker_info().seed)
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, y in DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=2, worker_init_fn=begin):
+    loss = (model(x).squeeze(1) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,126 @@
+"""Every worker yields the whole of an iterable dataset.
+
+## What it finds
+A loader with several workers over an `IterableDataset` whose samples come once from each worker.
+
+## Why it matters
+Each worker has a copy of the dataset and runs its `__iter__`. If that does not look up which worker it is in,
+every sample comes as many times as there are workers: an epoch is that much longer than it should be, batches
+repeat each other, and the number of workers changes the training.
+
+## How to fix
+In `__iter__`, ask `torch.utils.data.get_worker_info()` and yield only this worker's share.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loaders import Loader, find_loaders
+
+RULE = Meta(
+    code="DATA02",
+    severity="error",
+    needs=("loader", "samples"),
+    fix="In __iter__, take every n-th sample or shard: islice(items, worker.id, None, worker.num_workers).",
+)
+_LEAST_SAMPLES = 16
+_MOST_OWN, _LEAST_SHARED = 0.1, 0.5
+_LEAST_PART, _LEAST_DISTINCT = 0.05, 4
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether several workers read a stream."""
+    return any(_is_asked(loader) for loader in find_loaders(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find samples that come from more than one worker."""
+    for loader in find_loaders(evidence):
+        pages = [page for page in loader.samples if page["epoch"] == 0 and page["digests"]]
+        if not _is_asked(loader) or not pages:
+            continue
+        workers = loader.fact("workers")
+        # Batches come from the workers in turn.
+        given = [list(chain(*pages[0]["digests"][turn::workers])) for turn in range(workers)]
+        shared, repeated = _shares(given)
+        place = loader.made or loader.epochs[0]
+        is_continuous = pages[0]["distinct"] >= _LEAST_DISTINCT  # then no two samples are equal by chance
+        is_whole = shared >= _LEAST_SHARED and repeated <= _MOST_OWN
+        is_part = is_continuous and shared >= _LEAST_PART and repeated <= shared / 10
+        if min(map(len, given)) >= _LEAST_SAMPLES and (is_whole or is_part):
+            yield Finding.at(
+                place,
+                "every worker yields the whole dataset: samples come once for each worker",
+                evidence=f"{shared:.0%} of the samples of a worker in the first epoch came from another "
+                f"of the {workers} workers too, {repeated:.0%} twice from the same",
+                cost=f"an epoch of {workers} times the data",
+            )
+
+
+def _is_asked(loader: Loader) -> bool:
+    return bool(loader.fact("iterable")) and (loader.fact("workers") or 0) > 1
+
+
+def _shares(given: list[list[int]]) -> tuple[float, float]:
+    """Return which part of all samples another worker gave too, and which part the same one gave before."""
+    counts = [Counter(digests) for digests in given]
+    num = sum(map(len, given))
+    shared = sum(
+        1
+        for turn, digests in enumerate(given)
+        for digest in digests
+        if any(digest in other for place, other in enumerate(counts) if place != turn)
+    )
+    repeated = sum(len(digests) - len(count) for digests, count in zip(given, counts, strict=True))
+    return (shared / num, repeated / num) if num else (0.0, 0.0)
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(64):
+            x = torch.randn(4, generator=generator)
+            yield x, x.sum()
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(Stream(), batch_size=8, num_workers=2)  # expect: DATA02
+for x, y in loader:
+    loss = (model(x).squeeze(1) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        worker = get_worker_info()
+        generator = torch.Generator().manual_seed(1)
+        for number in range(64):
+            x = torch.randn(4, generator=generator)
+            if number % worker.num_workers == worker.id:
+                yield x, x.sum()
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(Stream(), batch_size=8, num_workers=2)
+for x, y in loader:
+    loss = (model(x).squeeze(1) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,161 @@
+"""Validation or test samples are trained on too.
+
+## What it finds
+Samples that a training loader and an evaluation loader for the same model both hand out: equal to the bit,
+or the same indices of the same dataset.
+
+## Why it matters
+A model is good on what it has been trained on. The score on such samples says nothing about new ones, and
+choosing the best epoch or the best setting by it chooses the one that memorises best.
+
+## How to fix
+Split first, then oversample and augment the training part only, and give the evaluation loader the held-out
+part.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loaders import Loader, find_loaders
+
+RULE = Meta(
+    code="DATA05",
+    severity="error",
+    needs=("samples", "backward"),
+    fix="Give the evaluation loader held-out samples only, and split before oversampling.",
+)
+_LEAST_SHARED, _LEAST_SHARE = 3, 0.04
+_LEAST_DISTINCT, _LEAST_WIDTH = 6, 16
+_MOST_OWN, _LEAST_SHARE_DISCRETE = 0.02, 0.2
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether there is a loader of each kind."""
+    loaders = find_loaders(evidence)
+    return any(item.is_training for item in loaders) and any(item.is_evaluation for item in loaders)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find evaluation loaders that share samples with a training loader."""
+    loaders = find_loaders(evidence)
+    training = [loader for loader in loaders if loader.is_training]
+    scored = [loader for loader in loaders if loader.is_evaluation]
+    shared = {loader.number: _shared(loader, training) for loader in scored}
+    is_any_disjoint = any(found is None for found in shared.values())
+    for loader in scored:
+        found = shared[loader.number]
+        if found is None or _is_on_purpose(evidence, loader, found[0], is_any_disjoint):
+            continue
+        other, num, total, how = found
+        line = other.made.line if other.made else other.epochs[0].line
+        yield Finding.at(
+            loader.epochs[0],
+            "this evaluation runs on samples that the model is trained on",
+            evidence=f"{num} of {total} samples of this loader ({how}) also come from the training loader "
+            f"of line {line}",
+        )
+
+
+def _is_on_purpose(evidence: Evidence, loader: Loader, other: Loader, is_any_disjoint: bool) -> bool:
+    """Whether it is meant to score the training data, as for the training accuracy or a memory bank."""
+    says = loader.name_says(evidence)
+    if says is not None:
+        return says == "training"
+    return is_any_disjoint or loader.fact("dataset") == other.fact("dataset", -1)
+
+
+def _shared(loader: Loader, training: list[Loader]) -> tuple[Loader, int, int, str] | None:
+    """Return the training loader with the most samples of this one, how many, of how many, how known."""
+    best: tuple[Loader, int, int, str] | None = None
+    for other in training:
+        if other.number == loader.number or not _are_together(loader, other):
+            continue
+        for found in (_shared_indices(loader, other), _shared_digests(loader, other)):
+            if found is not None and (best is None or found[0] > best[1]):
+                best = (other, *found)
+    return best
+
+
+def _are_together(loader: Loader, other: Loader) -> bool:
+    """Whether both serve one model: folds of a cross-validation have a model and loaders each."""
+    if not other.trained or not any(step >= other.trained[0] for step in loader.scored):
+        return False
+    if loader.models & other.models:
+        return True
+    is_between = any(other.trained[0] < step < other.trained[-1] for step in loader.scored)
+    return is_between and len(loader.epochs) > 1
+
+
+def _shared_indices(loader: Loader, other: Loader) -> tuple[int, int, str] | None:
+    first, second = (_order(item) for item in (loader, other))
+    if not first or not second or first["base"] != second["base"]:
+        return None
+    mine, theirs = first["indices"], second["indices"]
+    if mine is None or theirs is None:  # all samples of the dataset, of unknown number
+        known = mine or theirs
+        return None if known is None else (len(known), len(known), "indices of one dataset")
+    num = len(set(mine) & set(theirs))
+    return (num, len(set(mine)), "indices of one dataset") if num >= _LEAST_SHARED else None
+
+
+def _order(loader: Loader) -> dict[str, Any]:
+    return loader.orders[0].value if loader.orders else {}
+
+
+def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | None:
+    mine, theirs = _digests(loader), _digests(other)
+    own = set(mine)
+    num = len(own & set(theirs))
+    if num < _LEAST_SHARED or num < _LEAST_SHARE * len(own):
+        return None
+    pages = [loader.samples[0], other.samples[0]]
+    if min(page["distinct"] for page in pages) >= _LEAST_DISTINCT:
+        return num, len(own), "equal to the bit"
+    is_wide = min(page["width"] for page in pages) >= _LEAST_WIDTH
+    first = list(chain(*loader.samples[0]["digests"]))
+    is_unlike = len(first) - len(set(first)) <= _MOST_OWN * len(first)
+    is_much = num >= _LEAST_SHARE_DISCRETE * len(own)
+    return (num, len(own), "equal to the bit") if is_wide and is_unlike and is_much else None
+
+
+def _digests(loader: Loader) -> list[int]:
+    return [digest for page in loader.samples for batch in page["digests"] for digest in batch]
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, random_split
+
+torch.manual_seed(0)
+x = torch.randn(64, 8)
+data = TensorDataset(x, x.sum(1))
+train_set, val_set = random_split(data, [48, 16])
+train_loader, val_loader = DataLoader(train_set, batch_size=8, shuffle=True), DataLoader(data, batch_size=32)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(2):
+    model.train()
+    for x, y in train_loader:
+        loss = (model(x).squeeze(1) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for x, y in val_loader:  # expect: DATA05
+            (model(x).squeeze(1) - y).square().mean()
+"""
+
+_TRAINING_ERROR = """    model.eval()
+    train_again = DataLoader(train_set, batch_size=24)
+    with torch.no_grad():
+        for x, y in train_again:
+            model(x)"""
+CLEAN = (
+    BUGGY.replace("DataLoader(data, ", "DataLoader(val_set, ")
+    .replace("  # expect: DATA05", "")
+    .replace("    model.eval()", _TRAINING_ERROR)
+)

@@ -1,0 +1,124 @@
+"""Validation data are changed at random.
+
+## What it finds
+An evaluation loader whose samples differ from one epoch to the next while their labels stay the same.
+
+## Why it matters
+Random crops, flips and noise are for training. In validation they make the score of the same weights change
+from one time to the next: differences between epochs are partly luck, the best epoch is the luckiest, and
+the score is lower than that of the model on the real data.
+
+## How to fix
+Give the validation dataset a transform of its own without random parts. After `random_split` both parts
+share one dataset, and so its transform.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loaders import Loader, find_loaders
+
+RULE = Meta(
+    code="DATA06",
+    severity="warning",
+    needs=("samples", "backward"),
+    fix="Build the validation dataset with a transform that draws nothing.",
+)
+_LEAST_SAMPLES, _MOST_KEPT = 8, 0.5
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether an evaluation loader was iterated twice."""
+    return any(loader.is_evaluation and len(loader.samples) > 1 for loader in find_loaders(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find evaluation loaders that never give the same samples again."""
+    loaders = find_loaders(evidence)
+    if not any(loader.is_training for loader in loaders):
+        return
+    for loader in loaders:
+        if not loader.is_evaluation or loader.fact("iterable") or loader.name_says(evidence) == "training":
+            continue
+        pages = [page for page in loader.samples if page["digests"]]
+        # Several passes over one state of the model are averages over augmentations, on purpose.
+        if len(pages) > 1 and len({moment.step for moment in loader.epochs[: len(pages)]}) == len(pages):
+            yield from _compare(loader, pages)
+
+
+def _compare(loader: Loader, pages: list[dict[str, Any]]) -> Iterator[Finding]:
+    first, second = pages[0], pages[1]
+    is_whole = all(len(page["digests"]) == page["num_batches"] for page in (first, second))
+    if not first["is_float"] or not (loader.fact("ordered") or is_whole):
+        return
+    common = min(len(first["digests"]), len(second["digests"]))
+    before, after = (
+        Counter(digest for batch in page["digests"][:common] for digest in batch) for page in (first, second)
+    )
+    kept, num = sum((before & after).values()), sum(before.values())
+    are_kept = _are_in_place(first, second, common) if loader.fact("ordered") else _are_as_many(pages)
+    if num < _LEAST_SAMPLES or kept > _MOST_KEPT * num or not are_kept:
+        return
+    yield Finding.at(
+        loader.epochs[0],
+        "validation data are changed at random: the same samples come out different in every epoch",
+        evidence=f"{num - kept} of the first {num} samples of this loader were different in its second "
+        "epoch, with the same labels",
+    )
+
+
+def _are_in_place(first: dict[str, Any], second: dict[str, Any], common: int) -> bool:
+    """Whether the labels came again: otherwise the data are made anew, and nothing is augmented."""
+    return bool(first["labels"]) and first["labels"][:common] == second["labels"][:common]
+
+
+def _are_as_many(pages: list[dict[str, Any]]) -> bool:
+    """Whether there are as many of each label in every epoch; two kinds may be so by chance."""
+    counts = []
+    for page in pages:
+        count: Counter[int] = Counter()
+        for _, _, _, *pairs in page["labels"]:
+            count.update(dict(zip(pairs[0::2], pairs[1::2], strict=True)))
+        if len(page["digests"]) == page["num_batches"]:
+            counts.append(count)
+    is_enough = len(counts) > (1 if len(counts[0]) > 2 else 2)
+    return is_enough and bool(counts[0]) and all(count == counts[0] for count in counts)
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Noisy(Dataset):
+    def __init__(self, x, y, noise):
+        self.x, self.y, self.noise = x, y, noise
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index] + self.noise * torch.randn(8), self.y[index]
+
+torch.manual_seed(0)
+x, y = torch.randn(64, 8), torch.randint(0, 3, (64,))
+train_loader = DataLoader(Noisy(x[:48], y[:48], 0.1), batch_size=8, shuffle=True)
+val_loader = DataLoader(Noisy(x[48:], y[48:], 0.1), batch_size=16)
+model = nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(2):
+    model.train()
+    for x, y in train_loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for x, y in val_loader:  # expect: DATA06
+            nn.functional.cross_entropy(model(x), y)
+"""
+
+CLEAN = BUGGY.replace("y[48:], 0.1)", "y[48:], 0.0)").replace("  # expect: DATA06", "")

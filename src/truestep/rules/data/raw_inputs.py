@@ -1,0 +1,164 @@
+"""Inputs are constant, not finite, or far from the range that layers are made for.
+
+## What it finds
+Float inputs that reach a weight layer as they are and are NaN or infinite, all the same number, or so large
+that they were never scaled: pixels from 0 to 255, raw columns of a table. Models that scale their inputs
+first are left alone.
+
+## Why it matters
+Initial weights and usual learning rates are made for inputs of about unit size. Inputs a hundred times
+larger give activations and gradients a hundred times larger: units saturate or die and the loss jumps. A
+constant input teaches only the mean of the targets; one NaN makes all weights NaN in one step.
+
+## How to fix
+Scale inputs to mean 0 and standard deviation 1 (pixels: divide by 255 first), and look at what the dataset
+returns.
+"""
+
+from collections.abc import Iterator
+from math import prod
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment, Operation
+from truestep.watch.evidence import In
+
+RULE = Meta(
+    code="DATA07",
+    severity="warning",
+    needs=("input", "step"),
+    fix="Standardise the inputs (pixels: divide by 255), and replace or drop values that are not finite.",
+)
+_MOST_SIZE = 50.0
+_LEAST_CONSTANT, _LEAST_ELEMENTS = 3, 32
+_WEIGHT_LAYERS = ("convolution", "addmm", "mm", "linear", "bmm", "lstm", "gru", "rnn", "_thnn", "mkldnn")
+_VIEWS = (
+    "view",
+    "reshape",
+    "permute",
+    "transpose",
+    "t",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "flatten",
+    "slice",
+)
+_SAME = (
+    *_VIEWS,
+    "_unsafe_view",
+    "clone",
+    "_to_copy",
+    "select",
+    "unbind",
+    "split",
+    "constant_pad_nd",
+    "alias",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find what is wrong with the inputs of each model."""
+    by_model: dict[int, list[Moment]] = {}
+    for moment in evidence.moments("input"):
+        by_model.setdefault(moment.facts["model"], []).append(moment)
+    for moments in by_model.values():
+        found = _judge(moments)
+        if found is not None and _is_taken_raw(evidence, moments[0]):
+            yield Finding.at(found[0], found[1], evidence=found[2])
+
+
+def _judge(moments: list[Moment]) -> tuple[Moment, str, str] | None:
+    for moment in moments:
+        value = moment.value
+        if value["nan"] or value["infinite"]:
+            text = f"{value['nan']} NaN and {value['infinite']} infinite values in shape {value['shape']}"
+            return moment, "the model's input has values that are not finite", text
+    moments = [moment for moment in moments if moment.value["read"]]
+    if not moments:
+        return None
+    first, values = moments[0], [moment.value for moment in moments]
+    is_large = all(value["read"] >= _LEAST_ELEMENTS and value["shape"][0] > 1 for value in values)
+    is_constant = len({number for value in values for number in (value["least"], value["most"])}) == 1
+    if is_large and is_constant and len(moments) >= _LEAST_CONSTANT:
+        text = f"in {len(values)} forward passes every value was {first.value['least']:g}"
+        return first, "the model's input is one constant", text
+    sizes = sorted((value["mean"] ** 2 + value["std"] ** 2) ** 0.5 for value in values)
+    if sizes[len(sizes) // 2] > _MOST_SIZE:
+        value = first.value
+        text = (
+            f"shape {value['shape']}, from {value['least']:g} to {value['most']:g}, "
+            f"mean {value['mean']:.3g}, standard deviation {value['std']:.3g}"
+        )
+        return first, "the model's input was never scaled", text
+    return None
+
+
+def _is_taken_raw(evidence: Evidence, moment: Moment) -> bool:
+    """Whether a weight layer is the first that changes the input's values."""
+    shape = tuple(moment.value["shape"])
+    operations = [
+        item for item in evidence.operations if item.phase == "forward" and item.step == moment.step
+    ]
+    inside = {item.index for item in operations}
+    raw: set[int | None] = set()
+    for operation in operations:
+        for item in operation.ins:
+            if not raw and item.shape == shape and item.producer not in inside:
+                raw.add(item.producer)  # who last wrote the input's memory, views share it
+        if not any(_is_input(item, raw, shape) for item in operation.ins):
+            continue
+        name = _base_name(operation)
+        if name.startswith(_WEIGHT_LAYERS):
+            return True
+        if name not in _SAME:
+            return False  # scaled, normalised, compared: the model knows
+        raw.add(operation.index)
+    return False
+
+
+def _is_input(item: In, raw: set[int | None], shape: tuple[int, ...]) -> bool:
+    """Whether it is the input, a view or a copy of it. What torch did not make is known by its size."""
+    if item.producer is None:
+        return None in raw and prod(item.shape) == prod(shape)
+    return item.producer in raw
+
+
+def _base_name(operation: Operation) -> str:
+    return operation.name.split(".")[1] if operation.name.count(".") > 1 else operation.name
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+for step in range(4):
+    x = torch.randint(0, 256, (8, 1, 8, 8)).float()
+    y = (x.mean((1, 2, 3)) > 127).long()
+    loss = nn.functional.cross_entropy(model(x), y)  # expect: DATA07
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+class Scaled(nn.Module):
+    def forward(self, x):
+        return x / 255 - 0.5
+
+torch.manual_seed(0)
+model = nn.Sequential(Scaled(), nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+for step in range(4):
+    x = torch.randint(0, 256, (8, 1, 8, 8)).float()
+    y = (x.mean((1, 2, 3)) > 127).long()
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

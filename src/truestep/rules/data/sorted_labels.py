@@ -1,0 +1,118 @@
+"""Training data come sorted by label and are never shuffled.
+
+## What it finds
+A training loader that takes samples in their stored order, where labels lie in blocks: most batches hold a
+single class although the data have several, far more often than in a random order.
+
+## Why it matters
+A batch of one class pulls the model towards always answering that class, the next block towards another. The
+gradient is no estimate of the whole data's, batch statistics are of one class, and what was learned first is
+forgotten within the epoch.
+
+## How to fix
+Pass `shuffle=True` to the training loader, or a sampler that mixes the classes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loaders import Loader, find_loaders
+
+RULE = Meta(
+    code="DATA04",
+    severity="warning",
+    needs=("loader", "samples"),
+    fix="Pass shuffle=True to this DataLoader.",
+)
+_LEAST_BATCHES, _LEAST_IN_BATCH = 4, 4
+_MOST_EXPECTED, _LEAST_ALIKE = 0.3, 0.6
+_MOST_CHANGES = 0.25
+_RECURRENT = ("lstm", "gru", "rnn")
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether labels of a training loader were seen."""
+    return any(loader.is_training and _labels(loader) for loader in find_loaders(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find blocks of labels in an order that nobody mixes."""
+    is_recurrent = any(word in item.name for item in evidence.operations for word in _RECURRENT)
+    for loader in find_loaders(evidence):
+        labels = _labels(loader)
+        if not loader.is_training or not loader.fact("ordered") or len(labels) < _LEAST_BATCHES:
+            continue
+        blocks = _Blocks(labels)
+        is_stream = is_recurrent and not blocks.is_sorted  # what follows in time belongs together
+        if blocks.num_kinds > 1 and not is_stream and blocks.are_unlikely():
+            yield Finding.at(
+                loader.made or loader.epochs[0],
+                "training data are never shuffled and lie sorted by label: batches hold one class",
+                evidence=f"{blocks.num_alike} of {len(labels)} batches have a single class of "
+                f"{blocks.num_kinds}, by chance it would be {blocks.expected_alike:.1f}; the label changes "
+                f"{blocks.num_changes} times along the epoch instead of {blocks.expected_changes:.0f}",
+            )
+
+
+def _labels(loader: Loader) -> list[list[int]]:
+    return next((page["labels"] for page in loader.samples if page["epoch"] == 0), [])
+
+
+class _Blocks:
+    """How labels lie, against how they would in a random order."""
+
+    def __init__(self, labels: list[list[int]]) -> None:
+        counts: Counter[int] = Counter()
+        sizes = []
+        self.num_alike = self.num_changes = 0
+        for _, _, _, *pairs in labels:
+            batch = dict(zip(pairs[0::2], pairs[1::2], strict=True))
+            counts.update(batch)
+            sizes.append(sum(batch.values()))
+            self.num_alike += len(batch) == 1
+        self.num_kinds = len(counts)
+        self.num_changes = sum(item[0] for item in labels)
+        self.num_changes += sum(one[2] != two[1] for one, two in pairwise(labels))
+        total = sum(sizes)
+        shares = [count / total for count in counts.values()]
+        self.expected_alike = sum(sum(share**size for share in shares) for size in sizes)
+        self.expected_changes = (total - 1) * (1 - sum(share**2 for share in shares))
+        self.size = total / len(sizes)
+        self.num_batches = len(sizes)
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether each class comes in one block."""
+        return self.num_changes == self.num_kinds - 1
+
+    def are_unlikely(self) -> bool:
+        """Whether no random order looks like this."""
+        return (
+            self.size >= _LEAST_IN_BATCH
+            and self.num_alike >= _LEAST_ALIKE * self.num_batches
+            and self.expected_alike <= _MOST_EXPECTED * self.num_batches
+            and self.num_changes <= _MOST_CHANGES * self.expected_changes
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+y = torch.arange(4).repeat_interleave(16)
+x = torch.randn(64, 4) + y.unsqueeze(1)
+loader = DataLoader(TensorDataset(x, y), batch_size=8)  # expect: DATA04
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(2):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+CLEAN = BUGGY.replace("batch_size=8)  # expect: DATA04", "batch_size=8, shuffle=True)")

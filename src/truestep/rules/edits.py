@@ -1,0 +1,117 @@
+"""Mending a script: changes of lines that rules propose, shown as a diff and written only when asked.
+
+Owns applying them. Which change mends what is in each rule's own file, as `mend(source, finding)`.
+"""
+
+import ast
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from truestep.rules.evidence import Evidence, Source
+from truestep.rules.judge import Told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """New text for the lines from `first` to `last`; with `last` before `first` it is put in before them."""
+
+    first: int
+    last: int
+    lines: tuple[str, ...]
+
+
+def insert_before(source: Source, line: int, *texts: str) -> list[Edit]:  # limits: texts are lines
+    """Return lines put in before a line, indented as it is."""
+    indent = indent_of(source, line)
+    return [Edit(first=line, last=line - 1, lines=tuple(indent + text for text in texts))]
+
+
+def replace_line(source: Source, line: int, *, old: str, new: str) -> list[Edit]:
+    """Return a change within one line; none if the old text is not there once."""
+    text = source.line(line)
+    if text.count(old) != 1:
+        return []
+    return [Edit(first=line, last=line, lines=(text.replace(old, new),))]
+
+
+def insert_after(source: Source, line: int, *texts: str) -> list[Edit]:  # limits: texts are lines
+    """Return lines put in after the statement that a line belongs to, indented as it is."""
+    statement = statement_at(source, line)
+    if statement is None:
+        return []
+    indent = indent_of(source, statement.lineno)
+    after = (statement.end_lineno or statement.lineno) + 1
+    return [Edit(first=after, last=after - 1, lines=tuple(indent + text for text in texts))]
+
+
+def call_at(source: Source, line: int | None, *, name: str) -> ast.Call | None:
+    """Return the call of a method or function of that name which stands on a line."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and node.lineno <= (line or 0) <= (node.end_lineno or node.lineno):
+            called = node.func
+            if getattr(called, "attr", getattr(called, "id", None)) == name:
+                return node
+    return None
+
+
+def indent_of(source: Source, line: int) -> str:
+    """Return the white space at a line's beginning."""
+    text = source.line(line)
+    return text[: len(text) - len(text.lstrip())]
+
+
+def statement_at(source: Source, line: int) -> ast.stmt | None:
+    """Return the innermost statement that a line belongs to."""
+    around = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return max(around, key=lambda node: node.lineno, default=None)
+
+
+def propose(findings: Iterable[Told], evidence: Evidence) -> dict[str, str]:
+    """Return new texts of the files in which something can be mended."""
+    edits: dict[str, list[Edit]] = {}
+    for told in findings:
+        file = told.finding.file
+        source = evidence.source(file)
+        if told.rule.mend is not None and file is not None and source is not None:
+            edits.setdefault(file, []).extend(told.rule.mend(source, told.finding))
+    changed = {file: apply(_source(evidence, file), items) for file, items in edits.items() if items}
+    return {file: text for file, text in changed.items() if _is_python(text)}
+
+
+def _source(evidence: Evidence, file: str) -> Source:
+    source = evidence.source(file)
+    assert source is not None
+    return source
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def apply(source: Source, edits: Iterable[Edit]) -> str:
+    """Return the text with all changes made; those that overlap an earlier one are left out."""
+    lines = source.text.splitlines(keepends=True)
+    end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    taken: set[int] = set()
+    for edit in sorted(set(edits), key=lambda item: (-item.first, -item.last)):
+        touched = set(range(edit.first, edit.last + 1))
+        if touched & taken:
+            continue
+        taken |= touched
+        lines[edit.first - 1 : edit.last] = [text + end for text in edit.lines]
+    return "".join(lines)
+
+
+def diff(source: Source, changed: str, *, name: str) -> Iterator[str]:
+    """Yield the lines of a unified diff."""
+    before, after = source.text.splitlines(), changed.splitlines()
+    yield from difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="", n=2)

@@ -1,0 +1,62 @@
+"""torch is not installed, or cannot be imported.
+
+## What it finds
+`import torch` that fails: nothing is installed, a library that it needs is missing, or one of another
+version is found in its place.
+
+## Why it matters
+Nothing can be trained. The message names a file or a symbol, rarely the package that brought the wrong one:
+most often a path in `LD_LIBRARY_PATH` that leads to another CUDA, or a package that has replaced one of
+torch's `nvidia-*` packages.
+
+## How to fix
+Take directories of CUDA out of `LD_LIBRARY_PATH`: torch brings its own libraries. If that is not it,
+install torch into a fresh environment.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+
+RULE = Meta(
+    code="ENV01",
+    severity="error",
+    fix="Install torch again, into a fresh environment: pip install torch.",
+)
+is_observed = is_known
+_ADVICE = {
+    "No module named 'torch'": "Install it: pip install torch. The command for your machine is on "
+    "https://pytorch.org/get-started/locally.",
+    "undefined symbol": "Unset LD_LIBRARY_PATH and try again: torch must find the libraries that it brings, "
+    "not another CUDA's. If that is not it, install torch again with its nvidia-* packages.",
+    "cannot open shared object file": "Install torch again, so that the library comes with it: pip install "
+    "--force-reinstall torch.",
+    "GLIBC": "Install a build of torch for this system's C library, or use a newer system image.",
+    "did not answer": "Look whether the disk that Python's packages are on answers: importing torch reads 1 "
+    "GB.",
+    "no answer": "Look whether the disk that Python's packages are on answers: importing torch reads 1 GB.",
+}
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a torch that cannot be imported."""
+    machine: Machine = evidence.machine
+    if machine.torch_error is None:
+        return
+    is_missing = "No module named 'torch'" in machine.torch_error
+    advice = [words for sign, words in _ADVICE.items() if sign in machine.torch_error]
+    yield Finding(
+        message="torch is not installed" if is_missing else "torch cannot be imported",
+        evidence=machine.torch_error,
+        fix=advice[0] if advice else None,
+    )
+
+
+_SYMBOL = (
+    "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12"
+)
+_LOST = {"torch": None, "is_cuda_available": False, "devices": ()}
+BUGGY = Evidence(machine=replace(SOUND, **_LOST, torch_error=_SYMBOL))  # type: ignore[arg-type]
+CLEAN = Evidence(machine=SOUND)

@@ -1,0 +1,53 @@
+"""torch is built for the CPU alone on a machine with a GPU.
+
+## What it finds
+A driver that sees NVIDIA cards, and a build of torch without CUDA.
+
+## Why it matters
+`torch.cuda.is_available()` is false and nothing else says why; scripts that choose the device by
+availability train on the CPU. It comes from the wrong index (`.../whl/cpu`), from an environment copied
+from another machine, or from a package that replaced the build.
+
+## How to fix
+Install a build with CUDA. If the CPU is meant, leave this rule out: `ignore = ["cpu-build"]` under
+`[tool.truestep.check]` in `pyproject.toml`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+from truestep.rules.versions import major
+
+RULE = Meta(
+    code="ENV05",
+    severity="warning",
+    fix="Install a build of torch with CUDA: the command is on https://pytorch.org/get-started/locally.",
+    is_preview=True,
+)
+is_observed = is_known
+_BUILD_FOR = {12: "cu126", 13: "cu130"}
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a CPU build beside cards."""
+    machine: Machine = evidence.machine
+    if machine.torch is None or machine.build_cuda or machine.build_hip or not machine.gpus:
+        return
+    build = _BUILD_FOR.get(major(machine.driver_cuda))
+    install = "pip install --force-reinstall torch --index-url"
+    yield Finding(
+        message="this build of torch cannot use the GPU that is there",
+        evidence=f"torch {machine.torch} is built for the CPU alone; driver {machine.driver} sees "
+        f"{machine.gpus[0]}",
+        fix=f"Install a build that the driver runs: {install} https://download.pytorch.org/whl/{build}."
+        if build
+        else None,
+    )
+
+
+_PLAIN = {"torch": "2.9.1+cpu", "build_cuda": None, "archs": (), "is_cuda_available": False, "devices": ()}
+_NO_CARD = {"gpus": (), "num_pci_gpus": 0, "driver": None, "driver_cuda": None}
+BUGGY = Evidence(machine=replace(SOUND, **_PLAIN))  # type: ignore[arg-type]
+CLEAN = Evidence(machine=replace(SOUND, **_PLAIN, **_NO_CARD))  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""Shared memory is too small for the workers of a DataLoader.
+
+## What it finds
+Less than 512 MiB free in `/dev/shm`. Docker and Kubernetes give a container 64 MiB unless told otherwise.
+
+## Why it matters
+Workers hand batches over through shared memory. When it is full they are killed: "DataLoader worker is
+killed by signal: Bus error". A batch of 256 images of 224 x 224 is 150 MB, and each worker has two under
+way.
+
+## How to fix
+Docker: `--shm-size=8g` or `--ipc=host`. Kubernetes: mount an `emptyDir` with `medium: Memory` at
+`/dev/shm`. Without either: `num_workers=0`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import GIB, MIB, SOUND, Machine, is_known
+
+RULE = Meta(
+    code="ENV16",
+    severity="warning",
+    fix="Start the container with --shm-size=8g or --ipc=host; in Kubernetes mount an emptyDir with medium: "
+    "Memory at /dev/shm.",
+)
+is_observed = is_known
+_LEAST = 512 * MIB
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find too little shared memory."""
+    machine: Machine = evidence.machine
+    if machine.shm_bytes is None or machine.shm_free_bytes is None or machine.shm_free_bytes >= _LEAST:
+        return
+    is_full = machine.shm_bytes >= 2 * _LEAST
+    sizes = f"{machine.shm_free_bytes // MIB} of {machine.shm_bytes // MIB} MiB are free in /dev/shm"
+    if is_full:
+        yield Finding(
+            message="shared memory is almost full: workers of a DataLoader need it",
+            evidence=sizes,
+            fix="Remove what ended processes have left in /dev/shm (ls -la /dev/shm).",
+        )
+    else:
+        yield Finding(message="shared memory is too small for the workers of a DataLoader", evidence=sizes)
+
+
+BUGGY = Evidence(machine=replace(SOUND, shm_bytes=64 * MIB, shm_free_bytes=64 * MIB))
+CLEAN = Evidence(machine=replace(SOUND, shm_bytes=2 * GIB, shm_free_bytes=2 * GIB))

@@ -1,0 +1,47 @@
+"""torch uses more threads than there are cores for it.
+
+## What it finds
+A number of threads that is one and a half times the cores that the container's quota or the process's
+affinity grants, or more.
+
+## Why it matters
+torch counts the cores of the machine, not those of the container: with 64 threads on 2 cores they wait for
+each other, and operations on the CPU become many times slower than with 2 threads. Each worker of a
+DataLoader and each process of `torchrun` takes its share too.
+
+## How to fix
+Set `OMP_NUM_THREADS` to the cores that are granted, or call `torch.set_num_threads`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+
+RULE = Meta(
+    code="ENV14",
+    severity="warning",
+    fix="Set OMP_NUM_THREADS to the number of cores that are granted.",
+)
+is_observed = is_known
+_TOO_MANY = 1.5
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find more threads than cores."""
+    machine: Machine = evidence.machine
+    granted = machine.num_granted_cores
+    if machine.threads is None or machine.threads < _TOO_MANY * granted:
+        return
+    quota = f", a quota of {machine.cpu_quota:g}" if machine.cpu_quota is not None else ""
+    yield Finding(
+        message=f"torch uses {machine.threads} threads on {granted} core{'s' if granted != 1 else ''}",
+        evidence=f"{machine.num_cores} cores in the machine, {machine.num_usable_cores} usable{quota}; "
+        f"OMP_NUM_THREADS is {machine.variables.get('OMP_NUM_THREADS', 'not set')}",
+        fix=f"export OMP_NUM_THREADS={granted}, or call torch.set_num_threads({granted}).",
+    )
+
+
+BUGGY = Evidence(machine=replace(SOUND, cpu_quota=2.0, threads=16))
+CLEAN = Evidence(machine=replace(SOUND, cpu_quota=15.5, threads=16))

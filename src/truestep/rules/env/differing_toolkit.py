@@ -1,0 +1,46 @@
+"""The toolkit's CUDA is another one than torch was built with.
+
+## What it finds
+`nvcc` of another major version than `torch.version.cuda`.
+
+## Why it matters
+Three numbers are called "the CUDA version": the highest that the driver runs (`nvidia-smi`), the toolkit's
+(`nvcc -V`), and the one that torch was built with and brings along (`torch.version.cuda`). Only driver and
+build must fit for training. The toolkit is needed to compile extensions, which torch refuses with another
+major version.
+
+## How to fix
+Nothing, unless you compile extensions such as flash-attn: then install the toolkit of the build's version
+and point `CUDA_HOME` to it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+from truestep.rules.versions import major
+
+RULE = Meta(
+    code="ENV08",
+    severity="info",
+    fix="Nothing, unless you compile extensions: then install the build's toolkit and point CUDA_HOME to it.",
+    is_preview=True,
+)
+is_observed = is_known
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a toolkit of another major version."""
+    machine: Machine = evidence.machine
+    if machine.toolkit and machine.build_cuda and major(machine.toolkit) != major(machine.build_cuda):
+        yield Finding(
+            message="the toolkit (nvcc) is of another CUDA than torch: harmless for training",
+            evidence=f"nvcc {machine.toolkit}, torch built with {machine.build_cuda}",
+            fix=f"Nothing, unless you compile extensions: then install CUDA {machine.build_cuda} and point "
+            "CUDA_HOME to it.",
+        )
+
+
+BUGGY = Evidence(machine=replace(SOUND, toolkit="11.5"))
+CLEAN = Evidence(machine=replace(SOUND, toolkit="12.4"))

@@ -1,0 +1,53 @@
+"""torch was compiled for another NumPy than the one that is installed.
+
+## What it finds
+A tensor that cannot be turned into an array, and NumPy 2 beside a torch from before 2.3, which was compiled
+for NumPy 1.
+
+## Why it matters
+Everything that passes data between the two fails with "Numpy is not available": `tensor.numpy()`,
+`torch.from_numpy`, datasets, metrics and plots.
+
+## How to fix
+Update torch, or go back: `pip install "numpy<2"`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+from truestep.rules.versions import major, release
+
+RULE = Meta(
+    code="ENV13",
+    severity="error",
+    fix="Install NumPy: pip install numpy.",
+)
+is_observed = is_known
+_FIRST_WITH_2 = (2, 3)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a NumPy that torch cannot use."""
+    machine: Machine = evidence.machine
+    version = machine.packages.get("numpy")
+    is_too_new = bool(machine.torch) and release(machine.torch) < _FIRST_WITH_2 and major(version) >= 2
+    if machine.numpy_error is None and not is_too_new:
+        return
+    fix = "Update torch to 2.3 or newer, or go back: pip install 'numpy<2'." if is_too_new else None
+    if version is not None and not is_too_new:
+        fix = f"Install a NumPy that torch {machine.torch_release} was built for: pip install -U torch numpy."
+    yield Finding(
+        message="torch cannot use the NumPy that is installed" if version else "NumPy is not installed",
+        evidence=f"torch {machine.torch}, NumPy {version or 'not there'}: "
+        f"{machine.numpy_error or 'compiled for NumPy 1'}",
+        fix=fix,
+    )
+
+
+_TWO = {"numpy": "2.0.1"}
+BUGGY = Evidence(
+    machine=replace(SOUND, torch="2.2.2+cu121", packages=_TWO, numpy_error="Numpy is not available")
+)
+CLEAN = Evidence(machine=replace(SOUND, torch="2.3.0+cu121", packages=_TWO))

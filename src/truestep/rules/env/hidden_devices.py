@@ -1,0 +1,48 @@
+"""CUDA_VISIBLE_DEVICES hides GPUs that are there.
+
+## What it finds
+A value that hides every card (`-1`, or nothing), or that names one that does not exist: CUDA then ignores
+that number and all that follow it.
+
+## Why it matters
+Training falls back to the CPU, or runs on fewer cards than were asked for, without an error. The variable
+is often left over from another machine, a notebook or a job's script.
+
+## How to fix
+`unset CUDA_VISIBLE_DEVICES`, or set it to numbers that `nvidia-smi -L` lists, before Python starts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+
+RULE = Meta(
+    code="ENV07",
+    severity="warning",
+    fix="Unset CUDA_VISIBLE_DEVICES, or set it to numbers that nvidia-smi -L lists, before Python starts.",
+    is_preview=True,
+)
+is_observed = is_known
+_NAME = "CUDA_VISIBLE_DEVICES"
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a value that hides cards."""
+    machine: Machine = evidence.machine
+    text = machine.variables.get(_NAME)
+    if text is None or not machine.gpus or machine.build_cuda is None:
+        return
+    num_visible, num_gpus = machine.num_visible_gpus, len(machine.gpus)
+    if num_visible == len(text.split(",")):
+        return
+    there = f"there {'is' if num_gpus == 1 else 'are'} {num_gpus}, numbered from 0"
+    yield Finding(
+        message=f"{_NAME} hides {'every GPU' if not num_visible else 'GPUs that were asked for'}",
+        evidence=f"it is {text!r}, which leaves {num_visible} visible; {there}",
+    )
+
+
+BUGGY = Evidence(machine=replace(SOUND, variables={_NAME: "2"}, is_cuda_available=False, devices=()))
+CLEAN = Evidence(machine=replace(SOUND, variables={_NAME: "0"}))

@@ -1,0 +1,66 @@
+"""There is an NVIDIA card and a torch for it, but no driver answers.
+
+## What it finds
+A card on the bus and a build of torch for CUDA, while `nvidia-smi` is missing or cannot reach the driver.
+
+## Why it matters
+torch falls back to the CPU without an error: training is ten to a hundred times slower, and scripts that
+choose the device by availability do not say so.
+
+## How to fix
+In a container: start it with `--gpus all` (it needs NVIDIA's container toolkit). Otherwise install the
+driver. If it is installed and was updated, restart: the library and the loaded kernel module must be of one
+version.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+
+RULE = Meta(
+    code="ENV02",
+    severity="warning",
+    fix="Install NVIDIA's driver; in a container, start it with --gpus all.",
+    is_preview=True,
+)
+is_observed = is_known
+_ADVICE = {
+    "version mismatch": "Restart the machine: the driver was updated, and its library no longer fits the "
+    "kernel module that is still loaded.",
+    "couldn't communicate": "Load the driver's kernel module (sudo modprobe nvidia), or install the driver "
+    "again for the kernel that runs now.",
+    "Unknown Error": "Start the container again: it has lost its access to the GPU devices, which happens "
+    "when systemd reloads on the host.",
+    "No devices were found": "Look at dmesg for messages that begin with NVRM: the driver is there and has "
+    "lost the card; a restart brings it back.",
+    "did not answer": "Look at dmesg for messages that begin with NVRM: a card that does not answer needs a "
+    "restart.",
+}
+_CERTAIN = ("version mismatch", "Unknown Error", "did not answer")
+"""What the driver only says where there is a card, though it may not be seen on the bus."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a card that no driver answers for."""
+    machine: Machine = evidence.machine
+    if machine.build_cuda is None or machine.is_cuda_available or machine.gpus:
+        return
+    error = machine.driver_error or ""
+    if not machine.num_pci_gpus and not any(sign in error for sign in _CERTAIN):
+        return  # an image with the driver in it may run on a machine without a card
+    advice = [words for sign, words in _ADVICE.items() if sign in error]
+    cards = f"{machine.num_pci_gpus} NVIDIA card{'s' if machine.num_pci_gpus != 1 else ''} on the bus"
+    yield Finding(
+        message="an NVIDIA card is there, but its driver does not answer"
+        if machine.num_pci_gpus
+        else "NVIDIA's driver does not answer",
+        evidence=f"{cards}; nvidia-smi: {error or 'not there'}",
+        fix=advice[0] if advice else None,
+    )
+
+
+_NO_DRIVER = {"is_cuda_available": False, "devices": (), "driver": None, "driver_cuda": None, "gpus": ()}
+BUGGY = Evidence(machine=replace(SOUND, **_NO_DRIVER))  # type: ignore[arg-type]
+CLEAN = Evidence(machine=replace(SOUND, **_NO_DRIVER, num_pci_gpus=0))  # type: ignore[arg-type]

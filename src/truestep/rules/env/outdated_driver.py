@@ -1,0 +1,59 @@
+"""The driver is too old for the CUDA that torch was built with.
+
+## What it finds
+CUDA that does not start, where the highest CUDA of the driver (the number in `nvidia-smi`) has a lower
+major version than the build's (`torch.version.cuda`). Within one major version older drivers run newer
+builds: 12.4 runs 12.8.
+
+## Why it matters
+torch says so in a warning and falls back to the CPU. Installing another toolkit (`nvcc`) changes nothing:
+torch brings its own CUDA, and only the driver comes from the system.
+
+## How to fix
+Update the driver, or install a build of torch for the driver's major version of CUDA.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+from truestep.rules.versions import major
+
+RULE = Meta(
+    code="ENV03",
+    severity="error",
+    fix="Update NVIDIA's driver, or install a build of torch for an older CUDA.",
+    is_preview=True,
+)
+is_observed = is_known
+_LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
+"""See https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html."""
+_BUILD_FOR = {12: "cu126"}
+"""What torch is still built with, by the driver's major version of CUDA. Nothing for 11 since torch 2.8."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a driver that cannot run the build."""
+    machine: Machine = evidence.machine
+    has, wants = major(machine.driver_cuda), major(machine.build_cuda)
+    if machine.is_cuda_available or not has or has >= wants:
+        return
+    least = f" to {_LEAST_DRIVER[wants]} or newer" if wants in _LEAST_DRIVER else ""
+    fix = f"Update NVIDIA's driver{least}"
+    if has in _BUILD_FOR:
+        index = f"https://download.pytorch.org/whl/{_BUILD_FOR[has]}"
+        fix += f", or install a build that it runs: pip install --force-reinstall torch --index-url {index}"
+    yield Finding(
+        message=f"the driver runs CUDA up to {machine.driver_cuda}, torch was built with "
+        f"{machine.build_cuda}",
+        evidence=f"driver {machine.driver}, torch {machine.torch}; starting CUDA: "
+        f"{machine.cuda_error or 'failed'}",
+        fix=f"{fix}. The toolkit's number (nvcc) does not matter for this.",
+    )
+
+
+_OLD = {"is_cuda_available": False, "devices": (), "driver": "470.256.02", "driver_cuda": "11.4"}
+_WITHIN = {"driver": "550.54.14", "driver_cuda": "12.4"}
+BUGGY = Evidence(machine=replace(SOUND, **_OLD))  # type: ignore[arg-type]
+CLEAN = Evidence(machine=replace(SOUND, **_WITHIN))  # type: ignore[arg-type]

@@ -1,0 +1,43 @@
+"""The package pynvml is installed, which nvidia-ml-py has replaced.
+
+## What it finds
+`pynvml` among the installed packages, on a machine with an NVIDIA card.
+
+## Why it matters
+torch asks the card for its use, temperature and memory through a module called `pynvml`. Two packages bring
+one: the retired one, of which torch warns at every import, and `nvidia-ml-py`. With both, the one installed
+last wins.
+
+## How to fix
+`pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+
+RULE = Meta(
+    code="ENV18",
+    severity="info",
+    fix="Replace it: pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py.",
+    is_preview=True,
+)
+is_observed = is_known
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find the retired binding."""
+    machine: Machine = evidence.machine
+    version = machine.packages.get("pynvml")
+    if version is not None and machine.has_card:
+        other = machine.packages.get("nvidia-ml-py")
+        yield Finding(
+            message="pynvml is retired: torch warns of it at every import",
+            evidence=f"pynvml {version}, nvidia-ml-py {other or 'not there'}",
+        )
+
+
+BUGGY = Evidence(machine=replace(SOUND, packages={"pynvml": "11.5.3"}))
+CLEAN = Evidence(machine=replace(SOUND, packages={"nvidia-ml-py": "13.580.82"}))

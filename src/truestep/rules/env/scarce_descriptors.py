@@ -1,0 +1,53 @@
+"""So few files may be open at once that workers of a DataLoader run out of them.
+
+## What it finds
+A limit of less than 1024 open files (`ulimit -n`).
+
+## Why it matters
+Each tensor that a worker hands over is an open file, beside those of the dataset. When they run out,
+training ends after a while with "Too many open files" or "received 0 items of ancdata", often far from the
+cause.
+
+## How to fix
+`ulimit -n 65536` in the shell that starts the script, or
+`torch.multiprocessing.set_sharing_strategy("file_system")`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+
+RULE = Meta(
+    code="ENV17",
+    severity="warning",
+    fix="Raise the limit in the shell that starts the script: ulimit -n 65536.",
+)
+is_observed = is_known
+_LEAST, _ENOUGH = 1024, 65536
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a low limit."""
+    machine: Machine = evidence.machine
+    if machine.max_files is None or machine.max_files >= _LEAST:
+        return
+    hard = machine.max_files_hard
+    reach = _ENOUGH if hard is None else min(hard, _ENOUGH)
+    fix = f"Raise the limit in the shell that starts the script: ulimit -n {reach}."
+    if reach < _LEAST:
+        fix = (
+            f"Have the hard limit raised (docker run --ulimit nofile={_ENOUGH}, or "
+            "/etc/security/limits.conf), or call "
+            'torch.multiprocessing.set_sharing_strategy("file_system").'
+        )
+    yield Finding(
+        message=f"only {machine.max_files} files may be open at once",
+        evidence=f"soft limit {machine.max_files}, hard limit {'none' if hard is None else hard}",
+        fix=fix,
+    )
+
+
+BUGGY = Evidence(machine=replace(SOUND, max_files=256, max_files_hard=4096))
+CLEAN = Evidence(machine=replace(SOUND, max_files=1024, max_files_hard=4096))

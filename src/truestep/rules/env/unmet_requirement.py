@@ -1,0 +1,79 @@
+"""A package says that it needs another version of torch, or of a package beside it, than is installed.
+
+## What it finds
+torchvision, torchaudio, lightning, accelerate, transformers, torchmetrics and others whose own metadata
+asks for another version than the one that is there, and libraries of CUDA of which torch itself asks for
+another.
+
+## Why it matters
+Installers keep this right only until the next command: `pip install` of one package replaces torch and
+tells of the rest in a line that scrolls by. What follows are missing operators, failing imports, or a
+trainer that turns itself off.
+
+## How to fix
+Install the packages together, in one command, so that versions are found that fit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.machine import SOUND, Machine, is_known
+from truestep.rules.versions import Need, does_satisfy, major
+
+RULE = Meta(
+    code="ENV10",
+    severity="warning",
+    fix="Install both in one command, so that the installer finds versions that fit.",
+)
+is_observed = is_known
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find what is asked for and not there."""
+    machine: Machine = evidence.machine
+    installed = {**machine.packages, **({"torch": machine.torch} if machine.torch else {})}
+    unmet = [need for need in machine.needs if need.name in installed and not _is_met(need, installed)]
+    if not unmet:
+        return
+    owners = ", ".join(dict.fromkeys(need.owner for need in unmet))
+    names = ", ".join(dict.fromkeys(need.name for need in unmet))
+    told = [f"{_called(need.owner, installed)} needs {need.name}{need.wanted}" for need in unmet]
+    there = ", ".join(f"{name} {installed[name]}" for name in dict.fromkeys(need.name for need in unmet))
+    yield Finding(
+        message=f"{owners} {'does' if ',' not in owners else 'do'} not fit the {names} that is installed",
+        evidence=f"{'; '.join(told)}; there is {there}",
+        fix=_advice(unmet, machine),
+        count=len(unmet),
+    )
+
+
+def _is_met(need: Need, installed: dict[str, str]) -> bool:
+    version = installed[need.name]
+    if need.owner == "torch" and need.name.startswith("nvidia-"):
+        # It asks for one version, and runs with later ones of the same major version.
+        is_later = does_satisfy(version, need.wanted.replace("==", ">="))
+        return is_later and major(version) == major(need.wanted.lstrip("="))
+    return does_satisfy(version, need.wanted)
+
+
+def _called(owner: str, installed: dict[str, str]) -> str:
+    return f"{owner} {installed[owner]}" if owner in installed else owner
+
+
+def _advice(unmet: list[Need], machine: Machine) -> str:
+    """Return the command: what depends on torch follows it, what torch or truestep ask for is put back."""
+    words: dict[str, None] = {}
+    for need in unmet:
+        if need.name == "torch" and need.owner != "truestep":
+            words.setdefault(f"torch=={machine.torch_release}")
+            words.setdefault(need.owner)
+        else:
+            words.setdefault(f"{need.name}{need.wanted}".replace(" ", ""))
+    return f"Install what fits in one command: pip install -U {' '.join(map(repr, words))}."
+
+
+_OLD = Need(owner="torchvision", name="torch", wanted="==2.8.0")
+_WIDE = Need(owner="lightning", name="torch", wanted="<4.0,>=2.1.0")
+BUGGY = Evidence(machine=replace(SOUND, packages={"torchvision": "0.23.0"}, needs=(_OLD,)))
+CLEAN = Evidence(machine=replace(SOUND, packages={"lightning": "2.5.6"}, needs=(_WIDE,)))

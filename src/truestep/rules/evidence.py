@@ -1,0 +1,116 @@
+"""Evidence as rules read it: what all processes of a run have left, and the sources of the script.
+
+Owns looking things up. Gathers nothing and judges nothing.
+"""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from truestep import watch
+from truestep.watch import Moment, Operation, Process
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of the user's."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its lines."""
+        return self.text.splitlines()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax; empty if it is not Python."""
+        try:
+            return ast.parse(self.text)
+        except SyntaxError:
+            return ast.Module(body=[], type_ignores=[])
+
+    def line(self, number: int | None) -> str:
+        """Return a line, counted from 1; empty if there is none."""
+        return self.lines[number - 1] if number and 0 < number <= len(self.lines) else ""
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """What is known of a run. Rules read it and nothing else."""
+
+    processes: list[Process] = field(default_factory=list)
+    machine: Any = None
+    """What is known of the machine; only the doctor asks."""
+    origin: Operation | None = None
+    """The operation that made the first value that is not finite, if the step was replayed."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Sources by path, for those that are not on this machine."""
+
+    @staticmethod
+    def read(folder: Path) -> "Evidence":
+        """Return the evidence that watched processes have left in a folder."""
+        return Evidence(processes=watch.read(folder))
+
+    @property
+    def first(self) -> Process:
+        """The process of rank 0."""
+        return self.processes[0]
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Moment]]:
+        found: dict[str, list[Moment]] = {}
+        for moment in self.first.moments if self.processes else ():
+            found.setdefault(moment.kind, []).append(moment)
+        return found
+
+    def moments(self, *kinds: str) -> list[Moment]:
+        """Return the moments of these kinds in the first process, in the order in which they ended."""
+        if len(kinds) == 1:
+            return self._by_kind.get(kinds[0], [])
+        return [moment for moment in self.first.moments if moment.kind in kinds]
+
+    def has(self, *kinds: str) -> bool:
+        """Whether moments of all these kinds were seen."""
+        return all(self._by_kind.get(kind) for kind in kinds)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Operations of the first process in the steps that were looked at closely."""
+        return self.first.operations
+
+    @cached_property
+    def files(self) -> list[str]:
+        """The user's own files in which something happened."""
+        places: Iterable[Moment | Operation] = (*self.first.moments, *self.first.operations)
+        return sorted({place.file for place in places if place.file})
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        """Those files, as far as they can be read."""
+        found = [self.source(path) for path in self.files]
+        return [source for source in found if source is not None]
+
+    def source(self, path: str | None) -> Source | None:
+        """Return a file; None if it cannot be read."""
+        if path is None:
+            return None
+        if path not in self._read:
+            self._read[path] = self._read_source(path)
+        return self._read[path]
+
+    @cached_property
+    def _read(self) -> dict[str, Source | None]:
+        return {}
+
+    def _read_source(self, path: str) -> Source | None:
+        if path in self.texts:
+            return Source(path, self.texts[path])
+        try:
+            return Source(path, Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            return None

@@ -1,0 +1,97 @@
+"""Examining a script: gather, judge, look again where it needs a second look, leave out what is hidden.
+
+Owns the order of these. The command prints what comes of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from truestep.rules.baseline import leave_out_known
+from truestep.rules.evidence import Evidence
+from truestep.rules.gather import Script, check_plan, gather
+from truestep.rules.judge import Judgement, Told, judge
+from truestep.rules.replay import find_origin, replay_plan
+from truestep.rules.rule import Rule, find_rules
+from truestep.rules.settings import Settings
+from truestep.rules.suppress import Comment, hide, unknown_names
+from truestep.watch import Plan
+
+_NON_FINITE = "LOOP11"
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What is known of a script in the end."""
+
+    code: int
+    """The script's exit code."""
+    evidence: Evidence
+    rules: list[Rule]
+    """Those that were asked."""
+    judgement: Judgement
+    num_hidden: int = 0
+    """Findings that are hidden by comments or known from a baseline."""
+    unused: list[Comment] = field(default_factory=list)
+    """Comments that hide nothing."""
+    unknown: list[tuple[Comment, str]] = field(default_factory=list)
+    """Names in comments that mean no rule."""
+
+    @property
+    def findings(self) -> list[Told]:
+        """What is told."""
+        return self.judgement.findings
+
+    @property
+    def has_mistakes(self) -> bool:
+        """Whether there is more than remarks."""
+        return any(told.severity != "info" for told in self.findings)
+
+
+def examine(
+    script: Script,
+    settings: Settings,
+    *,
+    steps: int | None = None,
+    before: Sequence[str] = (),
+    stdout: int | IO[Any] | None = None,
+) -> Result:
+    """Run a script once under observation and judge it; once more if a value in it was not finite."""
+    everything = find_rules(settings.rules)
+    rules = settings.choose(everything)
+    plan = check_plan(steps)
+    code, evidence = gather(script, plan=plan, before=before, stdout=stdout)
+
+    def replay(plan: Plan) -> Evidence:
+        return gather(script, plan=plan, is_quiet=True)[1]
+
+    judgement = judge_closely(rules, evidence, replay=None if before else replay)
+    result = Result(code=code, evidence=evidence, rules=rules, judgement=judgement)
+    _leave_out(result, settings, everything)
+    return result
+
+
+def judge_closely(
+    rules: Sequence[Rule], evidence: Evidence, *, replay: Callable[[Plan], Evidence] | None
+) -> Judgement:
+    """Judge; if a value was not finite, replay that step, see where it came from, and judge again."""
+    judgement = judge(rules, evidence)
+    steps = [told.finding.step for told in judgement.findings if told.rule.meta.code == _NON_FINITE]
+    if not steps or not steps[0] or replay is None:
+        return judgement
+    again = replay(replay_plan(check_plan(), steps[0] - 1))
+    evidence.origin = find_origin(again.first) if again.processes else None
+    return judge(rules, evidence)
+
+
+def _leave_out(result: Result, settings: Settings, everything: Sequence[Rule]) -> None:
+    told = result.judgement.findings
+    kept, unused = hide(told, result.evidence.sources)
+    asked = {rule.meta.code for rule in result.rules}
+    if len(asked) == len(everything):  # otherwise a comment may be meant for a rule that was not asked
+        result.unused = unused
+    result.unknown = unknown_names(unused, everything)
+    if settings.baseline is not None:
+        kept = leave_out_known(kept, settings.baseline, evidence=result.evidence)
+    result.num_hidden = len(told) - len(kept)
+    result.judgement.findings = kept

@@ -1,0 +1,105 @@
+"""Dataflow: which operation made what another one is given, and who uses it.
+
+Owns walking over operations. What they mean for training is left to the rules.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from math import prod
+
+from truestep.watch import Operation
+from truestep.watch.evidence import In
+
+SCALING = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("clone.default", "_to_copy.default", "contiguous.default", "clamp.default", "clamp_.default"),
+        *("clamp_min.default", "clamp_max.default", "mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar"),
+        *("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "nan_to_num.default", "clip.default"),
+    )
+)
+"""What changes scores by a factor or a little at most, if only one tensor of several values goes in."""
+
+LINEAR = frozenset(
+    f"aten.{name}.default" for name in ("addmm", "mm", "bmm", "baddbmm", "convolution", "linear", "matmul")
+)
+"""What gives scores of any size."""
+
+_NUMBER = re.compile(r"\[?(-?\d+)\]?$")
+
+
+class Flow:
+    """Operations of the forward passes and of what is computed from them."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self.all = [item for item in operations if item.phase not in ("backward", "optimizer")]
+        self._by_index = {item.index: item for item in self.all}
+        self._users: dict[int, list[Operation]] = defaultdict(list)
+        for item in self.all:
+            for producer in {given.producer for given in item.ins}:
+                if producer is not None:
+                    self._users[producer].append(item)
+
+    def at(self, index: int) -> Operation | None:
+        """Return the operation with that index."""
+        return self._by_index.get(index)
+
+    def named(self, *names: str) -> Iterator[Operation]:
+        """Return those with one of these names, without `aten.`."""
+        full = {f"aten.{name}" for name in names}
+        return (item for item in self.all if item.name in full)
+
+    def maker(self, given: In) -> Operation | None:
+        """Return what made a tensor; views do not count."""
+        return None if given.producer is None else self._by_index.get(given.producer)
+
+    def users(self, operation: Operation) -> list[Operation]:
+        """Return what is given its result."""
+        return self._users.get(operation.index, [])
+
+    def source(self, given: In) -> Operation | None:
+        """Return what made a tensor, before copies, scaling and clamping."""
+        maker = self.maker(given)
+        while maker is not None and maker.name in SCALING:
+            large = [item for item in maker.ins if prod(item.shape) > 1]
+            if len(large) != 1:
+                break
+            before = self.maker(large[0])
+            if before is None:
+                return None
+            maker = before
+        return maker
+
+    def follow(self, operation: Operation, limit: int = 400) -> Iterator[Operation]:
+        """Return all that depends on it, nearest first."""
+        seen, queue = {operation.index}, [operation]
+        while queue and len(seen) < limit:
+            for user in self.users(queue.pop(0)):
+                if user.index not in seen:
+                    seen.add(user.index)
+                    queue.append(user)
+                    yield user
+
+
+def axis_of(operation: Operation) -> int | None:
+    """Return the axis that a softmax is over, counted from 0."""
+    words = operation.scalars.split(", ")
+    found = _NUMBER.match(words[1]) if len(words) > 1 and operation.ins else None
+    rank = len(operation.ins[0].shape) if found else 0
+    return int(found[1]) % rank if found and rank else None
+
+
+def size_of(operation: Operation) -> int:
+    """Return the length of the axis that a softmax is over; 0 if not known."""
+    axis = axis_of(operation)
+    return 0 if axis is None else operation.ins[0].shape[axis]
+
+
+def place_of(operation: Operation, near: str | None = None) -> str:
+    """Return where an operation was called, in words; without the file if it is the one that is near."""
+    if operation.line is None:
+        return "in code that is not the script's own"
+    inside = f" in {operation.module}" if operation.module else ""
+    file = "" if operation.file == near else f" of {operation.file}"
+    return f"at line {operation.line}{file}{inside}"

@@ -1,0 +1,129 @@
+"""Judging: all rules over one run's evidence.
+
+Owns which rules have something to say, and that one cause makes one finding. What is hidden on purpose is in
+`suppress`, how it is printed is left to the command.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from truestep.rules.evidence import Evidence
+from truestep.rules.rule import SEVERITIES, Finding, Rule, Severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A finding with the rule that made it, and what follows from it."""
+
+    rule: Rule
+    finding: Finding
+    consequences: tuple["Told", ...] = ()
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.rule.meta.severity
+
+    @property
+    def fix(self) -> str:
+        """What to do."""
+        return self.finding.fix or self.rule.meta.fix
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return it as the contract of the command's JSON says."""
+        finding = self.finding
+        return {
+            "code": self.rule.meta.code,
+            "name": self.rule.name,
+            "severity": self.severity,
+            "file": finding.file,
+            "line": finding.line,
+            "message": finding.message,
+            "evidence": finding.evidence,
+            "cost": finding.cost,
+            "fix": self.fix,
+            "step": finding.step,
+            "count": finding.count,
+            "consequences": [told.as_fields() for told in self.consequences],
+        }
+
+
+@dataclass(kw_only=True)
+class Judgement:
+    """What all rules say."""
+
+    findings: list[Told] = field(default_factory=list)
+    not_observed: list[Rule] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """Rules that could not be run, and why: a mistake of the rule."""
+
+
+def judge(rules: Iterable[Rule], evidence: Evidence) -> Judgement:
+    """Run the rules and return what they find, the worst first, consequences under their causes."""
+    result = Judgement()
+    found: list[Told] = []
+    for rule in rules:
+        try:
+            if not _is_observed(rule, evidence):
+                result.not_observed.append(rule)
+                continue
+            found += [Told(rule=rule, finding=item) for item in _merge(rule.check(evidence))]
+        except Exception as error:  # noqa: BLE001 - one rule must not take the others' findings with it
+            result.failed.append(f"{rule.meta.code} {rule.name}: {type(error).__name__}: {error}")
+    result.findings = sorted(_fold(found), key=_rank)
+    return result
+
+
+def _is_observed(rule: Rule, evidence: Evidence) -> bool:
+    if rule.meta.needs and not evidence.has(*rule.meta.needs):
+        return False
+    return rule.is_observed is None or rule.is_observed(evidence)
+
+
+def _merge(findings: Iterable[Finding]) -> list[Finding]:
+    """Return one finding for each line: the first, with the number of all."""
+    first: dict[tuple[str | None, int | None], Finding] = {}
+    for finding in findings:
+        place = (finding.file, finding.line)
+        known = first.get(place)
+        if known is None:
+            first[place] = finding
+        else:
+            fields = vars(known) | {"count": known.count + finding.count}
+            first[place] = Finding(**fields)
+    return list(first.values())
+
+
+def _fold(found: list[Told]) -> list[Told]:
+    """Put what follows from a finding under it, if the rule says that it does."""
+    causes = {told.rule.meta.code: told.rule.meta.caused_by for told in found}
+    under: dict[str, list[Told]] = {}
+    kept = []
+    for told in found:
+        root = _root(told.rule.meta.code, causes)
+        if root == told.rule.meta.code:
+            kept.append(told)
+        else:
+            under.setdefault(root, []).append(told)
+    result = []
+    for told in kept:
+        follows = under.pop(told.rule.meta.code, [])
+        result.append(Told(rule=told.rule, finding=told.finding, consequences=tuple(follows)))
+    return result
+
+
+def _root(code: str, causes: dict[str, tuple[str, ...]]) -> str:
+    """Return the rule that explains this one's findings in the end: itself, if none that was broken does."""
+    seen = {code}
+    while True:
+        cause = next((item for item in causes[code] if item in causes), None)
+        if cause is None or cause in seen:
+            return code
+        seen.add(cause)
+        code = cause
+
+
+def _rank(told: Told) -> tuple[int, int, str]:
+    finding = told.finding
+    return (SEVERITIES.index(told.severity), finding.step or 0, told.rule.meta.code)

@@ -1,0 +1,159 @@
+"""Loaders as rules see them: how each was made, what its batches were used for, and what samples it gave.
+
+Owns telling training from evaluation by what followed a batch. Judges nothing.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from truestep.rules.evidence import Evidence
+from truestep.watch import Moment
+
+_USES = ("batch", "forward", "backward", "mode", "epoch")
+_EVALUATION = re.compile(r"(?<![a-z])(val|valid|validation|test|testing|eval|evaluation|dev|holdout|heldout)")
+_GIVEN = "given "
+_TRAINING = re.compile(r"(?<![a-z])train")
+
+
+@dataclass(kw_only=True)
+class Loader:
+    """One loader of the script."""
+
+    number: int
+    made: Moment | None = None
+    """Where it was made; with what, in the value."""
+    met: Moment | None = None
+    """Where it was first iterated, with the classes of dataset and sampler, batch size and length."""
+    epochs: list[Moment] = field(default_factory=list)
+    orders: list[Moment] = field(default_factory=list)
+    batches: list[Moment] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    """For the first epochs: digests and labels."""
+    trained: list[int] = field(default_factory=list)
+    """Steps at which a batch of it was followed by a backward pass."""
+    scored: list[int] = field(default_factory=list)
+    """Steps at which a batch went into a model in eval mode or without graph, and none followed."""
+    models: set[int] = field(default_factory=set)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether models are trained on it."""
+        return len(self.trained) > len(self.scored)
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether models are only run on it. A last batch may seem trained on, before a loop by hand."""
+        return bool(self.scored) and len(self.trained) * 4 <= len(self.scored)
+
+    def fact(self, name: str, default: Any = None) -> Any:
+        """Return what was noted when it was made."""
+        return default if self.made is None else self.made.value.get(name, default)
+
+    def told(self, name: str) -> Any:
+        """Return what was noted when it was first iterated."""
+        return None if self.met is None else self.met.facts.get(name)
+
+    def name_says(self, evidence: Evidence) -> str | None:
+        """Return `training` or `evaluation` if the lines that make and read it say one and not the other."""
+        told: list[str] = []
+        for moment in (self.made, *self.epochs[:1]):
+            source = evidence.source(moment.file) if moment is not None else None
+            if moment is not None and source is not None:
+                told += [*_names_in(source.line(moment.line)), moment.function or ""]
+        for text in sorted(told, key=lambda text: text.startswith(_GIVEN)):
+            words = _apart(text)
+            says = (bool(_EVALUATION.search(words)), bool(_TRAINING.search(words)))
+            if says[0] != says[1]:
+                return "evaluation" if says[0] else "training"
+        return None
+
+
+def _names_in(line: str) -> Iterator[str]:
+    """Yield what is assigned to or iterated, and what a single loader is made of."""
+    line = line.split("#", maxsplit=1)[0]
+    looped = re.search(r"\bfor\b.*?\bin\b(.*)", line)
+    assigned = re.match(r"[^=(]*(?==[^=])", line.split("DataLoader")[0])
+    if looped:
+        yield looped.group(1)
+    elif assigned:
+        yield assigned.group()
+    made = re.findall(r"DataLoader\(([^,()]*)", line)
+    if len(made) == 1:
+        yield _GIVEN + made[0]
+
+
+def _apart(text: str) -> str:
+    """Return the words of names."""
+    return re.sub(r"[^a-zA-Z]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)).lower()
+
+
+def find_loaders(evidence: Evidence) -> list[Loader]:
+    """Return all loaders that were iterated; worked out once for all rules."""
+    known = vars(evidence)
+    if "_loaders" not in known:
+        known["_loaders"] = _find(evidence)
+    found: list[Loader] = known["_loaders"]
+    return found
+
+
+def _find(evidence: Evidence) -> list[Loader]:
+    found: dict[int, Loader] = {}
+    for kind in ("made", "loader", "order", "epoch", "samples"):
+        for moment in evidence.moments(kind):
+            loader = found.setdefault(moment.facts["loader"], Loader(number=moment.facts["loader"]))
+            if kind == "made":
+                loader.made = loader.made or moment
+            elif kind == "loader":
+                loader.met = loader.met or moment
+            elif kind == "samples":
+                loader.samples.append(moment.value)
+            else:
+                getattr(loader, f"{kind}s").append(moment)
+    for batch, follows in _uses(evidence):
+        owner = found.get(batch.facts["loader"])
+        if owner is not None:
+            _add_use(owner, batch, follows)
+    _find_first_makers(found.values())
+    return [loader for loader in found.values() if loader.epochs]
+
+
+def _find_first_makers(loaders: Any) -> None:
+    """A framework that makes a loader anew does so from one of the user's: that is the line to name."""
+    direct = {item.fact("dataset"): item.made for item in reversed(list(loaders)) if item.fact("direct")}
+    for loader in loaders:
+        if loader.made is not None and not loader.fact("direct") and loader.fact("dataset") in direct:
+            loader.made = direct[loader.fact("dataset")]
+
+
+def _uses(evidence: Evidence) -> Iterator[tuple[Moment, list[Moment]]]:
+    """Yield each batch with what happened before the next."""
+    batch: Moment | None = None
+    follows: list[Moment] = []
+    for moment in evidence.moments(*_USES):
+        if moment.kind == "batch":
+            if batch is not None:
+                yield batch, follows
+            batch, follows = moment, []
+        else:
+            follows.append(moment)
+    if batch is not None:
+        yield batch, follows
+
+
+def _add_use(loader: Loader, batch: Moment, follows: list[Moment]) -> None:
+    loader.batches.append(batch)
+    forwards: list[Moment] = []
+    for moment in follows:
+        if moment.kind in ("mode", "epoch") and forwards:
+            break  # the loop over this loader has ended
+        if moment.kind == "forward":
+            forwards.append(moment)
+        elif moment.kind == "backward" and any(item.facts["grad"] for item in forwards):
+            loader.trained.append(batch.step)
+            loader.models |= {item.facts["model"] for item in forwards}
+            return
+    if any(not item.facts["grad"] or not item.facts["training"] for item in forwards):
+        loader.scored.append(batch.step)
+        loader.models |= {item.facts["model"] for item in forwards}

@@ -1,0 +1,1 @@
+"""Rules about the order of what is done with gradients and learning rates."""

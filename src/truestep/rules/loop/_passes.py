@@ -1,0 +1,69 @@
+"""Backward passes as several rules need them: what the book of gradients and the walk over graphs say.
+
+Owns putting the two together, and telling whether the script reads gradients itself.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from truestep.rules import Evidence
+from truestep.watch import Moment
+
+_LAST_LOOKED_AT = 2
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One backward pass that was looked at."""
+
+    moment: Moment
+    graph: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[str | None, int | None]:
+        """Its line."""
+        return self.moment.file, self.moment.line
+
+    def __getitem__(self, name: str) -> Any:
+        return self.moment.value[name]
+
+
+def find_passes(evidence: Evidence) -> dict[int, Pass]:
+    """Return all passes that were looked at, by their numbers."""
+    graphs = {moment.value["pass"]: moment.value for moment in evidence.moments("graph")}
+    return {
+        moment.value["pass"]: Pass(moment, graphs.get(moment.value["pass"], {}))
+        for moment in evidence.moments("passed")
+    }
+
+
+def used_places(evidence: Evidence, passes: dict[int, Pass]) -> set[tuple[str | None, int | None]]:
+    """Return the lines of backward passes that steps have used."""
+    numbers = [number for moment in evidence.moments("applied") for number in moment.value["passes"]]
+    return {passes[number].place for number in numbers if number in passes}
+
+
+def usual_number(evidence: Evidence, optimizer: int) -> int:
+    """Return how many backward passes an optimizer's step most uses."""
+    steps = [moment for moment in evidence.moments("applied") if moment.facts["optimizer"] == optimizer]
+    return max((len(moment.value["passes"]) for moment in steps), default=0)
+
+
+def is_looked_at(step: int) -> bool:
+    """Whether each operation of a step is known."""
+    return step <= _LAST_LOOKED_AT
+
+
+def reads_gradients(evidence: Evidence) -> bool:
+    """Whether the script does something with gradients besides clipping, in the steps that are looked at."""
+    kinds = ("clip", "zero_grad", "unscale", "step", "skipped")
+    known = {(moment.file, moment.line) for moment in evidence.moments(*kinds)}
+    gradients: set[int] = set()
+    for operation in evidence.operations:
+        if operation.phase == "backward":
+            gradients.add(operation.index)
+        elif operation.phase != "optimizer" and any(item.producer in gradients for item in operation.ins):
+            if operation.line is not None and (operation.file, operation.line) not in known:
+                return True
+            gradients.add(operation.index)  # clipping writes them anew
+    return False

@@ -1,0 +1,132 @@
+"""A module's `forward` is called directly: its hooks do not run.
+
+## What it finds
+`module.forward(x)` in the script, on a module that is called from outside. A class that calls its own
+`forward` is told only if hooks are registered that are passed by.
+
+## Why it matters
+`module(x)` runs hooks, and what is built on them: weight and spectral normalisation of old, pruning,
+profilers, quantisation, compiled and parallel wrappers. `forward` runs none, silently.
+
+## How to fix
+Call the module itself: `module(x)`.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+
+RULE = Meta(
+    code="LOOP14",
+    severity="warning",
+    needs=("torch",),
+    fix="Call the module itself, module(x), not its forward.",
+)
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a module was called, in one way or the other."""
+    return any(evidence.has(kind) for kind in ("forward", "direct", "backward"))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find direct calls of forward."""
+    seen = set()
+    for moment in evidence.moments("direct"):
+        source = evidence.source(moment.file)
+        owner = _owner(source, moment.line) if source is not None else None
+        hooks, name = moment.value["hooks"], moment.facts["class"]
+        if owner is None or (owner == "self" and not hooks):
+            continue
+        seen.add((moment.file, moment.line))
+        yield Finding.at(
+            moment,
+            f"forward of {name} is called directly: "
+            + ("its hooks do not run" if hooks else "hooks would not run"),
+            evidence=f"{owner}.forward(...); {hooks} hooks are registered on it",
+        )
+    places = {(item.file, item.line): item for item in reversed(evidence.operations)}
+    for source in evidence.sources:
+        known = _modules(source)
+        for owner, line in _calls(source):
+            place = places.get((source.path, line))
+            if owner in known and place is not None and (source.path, line) not in seen:
+                yield Finding.at(
+                    place,
+                    f"forward of {known[owner]} is called directly: hooks would not run",
+                    evidence=f"{owner}.forward(...)",
+                )
+
+
+def _calls(source: Source) -> Iterator[tuple[str, int]]:
+    """Yield whose forward is called, and where; `super()` is no one."""
+    for node in ast.walk(source.tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "forward"
+        ):
+            owner = ast.unparse(node.func.value)
+            if not owner.startswith("super("):
+                yield owner, node.lineno
+
+
+def _owner(source: Source, line: int | None) -> str | None:
+    return next((owner for owner, number in _calls(source) if number == line), None)
+
+
+def _modules(source: Source) -> dict[str, str]:
+    """Return the names that are given one of torch's modules, with its class."""
+    found = {}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
+            kind = ast.unparse(node.value.func)
+            if kind.startswith(("nn.", "torch.nn.")) and kind.rpartition(".")[2][:1].isupper():
+                found[ast.unparse(node.targets[0])] = kind.rpartition(".")[2]
+    return {name: kind for name, kind in found.items() if kind not in ("Parameter", "Buffer")}
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+norms = []
+model.register_forward_hook(lambda module, given, output: norms.append(output.norm().item()))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model.forward(x) - x.sum(1, keepdim=True)).square().mean()  # expect: LOOP14
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x).tanh()
+
+    def loss(self, x):
+        return (self.forward(x) - x.mean(1, keepdim=True)).square().mean()
+
+
+class Filter:
+    def forward(self, x):  # no module
+        return x.clamp(-2, 2)
+
+
+torch.manual_seed(0)
+model, limit = Net(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), Filter()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    optimizer.zero_grad()
+    model.loss(limit.forward(torch.randn(8, 4))).backward()
+    optimizer.step()
+"""

@@ -1,0 +1,116 @@
+"""The backward pass begins at a loss that is cut from the model's graph.
+
+## What it finds
+A backward pass that reaches no parameter: the loss was made anew from a number (`torch.tensor(loss.item(),
+requires_grad=True)`), or detached and told to require a gradient, or lost its graph so that `backward` fails.
+
+## Why it matters
+No parameter gets a gradient, so the optimizer's steps change nothing, or only what weight decay and momentum
+do.
+
+## How to fix
+Call `backward()` on the loss as the model's outputs made it; use `.item()` and `.detach()` for printing only.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loop._passes import find_passes, reads_gradients
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOOP12",
+    severity="error",
+    needs=("forward",),
+    fix="Keep the loss a tensor with its graph: no .item(), torch.tensor(...) or .detach() before backward.",
+)
+_ERROR = "does not require grad"
+_MIN_TIMES = 2
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether there was a backward pass, or one was tried."""
+    return evidence.has("backward") or evidence.has("cut")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find backward passes that begin at no graph, or at one that ends before the model."""
+    if _ERROR in (evidence.first.error or "") and evidence.moments("cut"):
+        yield Finding.at(
+            evidence.moments("cut")[-1],
+            "the loss has no graph: backward has nothing to go back through",
+            evidence=f"the script ended here with {evidence.first.error}",
+        )
+    trains = [
+        moment
+        for moment in evidence.moments("applied")
+        if moment.value["frozen"] < moment.value["parameters"]
+    ]
+    lines: dict[tuple[str | None, int | None], list[Moment]] = {}
+    reached = set()
+    is_idle = not any(moment.value["with_gradient"] for moment in trains)
+    is_read = reads_gradients(evidence)
+    for item in find_passes(evidence).values():
+        if item["touched"] or item.graph.get("parameters", 1):
+            reached.add(item.place)
+        elif _is_cut(item.graph, is_idle=is_idle, is_read=is_read) and any(
+            moment.step >= item.moment.step for moment in trains
+        ):
+            lines.setdefault(item.place, []).append(item.moment)
+    for place, moments in lines.items():
+        if place not in reached and len(moments) >= min(_MIN_TIMES, len(trains)):
+            yield Finding.at(
+                moments[0],
+                "the loss is cut from the model: its backward pass reaches no parameter",
+                evidence=f"at all {len(moments)} looks the graph of the loss had "
+                f"{_nodes(evidence, moments[0])} and no parameter got a gradient",
+            )
+
+
+def _is_cut(graph: dict[str, Any], *, is_idle: bool, is_read: bool) -> bool:
+    """Whether the graph ends at a loss or at outputs, and not at an input whose gradient is wanted."""
+    if not graph["nodes"]:
+        return bool(graph["others"] == [1])
+    return not is_read and (is_idle or bool(graph["others"] == [1]))
+
+
+def _nodes(evidence: Evidence, moment: Moment) -> str:
+    number = moment.value["pass"]
+    nodes = next(item.value["nodes"] for item in evidence.moments("graph") if item.value["pass"] == number)
+    return f"{nodes} operations" if nodes else "no operation"
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss = torch.tensor(loss.item(), requires_grad=True)
+    loss.backward()  # expect: LOOP12
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    output = model(x)
+    cut = output.detach().requires_grad_()  # the gradient of the outputs, then of the weights
+    loss = (cut - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.zero_grad()
+    output.backward(cut.grad)
+    optimizer.step()
+"""

@@ -1,0 +1,107 @@
+"""Gradients are thrown away before any step has used them.
+
+## What it finds
+A backward pass whose gradients are all zeroed before an optimizer's step could use them: `zero_grad` between
+`backward` and `step`, or at each micro-batch of an accumulation. Passes that were made for another reason are
+left alone: weights were moved in between, the gradient of an input was wanted, or the script reads gradients.
+
+## Why it matters
+The work of the pass is lost, and so is its data: with accumulation over four micro-batches and `zero_grad` at
+each of them, three quarters of the samples never reach the weights.
+
+## How to fix
+Call `zero_grad()` only right after a step, or before the first backward pass of each step.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loop._passes import find_passes, is_looked_at, reads_gradients, used_places, usual_number
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOOP02",
+    severity="error",
+    needs=("backward", "passed"),
+    caused_by=("LOOP10", "PROBE03"),
+    fix="Call zero_grad() once for every optimizer.step(), before its first backward pass or after the step.",
+)
+_MIN_TIMES = 2
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find lines that zero gradients which no step has used."""
+    found: dict[tuple[str | None, int | None], list[Moment]] = {}
+    for moment in _dropped(evidence):
+        found.setdefault((moment.file, moment.line), []).append(moment)
+    if not found or reads_gradients(evidence):
+        return
+    has_steps = evidence.has("step")
+    for moments in found.values():
+        if len(moments) < _MIN_TIMES + (not has_steps):
+            continue
+        first = moments[0]
+        _, line, _ = first.value["site"]
+        num = len(first.value["passes"])
+        yield Finding.at(
+            first,
+            "gradients are zeroed before any step has used them",
+            evidence=f"the gradients of {num} backward pass{'es' if num > 1 else ''} at line {line} were "
+            f"zeroed here, and no optimizer had made a step with them; seen {len(moments)} times",
+        )
+
+
+def _dropped(evidence: Evidence) -> Iterator[Moment]:
+    passes = find_passes(evidence)
+    used = used_places(evidence, passes)
+    for moment in evidence.moments("dropped"):
+        value = moment.value
+        if value["moved"] or not value["finite"]:
+            continue
+        thrown = [passes[number] for number in value["passes"] if number in passes]
+        if len(thrown) < len(value["passes"]) or any(item.graph.get("others", [1]) for item in thrown):
+            continue
+        if usual_number(evidence, moment.facts["optimizer"]) > len(thrown):  # what is left of an accumulation
+            continue
+        if is_looked_at(moment.step) or all(item.place in used for item in thrown):
+            yield moment
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in range(24):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()  # expect: LOOP02
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean() / 4
+    loss.backward()
+    if batch % 4 == 3:
+        optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in range(12):
+    x = torch.randn(8, 4)
+    (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+    with torch.no_grad():  # to the worst point nearby, as sharpness-aware minimisation does
+        away = [0.05 * p.grad / (p.grad.norm() + 1e-12) for p in model.parameters()]
+        for p, offset in zip(model.parameters(), away):
+            p.add_(offset)
+    optimizer.zero_grad()
+    (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+    with torch.no_grad():
+        for p, offset in zip(model.parameters(), away):
+            p.sub_(offset)
+    optimizer.step()
+    optimizer.zero_grad()
+"""

@@ -1,0 +1,86 @@
+"""The last micro-batches of an epoch, too few for a step, are thrown away.
+
+## What it finds
+Accumulation over several backward passes for each step, and a `zero_grad` that meets gradients of fewer of
+them: what was left when the epoch ended. Gradients that are carried into the next epoch's first step are not
+meant.
+
+## Why it matters
+The samples at the end of every epoch are computed and never learnt from; without shuffling they are always
+the same ones.
+
+## How to fix
+Make a step with what is left at the epoch's end, or call `zero_grad()` only after steps.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loop._passes import find_passes, used_places, usual_number
+
+RULE = Meta(
+    code="LOOP04",
+    severity="error",
+    needs=("backward", "applied", "passed"),
+    fix="Make a step with the micro-batches that are left at the epoch's end before zeroing their gradients.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find gradients of a part of an accumulation that are zeroed."""
+    used = {*used_places(evidence, find_passes(evidence))}
+    for moment in evidence.moments("dropped"):
+        value = moment.value
+        file, line, _ = value["site"]
+        usual, num = usual_number(evidence, moment.facts["optimizer"]), len(value["passes"])
+        if value["moved"] or not value["finite"] or value["how"] != "zero_grad" or not 0 < num < usual:
+            continue
+        if moment.step and (file, line) in used:
+            yield Finding.at(
+                moment,
+                "micro-batches left over at the end of an epoch are thrown away",
+                evidence=f"steps use {usual} backward passes each; after step {moment.step} the gradients of "
+                f"{num} more (line {line}) were zeroed here without a step",
+            )
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether anything was accumulated."""
+    return any(len(moment.value["passes"]) > 1 for moment in evidence.moments("applied"))
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.randn(80, 4).split(8)
+for epoch in range(3):
+    optimizer.zero_grad()  # expect: LOOP04
+    for number, x in enumerate(data, start=1):
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean() / 4
+        loss.backward()
+        if number % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.randn(80, 4).split(8)
+for epoch in range(3):
+    optimizer.zero_grad()
+    for number, x in enumerate(data, start=1):
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean() / 4
+        loss.backward()
+        if number % 4 == 0 or number == len(data):
+            optimizer.step()
+            optimizer.zero_grad()
+"""

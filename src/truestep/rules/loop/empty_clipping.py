@@ -1,0 +1,68 @@
+"""Clipping is given an iterator that has nothing left: no gradient is clipped.
+
+## What it finds
+`clip_grad_norm_` or `clip_grad_value_` called with a generator, a `filter` or a `map` that gives no
+parameter, because the optimizer or an earlier call has used it up.
+
+## Why it matters
+Nothing is clipped, and nothing says so.
+
+## How to fix
+Pass `model.parameters()` anew at each call, or a list.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+
+RULE = Meta(
+    code="LOOP08",
+    severity="error",
+    needs=("clip", "backward"),
+    fix="Pass model.parameters() anew at each call, or keep the parameters in a list.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find clipping of nothing."""
+    for moment in evidence.moments("clip"):
+        if moment.facts["parameters"] == 0 and moment.value == "iterator":
+            yield Finding.at(
+                moment,
+                "no gradient is clipped: the iterator of parameters has nothing left",
+                evidence="the call was given an iterator, and it gave 0 parameters",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+parameters = model.parameters()
+optimizer = torch.optim.SGD(parameters, lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(parameters, 1.0)  # expect: LOOP08
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(filter(lambda parameter: parameter.requires_grad, model.parameters()), 1.0)
+    optimizer.step()
+"""

@@ -1,0 +1,102 @@
+"""The graph of the loss grows with every step: it reaches back into steps that are over.
+
+## What it finds
+Backward passes at one line whose graph has more operations each time, among them ones that were made before
+the last step: a hidden state, or a sum, that was not detached. It is also told if the script fails because of
+it.
+
+## Why it matters
+Every step computes again what all steps before it did: time and memory grow until the process is killed, and
+gradients flow through weights that have been changed since.
+
+## How to fix
+Detach what is carried from one step to the next: `state = state.detach()`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOOP13",
+    severity="error",
+    needs=("graph", "step"),
+    fix="Detach the state that is carried over: state = state.detach().",
+)
+_MIN_RISING = 5
+_ERRORS = ("backward through the graph a second time", "modified by an inplace operation")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find graphs that grow."""
+    lines: dict[tuple[str | None, int | None], list[Moment]] = {}
+    for moment in evidence.moments("graph"):
+        lines.setdefault((moment.file, moment.line), []).append(moment)
+    last = evidence.moments("graph")[-1]
+    is_dead = any(text in (evidence.first.error or "") for text in _ERRORS)
+    for moments in lines.values():
+        rising = _rising(moments)
+        if len(rising) > _MIN_RISING:
+            counts = [moment.value["nodes"] for moment in rising]
+            yield Finding.at(
+                rising[1],
+                "the graph of the loss grows with every step: a state that is carried over is not detached",
+                evidence=f"operations under the loss: {', '.join(map(str, counts))}; "
+                f"{rising[-1].value['old']} of the last were made before the step",
+            )
+        elif is_dead and last is moments[-1] and last.value["old"]:
+            yield Finding.at(
+                last,
+                "the backward pass goes into the graph of a step that is over: a state is not detached",
+                evidence=f"{last.value['old']} of {last.value['nodes']} operations under the loss were made "
+                "before the last step, and the script ended here",
+            )
+
+
+def _rising(moments: list[Moment]) -> list[Moment]:
+    """Return the longest run of passes, one after the other, that grow by operations of earlier steps."""
+    best: list[Moment] = []
+    run: list[Moment] = []
+    for moment in moments:
+        value = moment.value
+        is_more = run and value["nodes"] > run[-1].value["nodes"] and value["old"] > run[-1].value["old"]
+        run = [*run, moment] if is_more and moment.step > run[-1].step else [moment]
+        best = max(best, run, key=len)
+    return best
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+cell = nn.Linear(6, 4)
+head = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
+state = torch.zeros(8, 4)
+for step in range(10):
+    state = torch.tanh(cell(torch.cat([torch.randn(8, 2), state], dim=1)))
+    loss = head(state).square().mean()
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)  # expect: LOOP13
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+cell = nn.Linear(6, 4)
+head = nn.Linear(4, 1)
+optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
+for step in range(10):
+    state = torch.zeros(8, 4)
+    for _ in range(step + 1):  # longer and longer sequences
+        state = torch.tanh(cell(torch.cat([torch.randn(8, 2), state], dim=1)))
+    loss = head(state).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,263 @@
+"""Losses are kept with their graphs: each step's graph stays alive.
+
+## What it finds
+Losses of steps long over whose node in autograd's graph still lives, because a list, a dictionary or a
+running sum holds the tensor and not its value. The line is that of the statement that keeps them, as far as
+the source shows it.
+
+## Why it matters
+Memory grows with every step, by all that the graph holds, until the process is killed; a running sum even
+becomes one graph over all steps.
+
+## How to fix
+Keep the value: `total += loss.item()`, or `losses.append(loss.detach())` where waiting for a device
+would cost.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+
+RULE = Meta(
+    code="LOOP15",
+    severity="error",
+    needs=("backward", "step"),
+    caused_by=("LOOP13",),
+    fix="Keep loss.item() or loss.detach() instead of the loss.",
+)
+_SAFE_METHODS = frozenset({"item", "detach", "tolist", "numpy", "backward", "data"})
+_SAFE_FUNCTIONS = frozenset({"float", "int", "print", "str", "isfinite", "isnan", "len"})
+_KEEPERS = frozenset({"append", "appendleft", "extend", "insert", "add", "put", "setdefault"})
+_MAX_DEPTH = 3
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Scope = ast.Module | _Function
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find losses that are kept, and the line that keeps them."""
+    for moment in evidence.moments("kept"):
+        value = moment.value
+        file, line, _ = value["site"]
+        source = evidence.source(file)
+        keeper = _keeping_line(source, line) if source is not None else None
+        holder = f"in a {value['holder']}" if value["holder"] else "by what was computed from them"
+        yield Finding(
+            message="losses are kept with their graphs: memory grows with every step",
+            file=file,
+            line=keeper or line,
+            step=value["steps"][0],
+            evidence=f"the graphs of steps {', '.join(map(str, value['steps']))} (backward at line {line}) "
+            f"were still alive at step {value['now']}, held {holder}",
+        )
+
+
+def _keeping_line(source: Source, line: int) -> int | None:
+    scopes = _scopes(source.tree)
+    scope = _scope_at(scopes, line)
+    names = {
+        node.id
+        for call in ast.walk(scope)
+        if isinstance(call, ast.Call)
+        and call.lineno <= line <= (call.end_lineno or line)
+        and _is_backward(call)
+        for node in ast.walk(call)
+        if isinstance(node, ast.Name)
+    }
+    return _search(scopes, scope, names, 0)
+
+
+def _is_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr.endswith("backward")
+
+
+def _scopes(tree: ast.Module) -> list[_Scope]:
+    return [tree, *(node for node in ast.walk(tree) if isinstance(node, _Function))]
+
+
+def _scope_at(scopes: list[_Scope], line: int) -> _Scope:
+    """Return the innermost function around a line."""
+    around = [
+        item
+        for item in scopes[1:]
+        if isinstance(item, _Function) and item.lineno <= line <= (item.end_lineno or item.lineno)
+    ]
+    return max(around, key=lambda item: item.lineno, default=scopes[0])
+
+
+def _own_nodes(scope: _Scope) -> Iterator[ast.AST]:
+    """Yield what is in a function, without the functions in it."""
+    stack: list[ast.AST] = list(scope.body)
+    while stack:
+        node = stack.pop(0)
+        yield node
+        if not isinstance(node, _Function | ast.ClassDef):
+            stack = [*ast.iter_child_nodes(node), *stack]
+
+
+def _search(scopes: list[_Scope], scope: _Scope, names: set[str], depth: int) -> int | None:
+    """Return the line that keeps one of the names: here, in what is called with it, or in a caller."""
+    if depth > _MAX_DEPTH or not names:
+        return None
+    names = _with_aliases(scope, names)
+    for node in _own_nodes(scope):
+        if _keeps(node, names) and not _callees(scopes, node):
+            return int(getattr(node, "lineno", 0)) or None
+    for node in _own_nodes(scope):
+        if isinstance(node, ast.Call) and any(_has_bare(item, names) for item in _arguments(node)):
+            for callee in _callees(scopes, node):
+                found = _search(scopes, callee, _received(callee, node, names), depth + 1)
+                if found:
+                    return found
+    if isinstance(scope, _Function) and any(
+        isinstance(node, ast.Return) and node.value is not None and _has_bare(node.value, names)
+        for node in _own_nodes(scope)
+    ):
+        return _search_callers(scopes, scope.name, depth)
+    return None
+
+
+def _search_callers(scopes: list[_Scope], name: str, depth: int) -> int | None:
+    """Return the line that keeps what a function of this name returns."""
+    for scope in scopes:
+        given: set[str] = set()
+        for node in _own_nodes(scope):
+            if _keeps_call(node, name):
+                return int(getattr(node, "lineno", 0)) or None
+            if isinstance(node, ast.Assign) and _calls(node.value, name):
+                parts = [item for target in node.targets for item in ast.walk(target)]
+                given |= {item.id for item in parts if isinstance(item, ast.Name)}
+        found = _search(scopes, scope, given, depth + 1)
+        if found:
+            return found
+    return None
+
+
+def _keeps_call(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.AugAssign):
+        return _calls(node.value, name)
+    if isinstance(node, ast.ListComp):
+        return _calls(node.elt, name)
+    return isinstance(node, ast.Call) and _is_keeper(node) and any(_calls(item, name) for item in node.args)
+
+
+def _calls(node: ast.AST, name: str) -> bool:
+    """Whether an expression is what a function of this name returns, and not only its value."""
+    if isinstance(node, ast.Call) and _name_of(node.func) == name:
+        return True
+    return not _is_safe(node) and any(_calls(child, name) for child in ast.iter_child_nodes(node))
+
+
+def _with_aliases(scope: _Scope, names: set[str]) -> set[str]:
+    """Add names that are given something made from one of these, as `logs = {"loss": loss}`."""
+    found = set(names)
+    for node in _own_nodes(scope):
+        if isinstance(node, ast.Assign) and _has_bare(node.value, found):
+            for target in node.targets:
+                base = target.value if isinstance(target, ast.Subscript) else target
+                if isinstance(base, ast.Name):
+                    found.add(base.id)
+    return found
+
+
+def _keeps(node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.AugAssign):
+        return _has_bare(node.value, names)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Constant):
+            return _has_bare(node.value, names)
+        is_sum = isinstance(node.value, ast.BinOp) and _has_bare(node.value, names)
+        return is_sum and ast.unparse(target) in {ast.unparse(item) for item in ast.walk(node.value)}
+    return (
+        isinstance(node, ast.Call)
+        and _is_keeper(node)
+        and any(_has_bare(item, names) for item in _arguments(node))
+    )
+
+
+def _is_keeper(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPERS
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(item.value for item in call.keywords)]
+
+
+def _has_bare(node: ast.AST, names: set[str]) -> bool:
+    """Whether an expression holds one of the names with its graph."""
+    if isinstance(node, ast.Name):
+        return node.id in names
+    return not _is_safe(node) and any(_has_bare(child, names) for child in ast.iter_child_nodes(node))
+
+
+def _is_safe(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr in _SAFE_METHODS
+    if isinstance(node, ast.Call):
+        return _name_of(node.func) in _SAFE_METHODS | _SAFE_FUNCTIONS
+    return isinstance(node, ast.Compare | ast.JoinedStr)
+
+
+def _name_of(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _callees(scopes: list[_Scope], node: ast.AST) -> list[_Function]:
+    if not isinstance(node, ast.Call):
+        return []
+    name = _name_of(node.func)
+    return [item for item in scopes if isinstance(item, _Function) and item.name == name]
+
+
+def _received(callee: _Function, call: ast.Call, names: set[str]) -> set[str]:
+    """Return the names under which a function gets what it is called with."""
+    parameters = [item.arg for item in callee.args.args]
+    if parameters[:1] == ["self"]:
+        parameters = parameters[1:]
+    found = {
+        parameter for parameter, item in zip(parameters, call.args, strict=False) if _has_bare(item, names)
+    }
+    found |= {item.arg for item in call.keywords if item.arg and _has_bare(item.value, names)}
+    rest = callee.args.kwarg
+    if rest is not None and any(_has_bare(item.value, names) for item in call.keywords):
+        found.add(rest.arg)
+    return found
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+history = []
+for step in range(10):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+    history.append(loss)  # expect: LOOP15
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+history, total, last = [], 0.0, None
+for step in range(10):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+    history.append(loss.detach())
+    total += loss.item()
+    last = loss
+"""

@@ -1,0 +1,95 @@
+"""Gradients are clipped when there is nothing to clip: after the step, or before the backward pass.
+
+## What it finds
+`clip_grad_norm_` or `clip_grad_value_` on gradients that the step has applied already, or on none at all,
+while the gradients that steps do apply are never clipped. Gradients that a script makes itself are left
+alone.
+
+## Why it matters
+The limit has no effect: one large gradient moves the weights as far as it wants.
+
+## How to fix
+Clip between the last `backward()` and `optimizer.step()`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOOP05",
+    severity="error",
+    needs=("clipped", "step"),
+    caused_by=("LOOP12",),
+    fix="Clip after the last backward pass and before optimizer.step().",
+)
+_MIN_TIMES = 2
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find lines that only ever clip what no step will apply."""
+    lines: dict[tuple[str | None, int | None], list[Moment]] = {}
+    for moment in evidence.moments("clipped"):
+        lines.setdefault((moment.file, moment.line), []).append(moment)
+    for moments in lines.values():
+        states = {moment.value["state"] for moment in moments}
+        optimizers = {number for moment in moments for number in moment.value["optimizers"]}
+        num_steps = sum(moment.facts["optimizer"] in optimizers for moment in evidence.moments("step"))
+        if not states <= {"applied", "none"} or len(moments) < min(_MIN_TIMES, num_steps) or not num_steps:
+            continue
+        if any(moment.value["inside"] for moment in moments) or _is_clipped_elsewhere(evidence, optimizers):
+            continue
+        # What comes first may be about nothing: the second says which of the two it is.
+        is_after = "applied" in states
+        yield Finding.at(
+            moments[0],
+            "gradients are clipped after the step that has applied them"
+            if is_after
+            else "gradients are clipped before the backward pass that makes them",
+            evidence=f"at all {len(moments)} looks "
+            + ("the gradients here were those of the last step" if is_after else "there was no gradient here")
+            + "; none was clipped between a backward pass and its step",
+        )
+
+
+def _is_clipped_elsewhere(evidence: Evidence, optimizers: set[int]) -> bool:
+    return any(
+        moment.value["state"] == "waiting" and optimizers.intersection(moment.value["optimizers"])
+        for moment in evidence.moments("clipped")
+    )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # expect: LOOP05
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    for parameter, gradient in zip(model.parameters(), gradients):
+        parameter.grad = gradient
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.step()
+"""

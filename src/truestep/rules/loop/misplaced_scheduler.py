@@ -1,0 +1,131 @@
+"""A learning-rate scheduler is never stepped, stepped before the optimizer, or stepped in its place.
+
+## What it finds
+A scheduler that was made and never stepped in a whole run; one whose `step` comes before the optimizer's
+in every round; and one that is stepped while the optimizer never is.
+
+## Why it matters
+Never stepped, the learning rate stays where it began. Stepped first, the first value of the schedule is left
+out. Stepped in place of the optimizer, the weights do not change at all.
+
+## How to fix
+Call `optimizer.step()` first, and `scheduler.step()` after it, at the cadence the schedule was made for.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOOP10",
+    severity="error",
+    needs=("schedule",),
+    fix="Call scheduler.step() after optimizer.step(), once per step or per epoch as it is meant.",
+)
+_MIN_STEPS, _MIN_ROUNDS, _MIN_INSTEAD = 2, 2, 3
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find schedulers that are not stepped where they should be."""
+    schedules = evidence.moments("schedule")
+    inner = {number for moment in schedules for number in moment.value.get("inner", ())}
+    inner |= {moment.facts["scheduler"] for moment in evidence.moments("scheduled")}
+    for made in schedules:
+        if made.facts["scheduler"] in inner or made.facts["optimizer"] is None:
+            continue
+        turns = [item for item in evidence.moments("scheduler") if _is(item, "scheduler", made)]
+        steps = [item for item in evidence.moments("step", "skipped") if _is(item, "optimizer", made)]
+        if not turns:
+            yield from _check_never(evidence, made, steps)
+        elif not steps:
+            yield from _check_instead(evidence, turns)
+        else:
+            yield from _check_first(turns, steps)
+
+
+def _is(moment: Moment, fact: str, made: Moment) -> bool:
+    return bool(moment.facts[fact] == made.facts[fact])
+
+
+def _check_never(evidence: Evidence, made: Moment, steps: list[Moment]) -> Iterator[Finding]:
+    if evidence.first.ended != "finished" or len(steps) < _MIN_STEPS or _has_call(evidence, made):
+        return
+    yield Finding.at(
+        made,
+        "the scheduler is never stepped: the learning rate stays as it was",
+        evidence=f"{made.facts['class']} was made here; its optimizer made {len(steps)} steps, it made none",
+    )
+
+
+def _has_call(evidence: Evidence, made: Moment) -> bool:
+    """Whether the source has a step of a scheduler that this run has only not come to."""
+    source = evidence.source(made.file)
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)] if source else []
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
+            owner = call.func.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            if "sched" in str(name).lower():
+                return True
+    return False
+
+
+def _check_instead(evidence: Evidence, turns: list[Moment]) -> Iterator[Finding]:
+    num = len([item for item in evidence.moments("backward") if item.facts["how"] == "backward"])
+    if min(len(turns), num) >= _MIN_INSTEAD and not evidence.has("step"):
+        yield Finding.at(
+            turns[0],
+            "the scheduler is stepped, and the optimizer never is: the weights do not change",
+            evidence=f"{num} backward passes, {len(turns)} steps of the scheduler, none of the optimizer",
+        )
+
+
+def _check_first(turns: list[Moment], steps: list[Moment]) -> Iterator[Finding]:
+    num_before = sum(item.at_s < steps[0].at_s for item in turns)
+    is_last = turns[-1].at_s > steps[-1].at_s
+    if num_before == 1 and not is_last and len(turns) >= _MIN_ROUNDS:
+        yield Finding.at(
+            turns[0],
+            "the scheduler is stepped before the optimizer: the first value of the schedule is left out",
+            evidence=f"the first step of the optimizer, at line {steps[0].line}, came after the first of the "
+            f"scheduler; so did the last, {len(turns)} rounds later",
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+for epoch in range(4):
+    scheduler.step()  # expect: LOOP10
+    for _ in range(3):
+        x = torch.randn(8, 4)
+        optimizer.zero_grad()
+        (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+warmup = lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=6)
+decay = lr_scheduler.ExponentialLR(optimizer, gamma=0.99)
+schedule = lr_scheduler.SequentialLR(optimizer, [warmup, decay], milestones=[6])
+for step in range(5):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+    schedule.step()
+"""

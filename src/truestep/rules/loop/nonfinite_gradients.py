@@ -1,0 +1,101 @@
+"""A gradient that is not finite is applied to the weights.
+
+## What it finds
+A step whose gradients hold an infinity or a value that is not a number. A step that a gradient scaler leaves
+out because of them is right and is not meant.
+
+## Why it matters
+One such value makes the weight, and soon all weights, useless; Adam keeps it in its averages for ever. The
+loss may still look fine at that step: a branch that `where` does not choose can give NaN in the backward pass
+alone.
+
+## How to fix
+Keep the operation away from where its derivative is infinite (the square root, the logarithm and the norm at
+zero, division by zero): choose or clamp its input, not its output.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment, Operation
+
+RULE = Meta(
+    code="LOOP11",
+    severity="error",
+    needs=("backward", "step"),
+    fix="Find the operation whose derivative is not finite, and clamp or choose its input.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find the first step of each line that applies such a gradient; where it came from, if that is known."""
+    for moment in evidence.moments("nonfinite"):
+        if evidence.origin is not None:
+            yield _at_origin(moment, evidence.origin)
+            return  # what follows is the same value
+        value = moment.value
+        names = ", ".join(value["names"]) + (", ..." if value["number"] > len(value["names"]) else "")
+        before = "weights were not finite either" if value["weights"] else "weights were still finite"
+        loss = "finite" if value["finite"] else "not finite"
+        yield Finding.at(
+            moment,
+            "a gradient that is not finite is applied to the weights",
+            evidence=f"{value['number']} parameters: {names}; {before}, and the loss of the backward pass at "
+            f"line {value['site'][1]} was {loss}",
+        )
+
+
+def _at_origin(moment: Moment, origin: Operation) -> Finding:
+    is_backward = origin.phase == "backward" and origin.forward_line is not None
+    name = (origin.forward_name if is_backward else origin.name) or origin.name
+    module = (origin.forward_module if is_backward else origin.module) or ""
+    short = name.removeprefix("aten.").partition(".")[0]
+    worst = "NaN" if any(out.worst == "nan" for out in origin.outs) else "an infinity"
+    where = "its derivative" if is_backward else "it"
+    inside = f" in module {module}" if module else ""
+    names = ", ".join(moment.value["names"])
+    return Finding(
+        message=f"{where if is_backward else short} gives {worst}"
+        + (f": the backward pass of {short}" if is_backward else "")
+        + ", and the step applies it to the weights",
+        file=origin.forward_file if is_backward else origin.file,
+        line=origin.forward_line if is_backward else origin.line,
+        step=moment.step + 1,
+        evidence=f"replayed: of all operations of this step, {short}{inside} is the first to make it; the "
+        f"step at line {moment.line} applied it to {moment.value['number']} parameters: {names}",
+    )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    x[0] = 0.0
+    optimizer.zero_grad()
+    length = (model(x) - model.bias).square().sum(1).sqrt()
+    loss = torch.where(x.any(1), length, 0.0).mean()
+    loss.backward()
+    optimizer.step()  # expect: LOOP11
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+for step in range(6):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - 1e3 * x.sum(1, keepdim=True)).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update(new_scale=1.0)
+"""

@@ -1,0 +1,85 @@
+"""Accumulated gradients are clipped at each micro-batch instead of once before the step.
+
+## What it finds
+A line that clips gradients, after which another backward pass adds to them, and which clips again before the
+step.
+
+## Why it matters
+What was clipped is added to and clipped anew: early micro-batches count less than late ones, and the result
+is neither the clipped sum nor the sum of clipped gradients.
+
+## How to fix
+Clip once, after the last backward pass of the step.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+
+RULE = Meta(
+    code="LOOP07",
+    severity="error",
+    needs=("clipped", "applied"),
+    fix="Clip once, right before optimizer.step().",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find clipping between the backward passes of one step."""
+    clipped = evidence.moments("clipped")
+    for moment in evidence.moments("applied"):
+        for file, line, _ in moment.value["clips_inside"][:1]:
+            times = sum((item.file, item.line, item.step) == (file, line, moment.step) for item in clipped)
+            if times > 1:
+                yield Finding(
+                    message="gradients are clipped at each micro-batch, before all of them are added up",
+                    file=file,
+                    line=line,
+                    step=moment.step + 1,
+                    evidence=f"step {moment.step + 1} at line {moment.line} used "
+                    f"{len(moment.value['passes'])} backward passes and clipped {times} times",
+                )
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether anything was accumulated."""
+    return any(len(moment.value["passes"]) > 1 for moment in evidence.moments("applied"))
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in range(24):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean() / 4
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # expect: LOOP07
+    if batch % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    total = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    for sample in torch.randn(4, 1, 4):  # the gradient of each sample is clipped, as for privacy
+        (model(sample) - sample.sum()).square().mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        for kept, parameter in zip(total, model.parameters()):
+            kept += parameter.grad / 4
+        model.zero_grad()
+    for kept, parameter in zip(total, model.parameters()):
+        parameter.grad = kept + 0.01 * torch.randn_like(kept)
+    optimizer.step()
+    optimizer.zero_grad()
+"""

@@ -1,0 +1,77 @@
+"""Gradients are clipped while they are still multiplied by the loss scale.
+
+## What it finds
+Clipping between the backward pass of a scaled loss and `scaler.unscale_(optimizer)`, which `scaler.step`
+calls itself if nobody did before.
+
+## Why it matters
+The limit is compared with gradients that are, say, 65536 times too large: nearly all of them are clipped, and
+after unscaling the step is that much smaller than was meant.
+
+## How to fix
+Call `scaler.unscale_(optimizer)` before clipping.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+
+RULE = Meta(
+    code="LOOP06",
+    severity="error",
+    needs=("clip", "unscale"),
+    fix="Call scaler.unscale_(optimizer) between backward and clipping.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find clipping before unscaling."""
+    for moment in evidence.moments("scaled_clip"):
+        file, line, _ = moment.value["site"]
+        yield Finding(
+            message="gradients are clipped before they are unscaled",
+            file=file,
+            line=line,
+            step=moment.step + 1,
+            evidence=f"the loss scale was {moment.value['scale']:g}, and the gradients were unscaled only "
+            f"afterwards, at line {moment.line}",
+            cost=f"the limit is {moment.value['scale']:g} times too strict",
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(6):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    scaler.scale(loss).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # expect: LOOP06
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(6):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+"""

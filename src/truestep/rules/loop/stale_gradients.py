@@ -1,0 +1,95 @@
+"""Gradients that a step has applied already are added to the next one's.
+
+## What it finds
+A backward pass that begins while the gradients of the step before are still there, and a step that applies
+the sum of both. Accumulation over several backward passes is something else: no step lies between them.
+
+## Why it matters
+`backward` adds to `.grad` and never replaces it. Each step then follows the sum of all gradients since the
+start: old directions are repeated for ever, the effective learning rate grows with every step, and the loss
+may fall all the same, only worse and less stably than it would.
+
+## How to fix
+Call `optimizer.zero_grad()` once for every `optimizer.step()`, before the backward pass or right after the
+step.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Edit, Evidence, Finding, Meta, Source
+from truestep.rules.edits import call_at, insert_after, insert_before
+
+RULE = Meta(
+    code="LOOP01",
+    severity="error",
+    needs=("backward", "applied"),
+    fix="Call optimizer.zero_grad() before this backward pass, once for every optimizer.step().",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find steps that apply gradients for the second time."""
+    for moment in evidence.moments("applied"):
+        if moment.value["stale"]:
+            file, line, _ = moment.value["stale_site"]
+            yield Finding(
+                message="gradients of the step before are added to this one's: zero_grad() is missing",
+                file=file,
+                line=line,
+                step=moment.step + 1,
+                details={"step_line": moment.line, "accumulates": _accumulates(evidence)},
+                evidence=f"this backward pass began with the gradients that step {moment.step} had applied, "
+                f"not zeroed; step {moment.step + 1} at line {moment.line} applied the sum",
+            )
+
+
+def mend(source: Source, finding: Finding) -> list[Edit]:
+    """Zero the gradients before the backward pass; after the step, if several passes belong to one."""
+    call = call_at(source, finding.details["step_line"], name="step")
+    if call is None or not isinstance(call.func, ast.Attribute):
+        return []
+    owner = call.args[0] if call.args else call.func.value  # a gradient scaler is given the optimizer
+    if not isinstance(owner, ast.Name | ast.Attribute):
+        return []
+    text = f"{ast.unparse(owner)}.zero_grad()"
+    if finding.details["accumulates"] or finding.line is None:
+        return insert_after(source, call.lineno, text)
+    return insert_before(source, finding.line, text)
+
+
+def _accumulates(evidence: Evidence) -> bool:
+    passes = [moment for moment in evidence.moments("backward") if moment.facts["how"] == "backward"]
+    return len(passes) > len(evidence.moments("step"))
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()  # expect: LOOP01
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    for _ in range(2):
+        x = torch.randn(8, 4)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean() / 2
+        loss.backward()
+    optimizer.step()
+    for parameter in model.parameters():
+        parameter.grad = None
+"""

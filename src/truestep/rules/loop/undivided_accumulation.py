@@ -1,0 +1,152 @@
+"""Gradients of several micro-batches are added up, and the loss is not divided by their number.
+
+## What it finds
+Several backward passes at one line, over different samples, before one step, where each loss is a mean and
+nothing divides it: neither the loss, nor the gradients afterwards. Sums over samples, losses of different
+tasks or on different parameters, and passes that depend on each other are left alone.
+
+## Why it matters
+The step is as many times too large as there are micro-batches. The learning rate means something else than in
+the same training without accumulation, clipping sets in earlier, and changing the number of micro-batches
+changes the result.
+
+## How to fix
+Divide the loss by the number of micro-batches of the step before calling `backward()`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loop._passes import Pass, find_passes, is_looked_at
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOOP03",
+    severity="warning",
+    needs=("backward", "applied", "passed"),
+    fix="Divide the loss by the number of micro-batches before backward().",
+)
+_MIN_STEPS = 2
+_MAX_FORWARDS = 6
+_NEAR = 1.5
+_TOLERANCE = 0.02
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find accumulation without division."""
+    passes = find_passes(evidence)
+    found: dict[tuple[str | None, int | None], list[tuple[Moment, list[Pass]]]] = {}
+    cleared = set()
+    for moment in evidence.moments("applied"):
+        for group in _groups(moment, passes):
+            if any(item["inputs"] is None for item in group):  # the first pass at a line that is met later
+                continue
+            if (
+                moment.value["changed"] is None
+                and _is_undivided(group)
+                and not _has_own_gradient(evidence, group)
+            ):
+                found.setdefault(group[0].place, []).append((moment, group))
+            else:
+                cleared.add(group[0].place)
+    for place, steps in found.items():
+        if place in cleared or len(steps) < min(_MIN_STEPS, len(evidence.moments("step"))):
+            continue
+        moment, group = steps[0]
+        num = len(group)
+        yield Finding.at(
+            group[0].moment,
+            f"the gradients of {num} micro-batches are added up, and the loss is not divided by {num}",
+            step=moment.step + 1,
+            evidence=f"{num} backward passes of mean losses over different samples before the step at line "
+            f"{moment.line}; each counts with factor {_weight(group[0]):.3g}",
+            cost=f"steps are {num} times as large as with the mean over the same samples",
+        )
+
+
+def _groups(moment: Moment, passes: dict[int, Pass]) -> Iterator[list[Pass]]:
+    """Yield the passes of one step that came from the same line by the same way, if they are alike."""
+    known = [passes[number] for number in moment.value["passes"] if number in passes]
+    if len(known) < len(moment.value["passes"]):
+        return
+    alike: dict[int, list[Pass]] = {}
+    for item in known:
+        alike.setdefault(item["stack"], []).append(item)
+    for group in alike.values():
+        if len(group) > 1 and all(item.graph for item in group):
+            yield group
+
+
+def _is_undivided(group: list[Pass]) -> bool:
+    num = len(group)
+    inputs = {item["inputs"] for item in group}
+    are_alike = (
+        len({item.graph["leaves"] for item in group}) == 1 and len({item["forwards"] for item in group}) == 1
+    )
+    if not are_alike or len(inputs) < num or group[0]["forwards"] > _MAX_FORWARDS:
+        return False
+    if any(item["chained"] or item["grad_calls"] or item.graph["old"] for item in group):
+        return False
+    if len({loader for item in group for loader in item["loaders"]}) > 1:
+        return False
+    return all(_has_mean(item, num) for item in group)
+
+
+def _has_mean(item: Pass, num: int) -> bool:
+    """Whether the loss has a term that is a mean, and nothing that may be the division."""
+    if _weight(item) <= _NEAR / num:
+        return False
+    means = [factors for kind, factors in item.graph["terms"] if kind == "mean"]
+    return any(all(abs(factor * num - 1) > _TOLERANCE for factor in factors) for factors in means)
+
+
+def _weight(item: Pass) -> float:
+    """Return by what the whole loss is divided; what multiplies it, as a scaler does, is taken back."""
+    result = 1.0
+    for factor in item.graph["factors"]:
+        result *= min(1.0, abs(factor))
+    return result
+
+
+def _has_own_gradient(evidence: Evidence, group: list[Pass]) -> bool:
+    """Whether the script gives the gradient to begin with: torch makes none then."""
+    first = group[0].moment
+    return is_looked_at(first.step) and not any(
+        operation.name.startswith("aten.ones_like") and (operation.file, operation.line) == group[0].place
+        for operation in evidence.operations
+    )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    optimizer.zero_grad()
+    for _ in range(4):
+        x = torch.randn(8, 4)
+        loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+        loss.backward()  # expect: LOOP03
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    optimizer.zero_grad()
+    for _ in range(4):
+        x = torch.randn(8, 4)
+        loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+        loss.backward()
+    for parameter in model.parameters():
+        parameter.grad.data.div_(4)
+    optimizer.step()
+"""

@@ -1,0 +1,226 @@
+"""A scheduler is stepped at the wrong cadence: per batch instead of per epoch, or the other way round.
+
+## What it finds
+A learning rate that falls to nearly nothing while much of the training is still to come; one that swings up
+and down every few batches under a schedule that was made for epochs; milestones meant as epochs that pass
+within the first few batches; and a schedule made for all steps that is stepped once per epoch and hardly
+moves.
+
+## Why it matters
+With a learning rate of nearly zero the rest of the run is wasted; with one that hardly moves, the warm-up
+never ends or the decay never comes.
+
+## How to fix
+Call `scheduler.step()` where its settings say: in the epoch's loop if they count epochs, after each
+`optimizer.step()` if they count steps.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOOP09",
+    severity="warning",
+    needs=("schedule", "scheduler", "step"),
+    caused_by=("LOOP10",),
+    fix="Move scheduler.step() to where its settings count: once per epoch, or after each optimizer.step().",
+)
+_TINY, _SMALL = 1e-3, 1e-2
+_MIN_LEFT, _MIN_STEPS = 0.4, 12
+_PER_STEP, _RARE = 0.8, 3
+_NEAR = 0.05
+_MANY_TURNS, _FEW_TURNS = 8, 2.5
+_ERROR = "The specified number of total steps is"
+
+
+@dataclass
+class _Schedule:
+    made: Moment
+    turns: list[Moment]
+    steps: list[Moment]
+    num_epochs: int
+    """0 if no loader was used."""
+    rates: list[float] = field(default_factory=list)
+    """The learning rate of each step."""
+
+    @property
+    def is_per_step(self) -> bool:
+        return len(self.turns) >= _PER_STEP * len(self.steps)
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return len(self.steps) / self.num_epochs if self.num_epochs else 0.0
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find schedules that run too fast or hardly at all."""
+    for schedule in _schedules(evidence):
+        if _ERROR in (evidence.first.error or ""):
+            yield _tell(schedule, "the schedule is over before the training is", f"{evidence.first.error}")
+        elif len(schedule.steps) >= _MIN_STEPS:
+            if schedule.is_per_step and not 0 < schedule.steps_per_epoch < _RARE:
+                yield from _check_fast(schedule)
+            elif len(schedule.turns) * _RARE <= len(schedule.steps) and evidence.first.ended == "finished":
+                yield from _check_slow(schedule)
+
+
+def _schedules(evidence: Evidence) -> Iterator[_Schedule]:
+    moments = evidence.moments("schedule")
+    inner = {number for moment in moments for number in moment.value.get("inner", ())}
+    epochs = _num_epochs(evidence)
+    for made in moments:
+        if made.facts["scheduler"] in inner:
+            continue
+        turns = [
+            item
+            for item in evidence.moments("scheduler")
+            if item.facts["scheduler"] == made.facts["scheduler"]
+        ]
+        steps = [
+            item for item in evidence.moments("step") if item.facts["optimizer"] == made.facts["optimizer"]
+        ]
+        if turns and steps:
+            yield _Schedule(made, turns, steps, epochs, _rates(steps))
+
+
+def _num_epochs(evidence: Evidence) -> int:
+    """Return how often the loader that gave most batches was gone through."""
+    batches: dict[int, int] = {}
+    for moment in evidence.moments("batch"):
+        batches[moment.facts["loader"]] = batches.get(moment.facts["loader"], 0) + 1
+    busiest = max(batches, key=lambda number: batches[number], default=None)
+    return sum(moment.facts["loader"] == busiest for moment in evidence.moments("epoch"))
+
+
+def _rates(steps: list[Moment]) -> list[float]:
+    """Return the highest rate of the groups at each step; it is noted when it changes."""
+    rates, rate = [], 0.0
+    for moment in steps:
+        if moment.value:
+            rate = max(float(item) for item in moment.value)
+        rates.append(rate)
+    return rates
+
+
+def _check_fast(schedule: _Schedule) -> Iterator[Finding]:
+    settings, num = schedule.made.value, len(schedule.steps)
+    fallen = _fallen(schedule.rates)
+    if fallen is not None:
+        yield _tell(
+            schedule,
+            "the learning rate falls to nearly nothing while much of the training is still to come",
+            f"{max(schedule.rates):.3g} at its highest, {schedule.rates[fallen]:.3g} at step {fallen + 1} "
+            f"of {num}",
+        )
+    elif schedule.made.facts["class"] == "CosineAnnealingLR" and _swings(schedule, settings["T_max"]):
+        yield _tell(
+            schedule,
+            "the learning rate swings up and down: the schedule was made for epochs and is stepped per batch",
+            f"T_max is {settings['T_max']}, and it was stepped {len(schedule.turns)} times"
+            + (f" in {schedule.num_epochs} epochs" if schedule.num_epochs else ""),
+        )
+    elif "inner" not in settings and _is_past(schedule, settings.get("milestones", [])):
+        yield _tell(
+            schedule,
+            "all milestones pass within a few batches: they count epochs, and it is stepped per batch",
+            f"milestones {settings['milestones']}, {len(schedule.turns)} steps of the scheduler",
+        )
+
+
+def _fallen(rates: list[float]) -> int | None:
+    """Return the step from which the rate stays near zero, if enough of them are left."""
+    highest = 0.0
+    for number, rate in enumerate(rates):
+        highest = max(highest, rate)
+        if rate <= _TINY * highest:
+            left = rates[number:]
+            is_over = all(item <= _SMALL * highest for item in left) and len(left) >= _MIN_LEFT * len(rates)
+            return number if is_over else None
+    return None
+
+
+def _swings(schedule: _Schedule, horizon: float) -> bool:
+    times = len(schedule.turns) / max(1, horizon)
+    if not schedule.num_epochs:
+        return times >= _MANY_TURNS
+    is_for_epochs = horizon < schedule.steps_per_epoch or abs(horizon - schedule.num_epochs) <= 1
+    return times >= _FEW_TURNS and is_for_epochs
+
+
+def _is_past(schedule: _Schedule, milestones: list[int]) -> bool:
+    if not milestones:
+        return False
+    if schedule.num_epochs:
+        return milestones[-1] <= schedule.num_epochs and len(schedule.turns) >= _RARE * milestones[-1]
+    return len(milestones) > 1 and len(schedule.turns) >= _MANY_TURNS * milestones[-1]
+
+
+def _check_slow(schedule: _Schedule) -> Iterator[Finding]:
+    num, times = len(schedule.steps), len(schedule.turns)
+    for horizon in _horizons(schedule.made.value):
+        if abs(horizon - num) <= _NEAR * num and horizon >= _RARE * times:
+            yield _tell(
+                schedule,
+                "the schedule counts optimizer steps and is stepped once per epoch: it hardly moves",
+                f"made for {horizon:g} steps, the optimizer made {num}, the scheduler {times}",
+            )
+            return
+
+
+def _horizons(settings: dict[str, Any]) -> Iterator[float]:
+    names = ("T_max", "total_steps", "total_iters")
+    yield from (settings[name] for name in names if name in settings)
+    yield from settings.get("numbers", ())
+    inner = settings.get("inner_settings", ())
+    milestones = settings.get("milestones", [])
+    if inner:
+        start = milestones[-1] if milestones else 0
+        yield from (start + horizon for horizon in _horizons(inner[-1]))
+
+
+def _tell(schedule: _Schedule, message: str, evidence: str) -> Finding:
+    return Finding.at(
+        schedule.turns[0],
+        message,
+        evidence=f"{schedule.made.facts['class']} made at line {schedule.made.line}: {evidence}",
+        count=len(schedule.turns),
+    )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.1)
+data = torch.randn(80, 4).split(8)
+for epoch in range(6):
+    for x in data:
+        optimizer.zero_grad()
+        (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+        scheduler.step()  # expect: LOOP09
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.randn(80, 4).split(8)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=10)
+for epoch in range(6):
+    for x in data:
+        optimizer.zero_grad()
+        (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+"""

@@ -1,0 +1,1 @@
+"""Rules about what goes into a loss."""

@@ -1,0 +1,207 @@
+"""Averages as a source writes them: what a loop adds up, and by what the sum is divided.
+
+Owns reading loops over batches from the syntax. Which batches there were is left to the rule.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+Loop = ast.For | ast.ListComp | ast.GeneratorExp
+_KEEPING = ("item", "detach", "cpu", "float", "numpy", "double", "squeeze")
+_AVERAGES = ("mean", "fmean", "average", "nanmean")
+_SIZES = ("size", "shape", "len", "numel", "batch_size", "dataset")
+_FUNCTIONAL = (
+    *("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"),
+)
+_MAX_DEPTH = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average:
+    """A sum of batch means that is divided."""
+
+    line: int
+    """Where a batch's mean is added."""
+    divided_at: int
+    by: str
+    """`batches` or `samples`."""
+
+
+def find_averages(tree: ast.Module, line: int, *, is_inside: bool = False) -> Iterator[Average]:
+    """Return the averages that a loop over batches at that line, or around it, makes of batch means."""
+    for scope, loop in _loop_around(tree, line) if is_inside else _loops(tree, line):
+        means = _Means(tree, loop if isinstance(loop, ast.For) else scope)
+        if isinstance(loop, ast.For):
+            for name, value, added_at in _added(loop):
+                if means.is_mean(value):
+                    yield from _divided(scope, loop, name, added_at)
+        elif means.is_mean(loop.elt):
+            yield from _divided_at_once(scope, loop)
+
+
+def _loops(tree: ast.Module, line: int) -> Iterator[tuple[ast.AST, Loop]]:
+    """Return the loops that begin at the line, with the function or module around them."""
+    scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and node.iter.lineno <= line <= (node.iter.end_lineno or line):
+            yield _around(scopes, tree, node), node
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1:
+            if not node.lineno <= line <= (node.end_lineno or line):
+                continue
+            yield _around(scopes, tree, node), node
+
+
+def _loop_around(tree: ast.Module, line: int) -> list[tuple[ast.AST, Loop]]:
+    """Return the innermost loop whose body holds the line, if the function around both is the same."""
+    scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    around = [node for node in loops if node.lineno < line <= (node.end_lineno or 0)]
+    if not around:
+        return []
+    loop = max(around, key=lambda node: node.lineno)
+    scope = _around(scopes, tree, loop)
+    is_apart = any(loop.lineno < item.lineno <= line <= (item.end_lineno or 0) for item in scopes)
+    return [] if is_apart else [(scope, loop)]
+
+
+def _around(scopes: list[ast.FunctionDef], tree: ast.Module, node: Loop) -> ast.AST:
+    found: ast.AST = tree
+    for scope in scopes:  # the innermost comes last
+        if scope.lineno <= node.lineno <= (scope.end_lineno or 0):
+            found = scope
+    return found
+
+
+def _added(loop: ast.For) -> Iterator[tuple[str, ast.expr, int]]:
+    """Return what is added to or appended in the loop: the name, the value, and the line."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            yield ast.unparse(node.target), node.value, node.lineno
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
+            name, value = ast.unparse(node.targets[0]), node.value
+            if isinstance(value.op, ast.Add) and ast.unparse(value.left) == name:
+                yield name, value.right, node.lineno
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr != "append" or len(node.args) != 1:
+                continue
+            yield ast.unparse(node.func.value), node.args[0], node.lineno
+
+
+class _Means:
+    """Tells whether an expression is a batch's mean, as far as the source shows it."""
+
+    def __init__(self, tree: ast.Module, near: ast.AST) -> None:
+        self._tree = tree
+        self._near = near
+
+    def is_mean(self, value: ast.expr, depth: int = 0, near: ast.AST | None = None) -> bool:
+        value = _bare(value)
+        if depth > _MAX_DEPTH:
+            return False
+        if isinstance(value, ast.Call):
+            return self._is_mean_call(value, depth)
+        if isinstance(value, ast.Name):
+            given = list(_assigned(near or self._near, value.id))
+            return bool(given) and all(self.is_mean(item, depth + 1, near) for item in given)
+        return isinstance(value, ast.Attribute) and value.attr == "loss"
+
+    def _is_mean_call(self, call: ast.Call, depth: int) -> bool:
+        name = _last_name(call.func)
+        keywords = {item.arg: item.value for item in call.keywords}
+        if name == "mean" and isinstance(call.func, ast.Attribute):
+            return not call.args and not keywords
+        if name in _FUNCTIONAL:
+            return _is_default(keywords)
+        layers = [item for item in _assigned(self._tree, name) if isinstance(item, ast.Call)]
+        losses = [item for item in layers if _last_name(item.func).endswith("Loss")]
+        if losses:
+            return all(_is_default({item.arg: item.value for item in loss.keywords}) for loss in losses)
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                returned = [item.value for item in ast.walk(node) if isinstance(item, ast.Return)]
+                known = [item for item in returned if item is not None]
+                return bool(known) and all(self.is_mean(item, depth + 1, node) for item in known)
+        return False
+
+
+def _bare(value: ast.expr) -> ast.expr:
+    """Return an expression without what only reads it: `.item()`, `float(...)`."""
+    while isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr in _KEEPING and not value.args:
+            value = value.func.value
+        elif isinstance(value.func, ast.Name) and value.func.id == "float" and len(value.args) == 1:
+            value = value.args[0]
+        else:
+            break
+    return value
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_default(keywords: dict[str | None, ast.expr]) -> bool:
+    how = keywords.get("reduction")
+    is_mean = how is None or (isinstance(how, ast.Constant) and how.value in ("mean", "batchmean"))
+    return is_mean and "size_average" not in keywords
+
+
+def _assigned(near: ast.AST, name: str) -> Iterator[ast.expr]:
+    """Return what is assigned to a name, or to an attribute or passed as a keyword of that name."""
+    for node in ast.walk(near):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(_last_name(target) == name for target in targets):
+                yield node.value
+
+
+def _divided(scope: ast.AST, loop: ast.For, name: str, added_at: int) -> Iterator[Average]:
+    for node in ast.walk(scope):
+        if getattr(node, "lineno", 0) <= loop.lineno:
+            continue
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            left = ast.unparse(_bare(node.left))
+            if left in (name, f"sum({name})"):
+                by = "batches" if ast.unparse(node.right) == f"len({name})" else _count(loop, node.right)
+                if by:
+                    yield Average(line=added_at, divided_at=node.lineno, by=by)
+        elif isinstance(node, ast.Call) and _last_name(node.func) in _AVERAGES:
+            parts = [*node.args[:1], *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
+            given = [ast.unparse(part) for part in parts]
+            if name in given or any(text.endswith((f"tensor({name})", f"array({name})")) for text in given):
+                yield Average(line=added_at, divided_at=node.lineno, by="batches")
+
+
+def _divided_at_once(scope: ast.AST, loop: ast.ListComp | ast.GeneratorExp) -> Iterator[Average]:
+    text = ast.unparse(loop)
+    for node in ast.walk(scope):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and text in ast.unparse(node.left):
+            by = _count(loop, node.right)
+            if by:
+                yield Average(line=loop.lineno, divided_at=node.lineno, by=by)
+        elif isinstance(node, ast.Call) and _last_name(node.func) in _AVERAGES and text in ast.unparse(node):
+            yield Average(line=loop.lineno, divided_at=node.lineno, by="batches")
+
+
+def _count(loop: Loop, node: ast.expr) -> str | None:
+    """Return what a divisor counts; None if that is not clear."""
+    text = ast.unparse(node)
+    source = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
+    over = {ast.unparse(part) for part in ast.walk(source) if isinstance(part, ast.Name | ast.Attribute)}
+    inner = next((text.removeprefix(start)[:-1] for start in ("len(",) if text.startswith(start)), None)
+    if inner is not None:
+        if inner in over:
+            return "batches"
+        return "samples" if inner.endswith((".dataset", "_dataset", "_set", "dataset")) else None
+    added = _added(loop) if isinstance(loop, ast.For) else ()
+    counted = [value for name, value, _ in added if name == text]
+    if not counted:
+        return None
+    if all(isinstance(value, ast.Constant) and value.value == 1 for value in counted):
+        return "batches"
+    is_size = all(any(word in ast.unparse(value) for word in _SIZES) for value in counted)
+    return "samples" if is_size else None

@@ -1,0 +1,133 @@
+"""Softmax runs over the samples of the batch instead of over the classes.
+
+## What it finds
+A softmax or log-softmax over the first axis of a tensor whose first axis is the batch, whose result keeps
+that axis up to the loss. Weights that pool over the first axis (attention over instances, nodes or time) are
+right, and so are square matrices of similarities.
+
+## Why it matters
+The probabilities of one sample then depend on the other samples of its batch, and do not sum to one over the
+classes. The loss falls in training all the same; with another batch, or one sample alone, the model fails.
+
+## How to fix
+Say `dim=-1` (or the axis of the classes). Without `dim`, three-dimensional inputs are normalised over axis 0.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow, axis_of
+from truestep.watch import Operation
+
+RULE = Meta(
+    code="LOSS04",
+    severity="warning",
+    needs=("forward", "backward"),
+    fix="Normalise over the axis of the classes: dim=-1, or dim=1 for (batch, classes, ...).",
+)
+_NAMES = ("_softmax.default", "_log_softmax.default")
+_SCALARS = ("aten.mean.default", "aten.sum.default", "aten.nll_loss_forward.default", "aten.mse_loss.default")
+_POOLING = tuple(f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "dot", "mv"))
+_FIRST = ("[0]", "[0, 1]", "0")
+_PICKING = ("aten.topk.default", "aten.sort.default", "aten.max.dim", "aten.argmax.default")
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a softmax of several axes was computed in training."""
+    return any(
+        operation.name[5:] in _NAMES and operation.ins[0].has_grad and len(operation.ins[0].shape) > 1
+        for operation in evidence.operations
+        if operation.phase not in ("backward", "optimizer")
+    )
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find softmaxes over the batch that are not used to pool it."""
+    flow = Flow(evidence.operations)
+    sizes = _batch_sizes(evidence)
+    for operation in flow.named(*_NAMES):
+        given = operation.ins[0]
+        if axis_of(operation) != 0 or not given.has_grad or len(given.shape) not in (2, 3):
+            continue
+        batch, classes = given.shape[0], given.shape[-1]
+        if batch not in sizes.get(operation.step, ()) or min(batch, classes) < 2 or batch == classes:
+            continue
+        if _reaches_loss(flow, operation):
+            yield Finding.at(
+                operation,
+                "softmax is taken over the batch, not over the classes",
+                evidence=f"dim=0 of {tuple(given.shape)}, where {batch} is the batch: "
+                f"each of the {classes} columns sums to 1 over the samples",
+            )
+
+
+def _batch_sizes(evidence: Evidence) -> dict[int, set[int]]:
+    """Return the length of the first axis of what models were given, by step."""
+    found: dict[int, set[int]] = {}
+    for moment in evidence.moments("forward"):
+        if moment.facts["training"]:
+            shapes = list(_shapes(moment.facts["tensors"]))
+            if shapes:
+                found.setdefault(moment.step, set()).add(shapes[0][0])
+    return found
+
+
+def _shapes(outline: object) -> Iterator[list[int]]:
+    """Return the shapes in an outline of tensors."""
+    if isinstance(outline, list):
+        if outline and all(isinstance(size, int) for size in outline):
+            yield outline
+        else:
+            for item in outline:
+                yield from _shapes(item)
+
+
+def _reaches_loss(flow: Flow, operation: Operation) -> bool:
+    """Whether one number is made of it before its first axis is summed or chosen from."""
+    shape = operation.outs[0].shape
+    rank = len(shape)
+    is_reached = False
+    for user in flow.follow(operation, limit=60):
+        turned = [given for given in user.ins if given.shape != shape and set(given.shape) == set(shape)]
+        if user.name in _POOLING and (turned or rank > 2):
+            return False
+        if user.name.startswith(("aten.sum.dim", "aten.mean.dim")) or user.name in _PICKING:
+            words = user.scalars.split(", ", 1)
+            if len(words) > 1 and words[1].startswith(_FIRST) and user.ins[0].shape[:1] == shape[:1]:
+                return False
+        is_reached = is_reached or user.name in _SCALARS
+    return is_reached
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 4)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 8)
+    log_probability = torch.log_softmax(model(x), dim=0)  # expect: LOSS04
+    loss = nn.functional.nll_loss(log_probability, x[:, :4].argmax(1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+attend, model = nn.Linear(8, 3), nn.Linear(24, 1)
+optimizer = torch.optim.Adam([*attend.parameters(), *model.parameters()])
+for step in range(4):
+    bag = torch.randn(16, 8)
+    weights = torch.softmax(attend(bag), dim=0)
+    pooled = weights.T @ bag
+    loss = (model(pooled.flatten()) - bag[:, 0].max()).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,143 @@
+"""Prediction and target are broadcast against each other in the loss.
+
+## What it finds
+A loss, a difference or a product of two tensors that hold the same number of values and have the same shape
+but for axes of length one, such as (32, 1) and (32,), whose result is larger than both and is reduced to the
+loss.
+
+## Why it matters
+Each prediction is compared with every target of the batch. The best the model can do is then to predict the
+mean of the batch for every sample; the loss falls to the variance of the targets and stays there.
+
+## How to fix
+Give both the same shape: `prediction.squeeze(-1)`, or `target.unsqueeze(-1)`.
+"""
+
+from collections.abc import Iterator
+from math import prod
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow
+from truestep.watch import Operation
+from truestep.watch.evidence import In
+
+RULE = Meta(
+    code="LOSS03",
+    severity="error",
+    needs=("backward",),
+    fix="Give prediction and target the same shape, with squeeze(-1) or unsqueeze(-1) on one of them.",
+)
+_TWO_SIDED = ("sub.Tensor", "rsub.Tensor", "mul.Tensor", "div.Tensor", "add.Tensor", "minimum.default")
+_REDUCTIONS = ("aten.mean.default", "aten.sum.default")
+_LOSSES = tuple(f"aten.{name}.default" for name in ("mse_loss", "smooth_l1_loss", "huber_loss"))
+_SHAPING = tuple(f"aten.{name}.default" for name in ("unsqueeze", "view", "reshape", "_unsafe_view"))
+_NEAR = 6
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find pairs that were meant to be compared value by value."""
+    flow = Flow(evidence.operations)
+    for operation in flow.named(*_TWO_SIDED):
+        if len(operation.ins) == 2 and _is_mistaken(flow, operation, operation.ins):
+            yield _tell(operation, operation.ins)
+    before: Operation | None = None
+    for operation in flow.named("expand.default"):  # what the functions for losses begin with
+        if before is not None and operation.index == before.index + 1 and before.line == operation.line:
+            pair = (before.ins[0], operation.ins[0])
+            if before.outs[0].shape == operation.outs[0].shape and _is_mistaken(flow, operation, pair):
+                yield _tell(operation, pair)
+        before = operation
+
+
+def _tell(operation: Operation, pair: tuple[In, ...]) -> Finding:
+    first, second = (tuple(given.shape) for given in pair)
+    largest = tuple(operation.outs[0].shape)
+    return Finding.at(
+        operation,
+        "prediction and target have different shapes and are broadcast against each other",
+        evidence=f"{first} and {second} give {largest}: {prod(largest)} pairs instead of {prod(first)}",
+    )
+
+
+def _is_mistaken(flow: Flow, operation: Operation, pair: tuple[In, ...]) -> bool:
+    first, second = pair
+    if not operation.outs or first.has_grad == second.has_grad or len(first.shape) == len(second.shape):
+        return False
+    if _core(first.shape) != _core(second.shape) or prod(operation.outs[0].shape) <= prod(first.shape):
+        return False
+    predicted = first if first.has_grad else second
+    maker = flow.maker(predicted)
+    if maker is None or maker.step != operation.step or maker.phase == "setup":  # a parameter
+        return False
+    return not _is_on_purpose(flow, operation, pair) and _is_reduced(flow, operation)
+
+
+def _core(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
+def _is_on_purpose(flow: Flow, operation: Operation, pair: tuple[In, ...]) -> bool:
+    """Whether the same line gives one of them the shape that makes them unequal."""
+    longer = max(pair, key=lambda given: len(given.shape))
+    for index in range(operation.index - _NEAR, operation.index):
+        near = flow.at(index)
+        if near is None or near.line != operation.line or near.name not in _SHAPING:
+            continue
+        if near.outs[0].shape == longer.shape and near.ins[0].producer == longer.producer:
+            return True
+    return False
+
+
+def _is_reduced(flow: Flow, operation: Operation) -> bool:
+    """Whether all pairs go into one number, with none of the axes treated differently before."""
+    if operation.name == "aten.expand.default":
+        users = [flow.at(operation.index + 1)]
+        if users[0] is not None and users[0].name in _LOSSES:
+            return True
+        start = users[0]
+    else:
+        start = operation
+    if start is None:
+        return False
+    shape = start.outs[0].shape if start.outs else ()
+    for user in flow.follow(start, limit=24):
+        if user.name in _REDUCTIONS:
+            return True
+        if user.outs and user.outs[0].shape != shape:
+            return False
+    return False
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 8)
+    target = x.sum(1)
+    loss = (model(x) - target).abs().mean()  # expect: LOSS03
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 8)
+    relevance = x.sum(1)
+    score = model(x).squeeze(-1)
+    order = torch.sign(relevance[:, None] - relevance)
+    loss = torch.relu(1 - order * (score[:, None] - score)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,98 @@
+"""Labels are shifted twice, so the model learns to predict the token after the next.
+
+## What it finds
+A cross entropy whose targets are the model's own input tokens two places on, and not one place on. The data
+was shifted when it was made, and the model (as those of transformers) or the loss shifts it again.
+
+## Why it matters
+The loss falls as it should, and each generated token is one that belongs one place later: text comes out
+with every other token missing.
+
+## How to fix
+Shift once. Models of transformers that are given `labels` shift them: pass `labels=input_ids`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+
+RULE = Meta(
+    code="LOSS08",
+    severity="warning",
+    needs=("loss",),
+    fix="Shift the labels in one place only; if the model shifts them, pass labels equal to the input.",
+)
+_MIN_COMPARED = 12
+_MAX_RIGHT = 0.9
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether targets were compared with the tokens that a model was given."""
+    return any(moment.value.get("tokens") for moment in evidence.moments("loss"))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find losses over the token after the next."""
+    moments = [moment for moment in evidence.moments("loss") if moment.value.get("tokens")]
+    if any(moment.value["tokens"]["shifts"]["1"][0] == 1.0 for moment in moments):
+        return  # another head may look further ahead on purpose
+    for moment in moments:
+        shifts = moment.value["tokens"]["shifts"]
+        (unshifted, _), (once, _), (twice, num) = shifts["0"], shifts["1"], shifts["2"]
+        if twice == 1.0 and num >= _MIN_COMPARED and max(unshifted, once) < _MAX_RIGHT:
+            yield Finding.at(
+                moment,
+                "the labels are shifted twice: the loss scores the token after the next",
+                evidence=f"all {num} targets that can be compared are the input tokens two places on; "
+                f"{once:.0%} are those one place on",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(20, 16), nn.Linear(16, 20)
+
+    def forward(self, ids, labels):
+        scores = self.out(self.embed(ids))
+        scores, labels = scores[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+        return nn.functional.cross_entropy(scores, labels)  # expect: LOSS08
+
+torch.manual_seed(0)
+model = Model()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    tokens = torch.randint(0, 20, (8, 12))
+    loss = model(tokens[:, :-1], labels=tokens[:, 1:])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(20, 16), nn.Linear(16, 20)
+
+    def forward(self, ids, labels):
+        scores = self.out(self.embed(ids))
+        return nn.functional.cross_entropy(scores[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+torch.manual_seed(0)
+model = Model()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    tokens = torch.randint(0, 20, (8, 12))
+    loss = model(tokens, labels=tokens)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

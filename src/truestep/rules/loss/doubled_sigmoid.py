@@ -1,0 +1,117 @@
+"""A sigmoid is applied twice, or is missing before a loss over probabilities.
+
+## What it finds
+`binary_cross_entropy_with_logits` on the output of a sigmoid (or of a softmax), a sigmoid of a sigmoid that
+ends in a loss, and `binary_cross_entropy` on raw scores that were clamped into its range.
+
+## Why it matters
+The sigmoid of a number between zero and one lies between 0.5 and 0.73: the model cannot say "no", and the
+gradients shrink. Clamped scores are worse: where a score lies outside of the range its gradient is zero.
+
+## How to fix
+Pass raw scores to `binary_cross_entropy_with_logits`, which is also the numerically safe way, and apply the
+sigmoid only where probabilities are read.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import LINEAR, Flow, place_of
+from truestep.watch import Operation
+
+RULE = Meta(
+    code="LOSS02",
+    severity="error",
+    fix="Pass the raw scores to binary_cross_entropy_with_logits, with no sigmoid and no clamp before it.",
+)
+_BOUNDED = ("aten.sigmoid.default", "aten._softmax.default", "aten.sigmoid_.default")
+_CLAMPS = tuple(f"aten.{name}.default" for name in ("clamp", "clamp_", "hardtanh", "clip"))
+_MIN_SHARE = 0.05
+_MIN_VALUES = 16
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a loss over two classes was computed."""
+    return any(
+        operation.name.startswith("aten.binary_cross_entropy") and operation.phase != "backward"
+        for operation in evidence.operations
+    )
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find losses over two classes whose input has one sigmoid too many, or none."""
+    flow = Flow(evidence.operations)
+    for operation in flow.named("binary_cross_entropy_with_logits.default"):
+        first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
+        if first is not None and first.name in _BOUNDED:
+            yield _twice(operation, first)
+    read = {moment.value["index"]: moment.value for moment in evidence.moments("loss")}
+    for operation in flow.named("binary_cross_entropy.default"):
+        first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
+        if first is None:
+            continue
+        before = flow.source(first.ins[0]) if first.name in _BOUNDED[:1] else None
+        if before is not None and before.name in _BOUNDED:
+            yield _twice(operation, before)
+        value = read.get(operation.index)
+        if first.name in LINEAR and value is not None and _is_clamped(flow, operation):
+            share = value["at_low"] + value["at_high"]
+            if share >= _MIN_SHARE and value["values"] >= _MIN_VALUES:
+                yield Finding.at(
+                    operation,
+                    "raw scores are clamped and taken for probabilities: a sigmoid is missing",
+                    evidence=f"scores come from {first.name} {place_of(first, operation.file)}; {share:.0%} "
+                    f"of {value['values']} lie at the clamp's edges, where the gradient is zero",
+                )
+
+
+def _twice(operation: Operation, first: Operation) -> Finding:
+    name = "softmax" if "softmax" in first.name else "sigmoid"
+    return Finding.at(
+        operation,
+        f"the loss applies a sigmoid to what is already a {name}'s output",
+        evidence=f"{name} {place_of(first, operation.file)}, then a sigmoid again",
+    )
+
+
+def _is_clamped(flow: Flow, operation: Operation) -> bool:
+    maker = flow.maker(operation.ins[0])
+    while maker is not None and maker.name not in LINEAR:
+        if maker.name in _CLAMPS:
+            return True
+        maker = flow.maker(maker.ins[0]) if maker.ins else None
+    return False
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 1), nn.Sigmoid())
+optimizer = torch.optim.Adam(model.parameters())
+criterion = nn.BCEWithLogitsLoss()
+for step in range(4):
+    x = torch.randn(16, 8)
+    loss = criterion(model(x), (x[:, :1] > 0).float())  # expect: LOSS02
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 8)
+    probability = torch.sigmoid(model(x)).clamp(1e-6, 1 - 1e-6)
+    loss = F.binary_cross_entropy(probability, (x[:, :1] > 0).float())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,151 @@
+"""Softmax is applied before a loss that applies it itself, or that expects logarithms.
+
+## What it finds
+Cross entropy that is given probabilities: the output of a softmax, at any distance if only copies, views or
+factors lie between, or numbers whose rows are not negative and sum to one. The same for `nll_loss` that is
+given probabilities or raw scores instead of their logarithms, and for `kl_div` that is given probabilities.
+
+## Why it matters
+`cross_entropy` is log-softmax and negative log-likelihood in one. Given numbers between zero and one it can
+never become small, however sure the model is, and its gradients are a fraction of what they should be. The
+model learns, only slowly and to a worse end, so nothing looks broken.
+
+## How to fix
+Return raw scores (logits) from the model and pass them to the loss. Apply softmax where probabilities are
+read, in evaluation and for logging.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import LINEAR, Flow, place_of, size_of
+from truestep.watch import Operation
+
+RULE = Meta(
+    code="LOSS01",
+    severity="error",
+    fix="Pass the raw scores to the loss; apply softmax only where probabilities are read.",
+)
+_SOFTMAX = ("aten._softmax.default", "aten._safe_softmax.default")
+_NLL = ("nll_loss_forward.default", "nll_loss2d_forward.default")
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a loss over classes was computed."""
+    names = {operation.name for operation in evidence.operations if operation.phase != "backward"}
+    known = ("_log_softmax.default", "logsumexp.default", "xlogy.Tensor", *_NLL)
+    return bool(names & {f"aten.{name}" for name in known})
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find losses whose input was normalised before."""
+    flow = Flow(evidence.operations)
+    yield from _normalised_twice(evidence, flow)
+    yield from _no_logarithms(flow)
+
+
+def _normalised_twice(evidence: Evidence, flow: Flow) -> Iterator[Finding]:
+    read = {
+        moment.value["index"]: moment.value
+        for moment in evidence.moments("loss")
+        if moment.facts["operation"] == "log_softmax"
+    }
+    for operation in flow.named("_log_softmax.default", "logsumexp.default"):
+        if not operation.ins[0].has_grad or size_of(operation) < 2:
+            continue
+        first = flow.source(operation.ins[0])
+        is_softmax = first is not None and first.name in _SOFTMAX and size_of(first) == size_of(operation)
+        value = read.get(operation.index)
+        if is_softmax and first is not None:
+            told = f"softmax {place_of(first, operation.file)}, then log-softmax again in the loss"
+        elif value is not None and value["is_distribution"]:
+            told = "what the loss is given lies between 0 and 1 and sums to 1 over the classes"
+        else:
+            continue
+        if value is not None:
+            told += f"; values from {value['lowest']:.3g} to {value['highest']:.3g}"
+        yield Finding.at(
+            operation,
+            "the loss applies softmax to what is already a softmax's output",
+            evidence=f"{told}, {size_of(operation)} classes",
+        )
+
+
+def _no_logarithms(flow: Flow) -> Iterator[Finding]:
+    for operation in flow.named(*_NLL):
+        first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
+        if first is None:
+            continue
+        if first.name in _SOFTMAX:
+            what = "probabilities"
+        elif first.name in LINEAR:
+            what = "raw scores"
+        else:
+            continue
+        yield Finding.at(
+            operation,
+            f"nll_loss is given {what} where it needs log-probabilities",
+            evidence=f"its input comes from {first.name} {place_of(first, operation.file)}",
+            fix="Use cross_entropy on the raw scores, or log_softmax before nll_loss.",
+        )
+    for operation in flow.named("sub.Tensor"):
+        first = _student_of(flow, operation)
+        if first is not None:
+            yield Finding.at(
+                operation,
+                "kl_div is given probabilities where it needs log-probabilities",
+                evidence=f"its input comes from softmax {place_of(first, operation.file)}",
+                fix="Pass log_softmax(scores) as the first argument of kl_div.",
+            )
+
+
+def _student_of(flow: Flow, operation: Operation) -> Operation | None:
+    """Return the softmax whose output is the first argument of `kl_div`, if this is its difference."""
+    if len(operation.ins) != 2:
+        return None
+    target, product = (flow.maker(given) for given in operation.ins)
+    if target is None or product is None or target.name != "aten.xlogy.Tensor":
+        return None
+    for given in product.ins:
+        first = flow.maker(given)
+        if given.has_grad and first is not None and first.name in _SOFTMAX:
+            return first
+    return None
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4), nn.Softmax(dim=-1))
+optimizer = torch.optim.Adam(model.parameters())
+criterion = nn.CrossEntropyLoss()
+for step in range(4):
+    x = torch.randn(16, 8)
+    loss = criterion(model(x), x[:, :4].argmax(1))  # expect: LOSS01
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+teacher, model = nn.Linear(8, 4), nn.Linear(8, 4)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 8)
+    with torch.no_grad():
+        soft = teacher(x).softmax(-1)
+    scores = model(x)
+    confidence = scores.softmax(-1).max(-1).values.mean()
+    loss = F.kl_div(scores.log_softmax(-1), soft, reduction="batchmean")
+    loss = loss + F.nll_loss(torch.log(scores.softmax(-1)), x[:, :4].argmax(1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

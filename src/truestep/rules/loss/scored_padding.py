@@ -1,0 +1,152 @@
+"""Padding is scored in the loss, or the end token is left out with it.
+
+## What it finds
+A cross entropy over sequences in which the places of the padding count: the model was given rows that end in
+runs of one token, unequally long, and the loss scores a target at those places. And the opposite: padding
+and end token are the same, and leaving out the padding leaves out the end of every row.
+
+## Why it matters
+Padding is easy to predict. It dilutes the loss by a share that differs from batch to batch, so the reported
+number says little, and the model spends itself on padding. A model that never sees its end token in the loss
+never learns to stop.
+
+## How to fix
+Pass `ignore_index`, or mask the loss, with a padding token of its own. If padding and end token must be the
+same, mask by the rows' lengths and keep the first end token.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOSS07",
+    severity="warning",
+    needs=("loss",),
+    fix="Leave padding out with ignore_index or a mask, and use a token for it that means nothing else.",
+)
+_MIN_SHARE = 0.03
+_MIN_SEEN = 2
+_MASKING = ("mul", "masked", "where", "index", "dot", "mm", "bmm", "select")
+_PAD, _END = re.compile("pad", re.IGNORECASE), re.compile("eos|end|eot|stop", re.IGNORECASE)
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether targets were compared with the tokens that a model was given."""
+    return any(moment.value.get("tokens") for moment in evidence.moments("loss"))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find losses that score too much of a row, or too little."""
+    if not any(_PAD.search(source.text) for source in evidence.sources):
+        return
+    flow = Flow(evidence.operations)
+    seen: dict[tuple[str | None, int | None], list[Moment]] = {}
+    for moment in evidence.moments("loss"):
+        if moment.value.get("tokens"):
+            seen.setdefault((moment.file, moment.line), []).append(moment)
+    for moments in seen.values():
+        yield from _scored(flow, moments)
+        yield from _lost_end(evidence, moments)
+
+
+def _scored(flow: Flow, moments: list[Moment]) -> Iterator[Finding]:
+    for moment in moments:
+        found = moment.value["tokens"]["padding"]
+        if found is None or found["scored"] < _MIN_SHARE * found["of"] or _is_masked(flow, moment.value):
+            continue
+        yield Finding.at(
+            moment,
+            "padding is scored in the loss",
+            evidence=f"{found['scored']} of {found['of']} scored targets "
+            f"({found['scored'] / found['of']:.0%}) are {found['label']} where the model was given padding, "
+            f"token {found['token']}, in runs of {found['runs'][0]} to {found['runs'][1]}; ignore_index is "
+            f"{moment.value['ignored']}",
+        )
+
+
+def _is_masked(flow: Flow, value: dict[str, Any]) -> bool:
+    """Whether the losses of single places are weighted or picked before they are summed."""
+    operation = flow.at(value["index"])
+    if value["reduction"] != "none" or operation is None:
+        return False
+    users = [user.name.removeprefix("aten.") for user in flow.users(operation)]
+    return not users or any(name.startswith(_MASKING) for name in users)
+
+
+def _lost_end(evidence: Evidence, moments: list[Moment]) -> Iterator[Finding]:
+    ends = [moment.value["tokens"]["end"] for moment in moments]
+    if len(ends) < _MIN_SEEN or None in ends:
+        return
+    is_attended = all(end["attended"] is not None and end["attended"] > 0.5 for end in ends)
+    always_one = all(end["attended"] is None and end["runs"][0] == 1 for end in ends)
+    if is_attended or (always_one and any(_is_same(source.tree) for source in evidence.sources)):
+        end = ends[0]
+        yield Finding.at(
+            moments[0],
+            "the end token is left out of the loss together with the padding",
+            evidence=f"token {end['token']} ends every row and is also its padding, in runs of "
+            f"{end['runs'][0]} to {end['runs'][1]}; none of them is scored, the end of the text neither",
+        )
+
+
+def _is_same(tree: ast.Module) -> bool:
+    """Whether the source says that padding and end are the same token."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.keyword) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node]
+            names = " ".join(map(_name, targets))
+            value = ast.unparse(node.value)
+            if _PAD.search(names) and _END.search(value) and not isinstance(node.value, ast.Constant):
+                return True
+    return False
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.keyword):
+        return node.arg or ""
+    return ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+PAD = 0
+model = nn.Sequential(nn.Embedding(12, 16), nn.Linear(16, 12))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    rows = [torch.randint(1, 12, (length,)) for length in (9, 4, 6, 3)]
+    batch = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+    scores = model(batch[:, :-1])
+    loss = nn.functional.cross_entropy(scores.transpose(1, 2), batch[:, 1:])  # expect: LOSS07
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+PAD = 0
+model = nn.Sequential(nn.Embedding(12, 16), nn.Linear(16, 12))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    rows = [torch.randint(1, 12, (length,)) for length in (9, 4, 6, 3)]
+    batch = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+    scores, target = model(batch[:, :-1]), batch[:, 1:]
+    each = nn.functional.cross_entropy(scores.transpose(1, 2), target, reduction="none")
+    mask = (target != PAD).float()
+    loss = (each * mask).sum() / mask.sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,148 @@
+"""A term of the loss was cut from the graph by argmax, rounding or a comparison.
+
+## What it finds
+A number that is added to the loss and depends on the model's output only through an operation that has no
+gradient: argmax, rounding, a sign, a comparison, a conversion to whole numbers. Straight-through estimators,
+masks and weights that multiply, and class numbers used as targets are right.
+
+## Why it matters
+The term is in the reported loss and changes nothing in the model: its gradient is zero or missing, and no
+error says so, as the other terms still have theirs.
+
+## How to fix
+Write the term with probabilities: softmax in place of argmax, the sigmoid in place of a threshold, or a
+straight-through estimator.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow, place_of
+from truestep.watch import Operation
+from truestep.watch.evidence import In
+
+RULE = Meta(
+    code="LOSS06",
+    severity="warning",
+    needs=("backward",),
+    fix="Compute this term from probabilities instead of hard decisions, so that it has a gradient.",
+)
+_COMPARISONS = tuple(
+    f"{name}.{kind}" for name in ("gt", "lt", "ge", "le", "eq", "ne") for kind in ("Scalar", "Tensor")
+)
+_REDUCTIONS = ("aten.mean.default", "aten.sum.default")
+_CUTTING = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("argmax.default", "argmin.default", "argsort.default", "multinomial.default", "bernoulli.default"),
+        *("round.default", "round.decimals", "sign.default", "sgn.default", "floor.default", "ceil.default"),
+        *("trunc.default", "heaviside.default", "bucketize.Tensor", "searchsorted.Tensor", "nonzero.default"),
+        *_COMPARISONS,
+    )
+)
+_MAX_WALK = 200
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find sums of a term that has a gradient and one that has lost it."""
+    flow = Flow(evidence.operations)
+    living = _Living(flow)
+    for operation in flow.named("add.Tensor", "sub.Tensor", "add_.Tensor"):
+        if len(operation.ins) != 2 or operation.phase == "setup" or not _is_loss(flow, operation):
+            continue
+        for kept, lost in (operation.ins, operation.ins[::-1]):
+            if not living.has(kept) or living.has(lost):
+                continue
+            cuts = living.cuts(lost, but=kept.producer)
+            if cuts:
+                first = cuts[0]
+                more = "".join(f", and {item.name} {place_of(item, first.file)}" for item in cuts[1:3])
+                yield Finding.at(
+                    first,
+                    "this cuts a term of the loss from the graph: the term has no gradient",
+                    evidence=f"{first.name} of shape {tuple(first.ins[0].shape)}{more}; the term is added to "
+                    f"the loss {place_of(operation, first.file)}",
+                )
+
+
+def _is_loss(flow: Flow, operation: Operation) -> bool:
+    """Whether two numbers are added, or one for each sample that are averaged at once."""
+    first, second = (given.shape for given in operation.ins)
+    if {first, second} <= {(), (1,)}:
+        return True
+    is_sum = first == second and operation.name.startswith("aten.add")
+    return is_sum and any(user.name in _REDUCTIONS for user in flow.users(operation))
+
+
+class _Living:
+    """Which tensors have a gradient that is not zero by construction."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._known: dict[int, bool] = {}
+        for operation in flow.all:
+            is_leaf = not any(given.has_grad for given in operation.ins)  # made now, a parameter later
+            lives = is_leaf or any(map(self.has, operation.ins))
+            self._known[operation.index] = operation.name not in _CUTTING and lives
+
+    def has(self, given: In) -> bool:
+        return given.has_grad and (given.producer is None or self._known.get(given.producer, True))
+
+    def cuts(self, lost: In, *, but: int | None) -> list[Operation]:
+        """Return where a tensor lost its gradient; nothing if it also follows what it is added to."""
+        found: list[Operation] = []
+        seen: set[int] = set()
+        queue = [self._flow.maker(lost)]
+        while queue and len(seen) < _MAX_WALK:
+            operation = queue.pop(0)
+            if operation is None or operation.index in seen:
+                continue
+            if operation.index == but:  # a straight-through estimator
+                return []
+            seen.add(operation.index)
+            if operation.name in _CUTTING and any(map(self.has, operation.ins)):
+                found.append(operation)
+                continue
+            if not any(map(self.has, operation.ins)):  # otherwise it was detached on purpose
+                queue += [self._flow.maker(given) for given in operation.ins]
+        return sorted(found, key=lambda item: item.index)
+
+
+BUGGY = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 3)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 8)
+    scores, target = model(x), x[:, :3].argmax(1)
+    loss = F.cross_entropy(scores, target)
+    wrong = (scores.argmax(1) != target).float()  # expect: LOSS06
+    loss = loss + 0.5 * wrong.mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model, decode = nn.Linear(8, 8), nn.Linear(8, 8)
+optimizer = torch.optim.Adam([*model.parameters(), *decode.parameters()])
+for step in range(4):
+    x = torch.randn(16, 8)
+    code = model(x)
+    hard = code + (torch.sign(code) - code).detach()
+    accuracy = (code.argmax(1) == x.argmax(1)).float().mean()
+    pseudo = F.cross_entropy(code, code.argmax(1))
+    loss = F.mse_loss(decode(hard), x) + 0.1 * (1 - accuracy) * pseudo
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

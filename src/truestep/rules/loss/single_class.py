@@ -1,0 +1,101 @@
+"""Cross entropy is taken over one class, so the loss is constant.
+
+## What it finds
+A softmax over an axis of length one that ends in a loss: `CrossEntropyLoss` on a model with one output, or
+a softmax over one output before another loss.
+
+## Why it matters
+The softmax of one number is 1, whatever the number is. The loss is the same in every step, its gradient is
+zero, and nothing is learnt.
+
+## How to fix
+For two classes use one output with `BCEWithLogitsLoss` and float targets, or two outputs with
+`CrossEntropyLoss` and class numbers.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow, place_of, size_of
+from truestep.watch import Operation
+
+RULE = Meta(
+    code="LOSS05",
+    severity="error",
+    needs=("backward",),
+    fix="Use BCEWithLogitsLoss for one output, or give the model one output for each class.",
+)
+_NAMES = ("_log_softmax.default", "_softmax.default")
+_LOSSES = tuple(
+    f"aten.{name}"
+    for name in (
+        *("nll_loss_forward.default", "nll_loss2d_forward.default", "binary_cross_entropy.default"),
+        *("binary_cross_entropy_with_logits.default", "mse_loss.default", "log.default"),
+    )
+)
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a softmax was part of training."""
+    return any("softmax" in item.name and item.phase != "backward" for item in evidence.operations)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find losses over one class."""
+    flow = Flow(evidence.operations)
+    several = {(item.file, item.line) for item in flow.named(*_NAMES) if size_of(item) > 1}
+    for operation in flow.named(*_NAMES):
+        given = operation.ins[0]
+        if size_of(operation) != 1 or not given.has_grad or max(given.shape) < 2:
+            continue
+        if (operation.file, operation.line) in several:  # a list that now and then has one entry
+            continue
+        loss = _loss_of(flow, operation)
+        if loss is not None:
+            yield Finding.at(
+                loss,
+                "the loss is a cross entropy over one class: it is constant",
+                evidence=f"softmax {place_of(operation, loss.file)} over the one class of "
+                f"{tuple(given.shape)} gives 1 for every sample, with gradient zero",
+            )
+
+
+def _loss_of(flow: Flow, operation: Operation) -> Operation | None:
+    users = flow.users(operation)
+    if operation.name == "aten._log_softmax.default":  # with probabilities as targets: products and sums
+        found = next((user for user in users if user.name in _LOSSES), None)
+        return found or next((user for user in users if user.name == "aten.mul.Tensor"), None)
+    return next((user for user in users if user.name in _LOSSES), None)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 8)
+    target = (x[:, :1] > 0).float()
+    loss = nn.functional.cross_entropy(model(x), target)  # expect: LOSS05
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 8)
+    target = (x[:, :1] > 0).float()
+    loss = nn.functional.binary_cross_entropy_with_logits(model(x), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,111 @@
+"""The first loss is far above what a classifier that knows nothing gives.
+
+## What it finds
+A cross entropy over K classes whose very first value, of a model whose weights were not loaded, is more than
+three times ln K: the loss of a model that finds all classes equally likely.
+
+## Why it matters
+A fresh model should know nothing. One that starts far above ln K is sure of wrong answers: scores are large
+because of the last layer's initialisation or of inputs that are not scaled. The first steps are spent on
+unlearning, with large gradients, and some models do not recover.
+
+## How to fix
+Initialise the last layer with small weights (or zeros), and bring the inputs to zero mean and unit variance.
+"""
+
+from collections.abc import Iterator
+from math import log
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import LINEAR, Flow
+from truestep.watch import Operation
+
+RULE = Meta(
+    code="LOSS10",
+    severity="warning",
+    needs=("loss",),
+    caused_by=("DATA07",),
+    fix="Initialise the last layer with small weights, and scale the inputs to unit variance.",
+)
+_MAX_RATIO = 3.0
+_MIN_SCORED = 8
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether the loss of a fresh classifier was read."""
+    return not _is_loaded(evidence) and any(
+        moment.facts["operation"] == "nll_loss" and moment.step == 0 for moment in evidence.moments("loss")
+    )
+
+
+def _is_loaded(evidence: Evidence) -> bool:
+    return any(moment.step == 0 for moment in evidence.moments("restore", "load"))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find first losses that are too high."""
+    flow = Flow(evidence.operations)
+    met: set[tuple[str | None, int | None]] = set()
+    for moment in evidence.moments("loss"):
+        place, value = (moment.file, moment.line), moment.value
+        if moment.facts["operation"] != "nll_loss" or moment.step or place in met:
+            continue
+        met.add(place)
+        operation = flow.at(value["index"])
+        num_classes = value["shape"][1] if len(value["shape"]) > 1 else 0
+        if value["reduction"] != "mean" or value["weighted"] or value["loss"] is None or num_classes < 2:
+            continue
+        if value["scored"] < _MIN_SCORED or operation is None or not _is_plain(flow, operation):
+            continue
+        if value["loss"] > _MAX_RATIO * log(num_classes):
+            yield Finding.at(
+                moment,
+                "the first loss of a fresh classifier is far above that of guessing",
+                evidence=f"{value['loss']:.3g} in the first step; {num_classes} equally likely classes "
+                f"give ln {num_classes} = {log(num_classes):.3g}",
+            )
+
+
+def _is_plain(flow: Flow, operation: Operation) -> bool:
+    """Whether the scores come straight from a layer, not from distances or margins."""
+    normalised = flow.maker(operation.ins[0])
+    if normalised is None or normalised.name != "aten._log_softmax.default":
+        return False
+    maker = flow.maker(normalised.ins[0])
+    while maker is not None and maker.name in ("aten.clone.default", "aten._to_copy.default"):
+        maker = flow.maker(maker.ins[0])
+    return maker is not None and maker.name in LINEAR and maker.phase == "forward"
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+nn.init.normal_(model[2].weight, std=5.0)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(32, 8)
+    loss = nn.functional.cross_entropy(model(x), x[:, :4].argmax(1))  # expect: LOSS10
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = 4 * torch.randn(32, 8)
+    centres = 4 * torch.randn(4, 8)
+    distance = torch.cdist(model(x), centres).square()
+    loss = nn.functional.cross_entropy(-distance, x[:, :4].argmax(1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

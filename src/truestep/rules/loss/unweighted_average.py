@@ -1,0 +1,154 @@
+"""The mean of unequal batches' means is reported as the mean, or a sum is divided by the wrong count.
+
+## What it finds
+An evaluation that adds up the means of batches and divides by their number while the batches differ in size,
+so that samples of a small batch count more. And any loop that divides a sum of batch means by the number of
+samples. Running means printed while training are left alone.
+
+## Why it matters
+A last batch of 6 among batches of 64 gives each of its samples ten times the weight of the others: the
+reported loss changes with the batch size, and models are chosen by it. Divided by the number of samples, the
+number is too small by the batch size.
+
+## How to fix
+Add `loss.item() * len(batch)` and divide by the number of samples.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loss._averages import find_averages
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="LOSS09",
+    severity="warning",
+    needs=("forward",),
+    fix="Weight each batch's mean by its size, and divide by the number of samples.",
+)
+_MAX_EQUAL = 0.75
+_Place = tuple[str, int]
+_Loops = dict[_Place, tuple[list[int], bool, Moment]]
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find averages over batches that are not averages over samples."""
+    fetched, passed = _loops(evidence), _passes(evidence)
+    for (file, line), (sizes, trains, moment) in (*fetched.items(), *passed.items()):
+        source = evidence.source(file)
+        if source is None or len(sizes) < 2:
+            continue
+        for average in find_averages(source.tree, line, is_inside=(file, line) not in fetched):
+            largest, smallest = max(sizes), min(sizes)
+            if average.by == "samples" and largest > 1:
+                told = "a sum of batch means is divided by the number of samples"
+                seen = f"batches of {largest}: the result is about {largest} times too small"
+            elif average.by == "batches" and not trains and smallest <= _MAX_EQUAL * largest:
+                told = "the mean of batch means is reported, and the batches differ in size"
+                seen = (
+                    f"batches of {largest} and of {smallest}: a sample of the small one counts "
+                    f"{largest / smallest:.3g} times as much"
+                )
+            else:
+                continue
+            yield Finding.at(
+                moment, told, line=average.line, evidence=f"{seen}; divided at line {average.divided_at}"
+            )
+
+
+def _passes(evidence: Evidence) -> _Loops:
+    """Return the same for evaluation without loaders, by the lines of forward passes."""
+    found: _Loops = {}
+    trained: set[_Place] = set()
+    for moment in evidence.moments("forward"):
+        size = _size(moment)
+        if moment.file is not None and moment.line is not None and size is not None:
+            place = (moment.file, moment.line)
+            found.setdefault(place, ([], False, moment))[0].append(size)
+            if moment.facts["training"] and moment.facts["grad"]:
+                trained.add(place)
+    return {place: item for place, item in found.items() if place not in trained and _has_rest(item[0])}
+
+
+def _has_rest(sizes: list[int]) -> bool:
+    largest = max(sizes)
+    return sizes[:2] == [largest, largest] and len(set(sizes)) == 2 and sizes.count(largest) > len(sizes) / 2
+
+
+def _loops(evidence: Evidence) -> _Loops:
+    """Return the lines that fetch batches: their sizes, and whether models are trained on them."""
+    found: _Loops = {}
+    last: _Place | None = None
+    for moment in evidence.moments("batch", "forward"):
+        if moment.kind == "batch":
+            size = _size(moment)
+            if moment.file is None or moment.line is None or size is None:
+                last = None
+                continue
+            last = (moment.file, moment.line)
+            found.setdefault(last, ([], False, moment))[0].append(size)
+        elif last is not None and moment.facts["training"] and moment.facts["grad"]:
+            sizes, _, first = found[last]
+            found[last] = (sizes, True, first)
+    return found
+
+
+def _size(moment: Moment) -> int | None:
+    """Return the length of the first axis of a batch's first tensor."""
+    outline = moment.facts["tensors"]
+    while isinstance(outline, list) and outline:
+        if all(isinstance(item, int) for item in outline):
+            return int(outline[0])
+        outline = outline[0]
+    return None
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(70, 8)
+loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=32)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters())
+criterion = nn.MSELoss()
+for a, b in loader:
+    optimizer.zero_grad()
+    criterion(model(a), b).backward()
+    optimizer.step()
+model.eval()
+total = 0.0
+with torch.no_grad():
+    for a, b in loader:
+        total += criterion(model(a), b).item()  # expect: LOSS09
+print(total / len(loader))
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(70, 8)
+loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=32)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters())
+criterion = nn.MSELoss(reduction="sum")
+running = 0.0
+for a, b in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(a), b)
+    loss.backward()
+    optimizer.step()
+    running += loss.item()
+print(running / len(loader))
+model.eval()
+total = 0.0
+with torch.no_grad():
+    for a, b in loader:
+        total += criterion(model(a), b).item()
+print(total / len(loader.dataset))
+"""

@@ -1,0 +1,185 @@
+"""Forward passes as the rules of this family see them: in which mode, whether used, and from which loader.
+
+Owns telling evaluation from what only looks like it: targets, samples and statistics made for training.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from truestep.rules import Evidence
+from truestep.watch import Moment
+
+MIN_RUN = 3
+_MAKING = frozenset(
+    (
+        *("to", "cuda", "cpu", "float", "half", "long", "clone", "detach"),
+        *("unsqueeze", "view", "reshape", "flatten", "zeros", "ones", "rand", "randn", "randint"),
+    )
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """One outermost forward pass."""
+
+    moment: Moment
+    model: int
+    number: int
+    has_graph: bool
+    is_used: bool
+    """Whether a backward pass has reached it."""
+    given: int
+    """A number for the input: the same for the same tensor; negative if not known."""
+    size: int
+    """The length of the input's first axis."""
+    layers: dict[str, Any] | None
+    """Which layers the mode matters for, and how many of them are switched to training."""
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the model is in train mode."""
+        return bool(self.moment.facts["training"])
+
+    @property
+    def num_on(self) -> int:
+        """How many of the layers for which it matters are in train mode."""
+        return 0 if self.layers is None else int(self.layers["dropout"][0] + self.layers["norm"][0])
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are for which it matters."""
+        return 0 if self.layers is None else int(self.layers["dropout"][1] + self.layers["norm"][1])
+
+    @property
+    def place(self) -> tuple[str | None, int | None, int]:
+        """Line and model."""
+        return self.moment.file, self.moment.line, self.model
+
+
+def read_passes(evidence: Evidence) -> list[Pass]:
+    """Return all forward passes that were noted, in their order."""
+    used = {number for moment in evidence.moments("used") for number in moment.value}
+    state: dict[int, dict[str, Any]] = {}
+    found = []
+    for moment in evidence.moments("layers", "pass"):
+        model = moment.facts["model"]
+        if moment.kind == "layers":
+            state[model] = moment.value
+            continue
+        number, has_graph, given, size = moment.value
+        found.append(
+            Pass(
+                moment=moment,
+                model=model,
+                number=number,
+                has_graph=has_graph,
+                is_used=number in used,
+                given=given,
+                size=size,
+                layers=state.get(model),
+            )
+        )
+    return found
+
+
+def by_place(passes: Iterable[Pass]) -> dict[tuple[str | None, int | None, int], list[Pass]]:
+    """Return passes by line and model."""
+    found: dict[tuple[str | None, int | None, int], list[Pass]] = defaultdict(list)
+    for item in passes:
+        found[item.place].append(item)
+    return found
+
+
+def runs_of(passes: Iterable[Pass]) -> list[list[Pass]]:
+    """Return passes that follow each other without a step between them."""
+    runs: dict[int, list[Pass]] = defaultdict(list)
+    for item in passes:
+        runs[item.moment.step].append(item)
+    return [runs[step] for step in sorted(runs)]
+
+
+def has_evaluation_run(passes: list[Pass]) -> bool:
+    """Whether several inputs in a row are passed through, and not anew in each step of training."""
+    runs = [run for run in runs_of(passes) if len(run) >= MIN_RUN and not is_repeated(run)]
+    steps = [run[0].moment.step for run in runs]
+    gaps = [later - step for step, later in pairwise(steps)]
+    return bool(runs) and not (len(gaps) > 1 and sorted(gaps)[len(gaps) // 2] <= 1)
+
+
+def is_repeated(run: list[Pass]) -> bool:
+    """Whether one input is passed through again and again, as for Monte-Carlo dropout."""
+    known = [item.given for item in run if item.given >= 0]
+    return len(known) > 1 and len(set(known)) <= len(known) // 2
+
+
+def evaluation_loaders(evidence: Evidence) -> set[int]:
+    """Return loaders whose batches are drawn with no step between one and the next, in each epoch."""
+    steps: dict[int, list[set[int]]] = defaultdict(list)
+    lengths = {moment.facts["loader"]: moment.facts["length"] for moment in evidence.moments("loader")}
+    for moment in evidence.moments("epoch", "batch"):
+        loader = moment.facts["loader"]
+        if moment.kind == "epoch":
+            steps[loader].append(set())
+        elif steps[loader]:
+            steps[loader][-1].add(moment.step)
+    is_drawn = {
+        loader: any(epochs) and all(len(epoch) <= 1 for epoch in epochs) for loader, epochs in steps.items()
+    }
+    return {loader for loader, answer in is_drawn.items() if answer and lengths.get(loader) is not None}
+
+
+def fed_by(evidence: Evidence, passes: Iterable[Pass]) -> dict[int, int]:
+    """Return, for each pass, the loader whose batch was drawn last before it and since the last step."""
+    batches = evidence.moments("batch")
+    found, place = {}, 0
+    for item in sorted(passes, key=lambda item: item.moment.at_s):
+        while place < len(batches) and batches[place].at_s <= item.moment.at_s:
+            place += 1
+        if place and batches[place - 1].step == item.moment.step:
+            found[item.number] = batches[place - 1].facts["loader"]
+    return found
+
+
+def is_thrown_away(evidence: Evidence, moment: Moment) -> bool:
+    """Whether the line is a call and nothing else: statistics are estimated, or shapes found out."""
+    source = evidence.source(moment.file)
+    if source is None or moment.line is None:
+        return False
+    calls = [
+        (node, node.value)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ]
+    for node, call in calls:
+        if node.lineno <= moment.line <= (node.end_lineno or node.lineno):
+            return _is_plain_call(call)
+    return False
+
+
+def _is_plain_call(call: ast.Call) -> bool:
+    """Whether what is called takes no other call's result, apart from tensors that are made or moved."""
+    inner = [node for item in (*call.args, *call.keywords) for node in ast.walk(item)]
+    return all(
+        isinstance(node.func, ast.Attribute) and node.func.attr in _MAKING
+        for node in inner
+        if isinstance(node, ast.Call)
+    )
+
+
+def owners(evidence: Evidence) -> dict[int, dict[int, list[int]]]:
+    """Return by model, then by optimizer: how many of its parameters are trained, and how many it has."""
+    found: dict[int, dict[int, list[int]]] = defaultdict(dict)
+    for moment in evidence.moments("owns"):
+        found[moment.facts["model"]][moment.facts["optimizer"]] = moment.value
+    return found
+
+
+def layers_text(layers: dict[str, Any], *, which: str = "on") -> str:
+    """Name layers and how many of them are in train mode."""
+    on = layers["dropout"][0] + layers["norm"][0]
+    total = layers["dropout"][1] + layers["norm"][1]
+    return f"{', '.join(layers[which]) or 'none'} ({on} of {total} layers in train mode)"

@@ -1,0 +1,165 @@
+"""A model is trained in eval mode.
+
+## What it finds
+Steps of an optimizer that follow from forward passes of a model in eval mode as a whole, although it has
+dropout or BatchNorm: eval mode was left on after a validation, or `from_pretrained` has given the model in
+eval mode and nobody has switched it. Single layers that are kept in eval mode within a model in train mode,
+and backbones that are not trained, are on purpose.
+
+## Why it matters
+Dropout does nothing, so that the model overfits; BatchNorm uses running statistics that no longer follow
+the weights. From the first validation on, another model is trained than the one that was meant.
+
+## How to fix
+Call `model.train()` at the beginning of every training epoch, not once before the loop.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.mode._passes import Pass, layers_text, owners, read_passes
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="MODE03",
+    severity="warning",
+    needs=("pass", "step"),
+    fix="Call .train() on this module before training goes on, at the beginning of every epoch.",
+)
+_MOST = 0.5
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a model was trained that has layers for which the mode matters."""
+    return any(item.num_layers and item.is_used for item in read_passes(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find training passes in eval mode that lead to steps."""
+    passes = read_passes(evidence)
+    for model, optimizers in owners(evidence).items():
+        own = [item for item in passes if item.model == model]
+        candidates = [
+            item
+            for item in own
+            if item.is_used and not item.is_training and item.num_layers and not item.num_on
+        ]
+        for item in candidates:
+            held, total = max(optimizers.values())
+            if held and _leads_to_step(evidence, item, set(optimizers)):
+                why = _why(evidence, item, own, is_whole=held >= _MOST * total)
+                if why is not None:
+                    yield _finding(item, why)
+                break
+
+
+def _finding(item: Pass, why: str) -> Finding:
+    assert item.layers is not None
+    return Finding.at(
+        item.moment,
+        f"{item.layers['class']} is trained in eval mode: train() is missing",
+        evidence=f"{why}; {layers_text(item.layers, which='layers')}",
+    )
+
+
+def _leads_to_step(evidence: Evidence, item: Pass, optimizers: set[int]) -> bool:
+    """Whether a step follows, and the model was not passed in train mode as well since the step before."""
+    steps = [moment for moment in evidence.moments("step") if moment.facts["optimizer"] in optimizers]
+    after = next((moment for moment in steps if moment.at_s + moment.took_s > item.moment.at_s), None)
+    if after is None:
+        return False
+    before = max((moment.at_s for moment in steps if moment.at_s < after.at_s), default=0.0)
+    return not any(
+        moment.facts["model"] == item.model and moment.facts["training"] and moment.facts["grad"]
+        for moment in evidence.moments("forward")
+        if before <= moment.at_s <= after.at_s + after.took_s
+    )
+
+
+def _why(evidence: Evidence, item: Pass, own: list[Pass], *, is_whole: bool) -> str | None:
+    """Say how it came to be in eval mode; None if it may be on purpose."""
+    at_s = item.moment.at_s
+    earlier = [other for other in own if other.moment.at_s < at_s]
+    trained = [other for other in earlier if other.is_training and other.is_used]
+    since_s = trained[-1].moment.at_s if trained else 0.0
+    off = [
+        moment
+        for moment in evidence.moments("mode")
+        if not moment.facts["training"] and since_s <= moment.at_s <= at_s
+    ]
+    evaluated = any(
+        not other.is_training and not other.is_used and other.moment.at_s >= since_s for other in earlier
+    )
+    assert item.layers is not None
+    where = f"eval() at line {off[-1].line} was not followed by train()" if off else ""
+    if item.layers["pretrained"] and all(_is_loading(evidence, moment) for moment in off):
+        if is_whole and not trained:
+            return "from_pretrained gave it in eval mode and train() was never called"
+        return None
+    if trained:
+        return f"trained in train mode before; {where}" if off and evaluated else None
+    if off and is_whole and (evaluated or item.layers["dropout"][1]):
+        return where
+    return None
+
+
+def _is_loading(evidence: Evidence, moment: Moment) -> bool:
+    source = evidence.source(moment.file)
+    return source is not None and "from_pretrained" in source.line(moment.line)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(96, 6)
+y = (x[:, 0] > 0).long()
+model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+optimizer = torch.optim.Adam(model.parameters())
+
+
+def accuracy():
+    model.eval()
+    with torch.no_grad():
+        return (model(x[64:]).argmax(1) == y[64:]).float().mean().item()
+
+
+for epoch in range(3):
+    for inputs, targets in zip(x[:64].split(16), y[:64].split(16)):
+        optimizer.zero_grad()
+        output = model(inputs)  # expect: MODE03
+        nn.functional.cross_entropy(output, targets).backward()
+        optimizer.step()
+    print(accuracy())
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(96, 6)
+y = (x[:, 0] > 0).long()
+body = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1))
+model = nn.Sequential(body, nn.Linear(16, 2))
+body.requires_grad_(False)
+optimizer = torch.optim.Adam(model[1].parameters())
+
+
+def accuracy():
+    model.eval()
+    with torch.no_grad():
+        return (model(x[64:]).argmax(1) == y[64:]).float().mean().item()
+
+
+for epoch in range(3):
+    model.train()
+    body.eval()
+    for inputs, targets in zip(x[:64].split(16), y[:64].split(16)):
+        optimizer.zero_grad()
+        output = model(inputs)
+        nn.functional.cross_entropy(output, targets).backward()
+        optimizer.step()
+    print(accuracy())
+"""

@@ -1,0 +1,191 @@
+"""Switching a model to evaluation changes its settings for good.
+
+## What it finds
+Settings of layers (the probability of dropout, the momentum of BatchNorm, a flag) that are changed where
+the model is switched to evaluation, and still are what evaluation made of them when training goes on.
+
+## Why it matters
+`train()` switches modes back, and nothing else. After the first evaluation the model trains without
+dropout, or with other statistics, and no line of the training loop shows it.
+
+## How to fix
+Do not change settings for an evaluation: `eval()` turns dropout off already. Where it cannot be helped,
+keep the old values and put them back.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="MODE05",
+    severity="error",
+    needs=("mode", "forward"),
+    fix="Leave the setting alone, eval() is enough; or put the old value back before training goes on.",
+)
+_NEAR = 12
+_SWITCHES = ("eval", "train")
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether training went on after a switch to evaluation."""
+    modes = evidence.moments("mode")
+    first = next((moment for moment in modes if not moment.facts["training"]), None)
+    return first is not None and any(moment.step > first.step for moment in evidence.moments("step"))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find settings that an evaluation has changed and nobody has put back."""
+    for moment in evidence.moments("setting"):
+        switch = _last_switch(evidence, moment)
+        if switch is None:
+            continue
+        for name, before, after in moment.value["changed"]:
+            line = _assigned_at(evidence, switch, name.rpartition(".")[2])
+            if line is not None:
+                yield Finding(
+                    message=f"switching to evaluation changes {name.rpartition('.')[2]} for good: "
+                    "it is not put back for training",
+                    file=switch.file,
+                    line=line,
+                    step=moment.step + 1,
+                    evidence=f"{name} of {moment.value['class']} was {before} in training before the switch "
+                    f"at line {switch.line}, and is {after} in training after it; "
+                    f"{moment.value['number']} settings changed",
+                )
+                break
+
+
+def _last_switch(evidence: Evidence, moment: Moment) -> Moment | None:
+    found = [
+        item
+        for item in evidence.moments("mode")
+        if not item.facts["training"] and item.at_s < moment.at_s and item.file
+    ]
+    return found[-1] if found else None
+
+
+def _assigned_at(evidence: Evidence, switch: Moment, name: str) -> int | None:
+    """Return the line that assigns the setting, if that belongs to the switch; the nearest of several."""
+    source = evidence.source(switch.file)
+    assert switch.line is not None
+    if source is None:
+        return None
+    scopes = list(_scopes(source.tree))
+    lines = [(scope, line) for scope in scopes for line in _assignments(scope, name)]
+    near = [line for scope, line in lines if _belongs(scope, line, switch, scopes)]
+    return min(near, key=lambda line: abs(line - (switch.line or 0)), default=None)
+
+
+def _scopes(tree: ast.Module) -> Iterator[Any]:
+    yield tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _own_nodes(scope: Any) -> Iterator[ast.AST]:
+    """Yield what stands in a function itself, not in those that are defined in it."""
+    waiting = list(ast.iter_child_nodes(scope))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _assignments(scope: Any, name: str) -> Iterator[int]:
+    for node in _own_nodes(scope):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Attribute) and target.attr == name:
+                yield target.lineno
+        if isinstance(node, ast.Call) and [ast.unparse(item) for item in (node.func, *node.args[1:2])] == [
+            "setattr",
+            repr(name),
+        ]:
+            yield node.lineno
+
+
+def _belongs(scope: Any, line: int, switch: Moment, scopes: list[Any]) -> bool:
+    """Whether an assignment is made where the mode is switched: there, or in a function called from there."""
+    assert switch.line is not None
+    if getattr(scope, "name", None) == "__init__":
+        return False
+    if isinstance(scope, ast.Module):
+        return abs(line - switch.line) <= _NEAR
+    if scope.name in _SWITCHES or scope.lineno <= switch.line <= (scope.end_lineno or scope.lineno):
+        return True
+    calling = [item for item in scopes if not isinstance(item, ast.Module) and _holds(item, switch.line)]
+    calls = [node for item in calling for node in _own_nodes(item) if isinstance(node, ast.Call)]
+    return any(ast.unparse(node.func).rpartition(".")[2] == scope.name for node in calls)
+
+
+def _holds(scope: Any, line: int) -> bool:
+    return bool(scope.lineno <= line <= (scope.end_lineno or scope.lineno))
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(6, 16)
+        self.drop = nn.Dropout(0.3)
+        self.out = nn.Linear(16, 1)
+
+    def eval(self):
+        super().eval()
+        self.drop.p = 0.0  # expect: MODE05
+        return self
+
+    def forward(self, x):
+        return self.out(self.drop(torch.relu(self.body(x))))
+
+
+x = torch.randn(32, 6)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    model.train()
+    optimizer.zero_grad()
+    (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        print((model(x) - x.sum(1, keepdim=True)).square().mean().item())
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(32, 6)
+drop = nn.Dropout(0.3)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), drop, nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(4):
+    model.train()
+    drop.p = 0.3 if epoch < 2 else 0.0
+    optimizer.zero_grad()
+    (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+    model.eval()
+    kept, drop.p = drop.p, 0.5
+    with torch.no_grad():
+        print((model(x) - x.sum(1, keepdim=True)).square().mean().item())
+    drop.p = kept
+"""

@@ -1,0 +1,88 @@
+"""BatchNorm takes its statistics from a single sample.
+
+## What it finds
+BatchNorm layers in train mode that are given a batch of one, in a pass that is trained on: a loader with
+`batch_size=1`, or a last batch of one sample. Without spatial axes torch refuses it; with them it does not.
+
+## Why it matters
+Each sample is normalised by itself, so that its mean and its scale are lost to the network, while
+evaluation uses running averages and brings them back: training and evaluation see different functions.
+Accumulating gradients over several such passes does not help.
+
+## How to fix
+Use GroupNorm or LayerNorm, keep BatchNorm in eval mode, train on larger batches, or drop the last
+incomplete batch by `drop_last=True`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.mode._passes import read_passes
+
+RULE = Meta(
+    code="MODE06",
+    severity="warning",
+    needs=("layers", "pass"),
+    fix="Use GroupNorm, larger batches or drop_last=True, or keep BatchNorm in eval mode.",
+)
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a model with a normalisation over the batch was seen."""
+    return any(moment.value["norm"][1] for moment in evidence.moments("layers"))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find batches of one that went through BatchNorm in train mode and were trained on."""
+    passes = {item.number: item for item in read_passes(evidence)}
+    for moment in evidence.moments("single"):
+        item = passes.get(moment.value["pass"])
+        if item is not None and item.is_used:
+            names, shape = moment.value["names"], moment.value["shape"]
+            yield Finding.at(
+                moment,
+                "BatchNorm in train mode is given a batch of one: its statistics are those of one sample",
+                evidence=f"{len(names)} layers, the first ({names[0] or 'the model itself'}) with an input "
+                f"of shape {tuple(shape)}",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(9, 1, 8, 8)
+y = torch.randint(0, 2, (9,))
+model = nn.Sequential(
+    nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for inputs, targets in zip(x.split(4), y.split(4)):
+        optimizer.zero_grad()
+        output = model(inputs)  # expect: MODE06
+        nn.functional.cross_entropy(output, targets).backward()
+        optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(9, 1, 8, 8)
+y = torch.randint(0, 2, (9,))
+model = nn.Sequential(
+    nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+)
+print(model(torch.zeros(1, 1, 8, 8)).shape)
+model[1].eval()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for inputs, targets in zip(x.split(1), y.split(1)):
+        optimizer.zero_grad()
+        output = model(inputs)
+        nn.functional.cross_entropy(output, targets).backward()
+        optimizer.step()
+"""

@@ -1,0 +1,182 @@
+"""A model is evaluated in train mode.
+
+## What it finds
+Forward passes whose results no training step uses (validation, test, prediction, sampling) while layers
+that behave differently in training are switched to it: dropout, BatchNorm, noise. Passes that serve
+training (targets, pseudo labels, samples for a critic, statistics estimated anew) and Monte-Carlo dropout
+are something else.
+
+## Why it matters
+Dropout makes predictions random and worse. BatchNorm normalises each validation batch by itself, so that
+the result depends on how the data is cut into batches, and moves its running statistics towards the
+validation data: every evaluation changes the model.
+
+## How to fix
+Call `model.eval()` before the evaluation and `model.train()` after it, for every module that takes part.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.mode._passes import (
+    Pass,
+    by_place,
+    evaluation_loaders,
+    fed_by,
+    has_evaluation_run,
+    is_repeated,
+    is_thrown_away,
+    layers_text,
+    read_passes,
+    runs_of,
+)
+
+RULE = Meta(
+    code="MODE01",
+    severity="error",
+    needs=("pass",),
+    fix="Call .eval() on this module before the evaluation, and .train() before training goes on.",
+)
+_MIN_STEPS = 3
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a pass without training was made through layers for which the mode matters."""
+    return any(item.num_layers and not item.is_used for item in read_passes(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find evaluation passes through layers that are in train mode."""
+    passes = read_passes(evidence)
+    trained_on = {(item.model, item.given) for item in passes if item.is_used}
+    loaders, fed = evaluation_loaders(evidence), fed_by(evidence, passes)
+    idle = [item for item in passes if not item.is_used and (item.has_graph or not item.moment.facts["grad"])]
+    for place, group in by_place(idle).items():
+        found = [item for item in group if item.is_training and item.num_on]
+        if not found or is_thrown_away(evidence, found[0].moment) or _is_on_purpose(evidence, found):
+            continue
+        from_loader = [item for item in found if fed.get(item.number) in loaders]
+        if from_loader and not is_repeated(from_loader):
+            found = from_loader
+        elif not (
+            has_evaluation_run(found)
+            or _is_fixed(
+                evidence, found, trained_on={given for model, given in trained_on if model == place[2]}
+            )
+            or _is_last(evidence, found)
+        ):
+            continue
+        yield _finding(evidence, found)
+
+
+def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
+    first = found[0]
+    assert first.layers is not None
+    name = first.layers["class"]
+    off = [
+        moment
+        for moment in evidence.moments("mode")
+        if moment.facts["class"] == name and not moment.facts["training"] and moment.at_s < first.moment.at_s
+    ]
+    said = (
+        f"last switched to eval mode at line {off[-1].line}" if off else "never switched to eval mode before"
+    )
+    return Finding.at(
+        first.moment,
+        f"{name} is evaluated in train mode: eval() is missing",
+        evidence=f"{layers_text(first.layers)}; {len(found)} passes that no backward pass reached; "
+        f"{name} was {said}",
+        count=1,
+    )
+
+
+def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
+    """Whether only dropout is on, and train mode was asked for after the last step: Monte-Carlo dropout."""
+    first = found[0]
+    assert first.layers is not None
+    if any(is_repeated(run) for run in runs_of(found)):
+        return True
+    if first.layers["norm"][0]:
+        return False
+    asked = [
+        moment
+        for moment in evidence.moments("mode")
+        if moment.facts["training"]
+        and moment.at_s < first.moment.at_s
+        and moment.step == first.moment.step > 0
+        and moment.function == first.moment.function
+    ]
+    return bool(asked)
+
+
+def _num_optimizers(evidence: Evidence) -> int:
+    return len({moment.facts["optimizer"] for moment in evidence.moments("step")})
+
+
+def _is_fixed(evidence: Evidence, found: list[Pass], *, trained_on: set[int]) -> bool:
+    """Whether one tensor that is not trained on comes again and again: a validation set without a loader."""
+    steps: dict[int, set[int]] = {}
+    for item in found:
+        if item.given >= 0 and item.given not in trained_on:
+            steps.setdefault(item.given, set()).add(item.moment.step)
+    return _num_optimizers(evidence) == 1 and any(len(seen) >= _MIN_STEPS for seen in steps.values())
+
+
+def _is_last(evidence: Evidence, found: list[Pass]) -> bool:
+    """Whether training was over by then."""
+    total = evidence.first.num_steps
+    is_over = evidence.first.ended == "finished" and found[-1].moment.step == total >= _MIN_STEPS
+    return is_over and _num_optimizers(evidence) == 1
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x, y = torch.randn(96, 6), torch.randint(0, 2, (96,))
+train = DataLoader(TensorDataset(x[:64], y[:64]), batch_size=16, shuffle=True)
+valid = DataLoader(TensorDataset(x[64:], y[64:]), batch_size=16)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 2))
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(2):
+    for inputs, targets in train:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    with torch.no_grad():
+        hits = 0
+        for inputs, targets in valid:
+            hits += (model(inputs).argmax(1) == targets).sum().item()  # expect: MODE01
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x, y = torch.randn(96, 6), torch.randint(0, 2, (96,))
+train = DataLoader(TensorDataset(x[:64], y[:64]), batch_size=16, shuffle=True)
+valid = DataLoader(TensorDataset(x[64:], y[64:]), batch_size=16)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 2))
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(2):
+    model.train()
+    for inputs, targets in train:
+        with torch.no_grad():
+            guess = model(inputs).softmax(1)
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        loss = loss + 0.1 * nn.functional.mse_loss(model(inputs).softmax(1), guess)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    for layer in model.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.train()
+    with torch.no_grad():
+        for inputs, targets in valid:
+            mean = torch.stack([model(inputs) for _ in range(8)]).mean(0)
+"""

@@ -1,0 +1,117 @@
+"""Dropout is still on while the model is in eval mode.
+
+## What it finds
+Dropout that draws during a forward pass in eval mode: `F.dropout` without `training=self.training`, attention
+with a fixed `dropout_p`, or an `nn.Dropout` that is made inside `forward` or kept where `eval()` does not
+reach it. Dropout layers that were switched on again, and one input passed through many times as for
+Monte-Carlo dropout, are right.
+
+## Why it matters
+Predictions are random and worse than they need be, validation scores are too low and change from run to run.
+
+## How to fix
+Use an `nn.Dropout` that is made in `__init__`, or pass `training=self.training`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow
+from truestep.rules.mode._passes import is_repeated, read_passes, runs_of
+from truestep.watch import Operation
+
+RULE = Meta(
+    code="MODE04",
+    severity="warning",
+    needs=("forward",),
+    fix="Pass training=self.training, or use an nn.Dropout that is made in __init__.",
+)
+_WHOLE = ("native_dropout", "_fused_dropout", "dropout", "feature_dropout", "alpha_dropout")
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a forward pass in eval mode was looked at closely."""
+    return any(operation.in_evaluation or operation.is_foreign for operation in evidence.operations)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find dropout that draws in eval mode."""
+    passes = [item for item in read_passes(evidence) if not item.is_training]
+    if any(is_repeated(run) for run in runs_of(passes) if len(run) > 2):
+        return
+    flow = Flow(evidence.operations)
+    for operation in flow.all:
+        if not (operation.in_evaluation or operation.is_foreign) or not operation.is_random:
+            continue
+        if operation.phase == "forward" and _is_dropout(flow, operation):
+            where = f"in {operation.module}" if operation.module else "in the model itself"
+            how = "a layer that eval() does not reach" if operation.is_foreign else "a module in eval mode"
+            yield Finding.at(
+                operation,
+                "dropout is still on in eval mode",
+                evidence=f"{operation.name} drew {where}, {how}, on shape {_shape(operation)}",
+            )
+
+
+def _shape(operation: Operation) -> tuple[int, ...]:
+    return tuple(operation.ins[0].shape) if operation.ins else ()
+
+
+def _is_dropout(flow: Flow, operation: Operation) -> bool:
+    name = operation.name.split(".")[1]
+    if name in _WHOLE or name.startswith(("scaled_dot_product", "_scaled_dot_product")):
+        return True
+    if name != "bernoulli_":
+        return False
+    # On the CPU dropout is a mask that is drawn, scaled, and multiplied with.
+    made = flow.maker(operation.ins[0])
+    is_new = made is not None and made.name.startswith("aten.empty")
+    return is_new and any(user.name == "aten.div_.Scalar" for user in flow.users(operation))
+
+
+BUGGY = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.out = nn.Linear(8, 32), nn.Linear(32, 1)
+
+    def forward(self, x):
+        return self.out(F.dropout(F.relu(self.inner(x)), 0.2))  # expect: MODE04
+
+torch.manual_seed(0)
+model = Net()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(6):
+    x = torch.randn(16, 8)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+model.eval()
+with torch.no_grad():
+    print(model(torch.randn(4, 8)))
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(6):
+    x = torch.randn(16, 8)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+model.eval()
+model[2].train()
+with torch.no_grad():
+    draws = torch.stack([model(torch.ones(4, 8)) for _ in range(10)])
+print(draws.std(0))
+"""

@@ -1,0 +1,147 @@
+"""An evaluation builds graphs that no backward pass uses.
+
+## What it finds
+Forward passes of a trained model, made to evaluate it, whose outputs carry a graph for the gradients while
+no backward pass ever reaches them.
+
+## Why it matters
+For a gradient that nobody asks for, every activation of the pass is kept in memory: evaluation then needs
+as much memory as training, limits the batch size, and is slower than it has to be. If a result with its
+graph is kept as well, memory grows until the process is killed.
+
+## How to fix
+Put the evaluation under `torch.no_grad()` or `torch.inference_mode()`: as a block, or as a decorator of the
+function.
+"""
+
+import re
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.mode._passes import (
+    MIN_RUN,
+    Pass,
+    by_place,
+    evaluation_loaders,
+    fed_by,
+    has_evaluation_run,
+    owners,
+    read_passes,
+)
+
+RULE = Meta(
+    code="MODE02",
+    severity="warning",
+    needs=("pass", "backward"),
+    fix="Put this evaluation under torch.no_grad() or torch.inference_mode().",
+)
+_EVALUATION = re.compile(r"eval|valid|test|accura|score|metric|predict|infer", re.IGNORECASE)
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a pass was made that no backward pass reached."""
+    return any(not item.is_used for item in read_passes(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find passes of a trained model that evaluate it, with graphs that nobody used."""
+    passes = read_passes(evidence)
+    trained = owners(evidence)
+    loaders, fed = evaluation_loaders(evidence), fed_by(evidence, passes)
+    idle = [item for item in passes if item.has_graph and not item.is_used and item.model in trained]
+    for group in by_place(idle).values():
+        found = [item for item in group if not item.is_training]
+        if len(found) < MIN_RUN:
+            found = [item for item in group if fed.get(item.number) in loaders]
+        if len(found) < MIN_RUN and has_evaluation_run(group) and _is_evaluation(evidence, group):
+            found = group
+        if len(found) >= MIN_RUN:
+            yield _finding(evidence, found)
+
+
+def _is_evaluation(evidence: Evidence, group: list[Pass]) -> bool:
+    """Whether training is over, or the function says what it is for; inputs are batches."""
+    if min(item.size for item in group) < 2:  # one observation after the other: a policy plays
+        return False
+    is_over = evidence.first.ended == "finished" and all(
+        item.moment.step == evidence.first.num_steps for item in group
+    )
+    return is_over or bool(_EVALUATION.search(group[0].moment.function or ""))
+
+
+def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
+    first = found[0]
+    places = {item.moment.line for item in found}
+    times = [
+        moment.took_s
+        for moment in evidence.moments("forward")
+        if moment.facts["model"] == first.model and moment.line in places
+    ]
+    mode = "train" if first.is_training else "eval"
+    return Finding.at(
+        first.moment,
+        "this evaluation builds a graph for gradients that nobody asks for: torch.no_grad() is missing",
+        evidence=f"{len(found)} passes in {mode} mode with gradients on; no backward pass reached one",
+        cost=f"the activations of each of these passes stay in memory; they took {1e3 * sum(times):.1f} ms",
+    )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(256, 6)
+y = x.sum(1, keepdim=True)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def error(model, x, y):
+    model.eval()
+    total = 0.0
+    for inputs, targets in zip(x.split(32), y.split(32)):
+        total += (model(inputs) - targets).square().sum().item()  # expect: MODE02
+    model.train()
+    return total / len(x)
+
+
+for epoch in range(2):
+    for inputs, targets in zip(x[:128].split(32), y[:128].split(32)):
+        optimizer.zero_grad()
+        (model(inputs) - targets).square().mean().backward()
+        optimizer.step()
+    print(error(model, x[128:], y[128:]))
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(256, 6)
+y = x.sum(1, keepdim=True)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def attacked_error(model, x, y):
+    model.eval()
+    total = 0.0
+    for inputs, targets in zip(x.split(32), y.split(32)):
+        inputs = inputs.clone().requires_grad_(True)
+        loss = (model(inputs) - targets).square().sum()
+        (slope,) = torch.autograd.grad(loss, inputs)
+        with torch.no_grad():
+            total += (model(inputs + 0.1 * slope.sign()) - targets).square().sum().item()
+    model.train()
+    return total / len(x)
+
+
+for epoch in range(2):
+    for inputs, targets in zip(x[:128].split(32), y[:128].split(32)):
+        optimizer.zero_grad()
+        (model(inputs) - targets).square().mean().backward()
+        optimizer.step()
+    print(attacked_error(model, x[128:], y[128:]))
+"""

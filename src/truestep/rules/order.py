@@ -1,0 +1,231 @@
+"""Order in source text: whether the order in which an expression gives its items decides anything further on.
+
+Owns following a value through assignments, loops and calls of one file. Where it cannot tell, it says no.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any, TypeGuard
+
+from truestep.rules.evidence import Source
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FREE = frozenset(
+    (
+        *(
+            "sorted",
+            "natsorted",
+            "set",
+            "frozenset",
+            "len",
+            "any",
+            "all",
+            "max",
+            "min",
+            "sum",
+            "fsum",
+            "bool",
+        ),
+        *(
+            "Counter",
+            "print",
+            "str",
+            "repr",
+            "isinstance",
+            "type",
+            "id",
+            "issubset",
+            "issuperset",
+            "isdisjoint",
+        ),
+        *("union", "intersection", "difference", "update", "discard", "remove", "add", "info", "debug"),
+        *("warning", "error", "unlink", "rmtree", "makedirs", "mkdir", "exists", "copy", "move"),
+    )
+)
+"""Calls whose result does not depend on the order of what they are given."""
+_PASSING = frozenset(
+    (
+        *("list", "tuple", "map", "filter", "iter", "chain", "islice", "deque", "tqdm", "from_iterable"),
+        *("zip", "enumerate"),
+    )
+)
+_COUNTING = frozenset({"enumerate", "zip"})
+_KEEPING = frozenset({"append", "extend", "insert", "appendleft"})
+_MAX_DEPTH = 12
+_CARRYING = ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.Tuple | ast.YieldFrom
+
+
+class Flow:
+    """What becomes of values in one file."""
+
+    def __init__(self, source: Source) -> None:
+        self.tree = source.tree
+        self._parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    def decided_at(self, node: ast.AST, depth: int = 0) -> ast.AST | None:
+        """Return where the order of an expression's items begins to matter; None if nowhere, or unknown."""
+        parent = self._parents.get(node)
+        if parent is None or depth > _MAX_DEPTH:
+            return None
+        for kinds, follow in self._ways:
+            if isinstance(parent, kinds):
+                return follow(node, parent, depth)
+        return None
+
+    @property
+    def _ways(self) -> tuple[tuple[Any, Callable[..., ast.AST | None]], ...]:
+        return (
+            (ast.Call, self._by_call),
+            (ast.comprehension, self._by_comprehension),
+            (ast.For | ast.AsyncFor, self._by_loop),
+            (ast.Assign | ast.AnnAssign | ast.NamedExpr, self._by_assignment),
+            (ast.Return, lambda _, parent, depth: self._by_result(parent, depth)),
+            (ast.Subscript, lambda node, parent, _: parent if parent.value is node else None),
+            (ast.IfExp, self._by_choice),
+            (_CARRYING, lambda _, parent, depth: self.decided_at(parent, depth + 1)),
+        )
+
+    def _by_choice(self, node: ast.AST, parent: ast.IfExp, depth: int) -> ast.AST | None:
+        return None if parent.test is node else self.decided_at(parent, depth + 1)
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """Return the function that a node stands in."""
+        above: ast.AST | None = self._parents.get(node)
+        while above is not None and not isinstance(above, Function):
+            above = self._parents.get(above)
+        return above
+
+    def scope_of(self, node: ast.AST) -> ast.AST:
+        """Return the function that a node stands in, or the file."""
+        return self.function_of(node) or self.tree
+
+    def values_of(self, name: ast.Name) -> Iterator[tuple[ast.expr, bool]]:
+        """Yield what a name may stand for: an expression, and whether it is one of its items."""
+        for node in ast.walk(self.scope_of(name)):
+            if isinstance(node, ast.Assign) and any(_is_name(one, name.id) for one in node.targets):
+                yield node.value, False
+            elif isinstance(node, ast.comprehension | ast.For) and _is_name(node.target, name.id):
+                yield node.iter, True
+
+    def _by_call(self, node: ast.AST, call: ast.Call, depth: int) -> ast.AST | None:
+        if call.func is node:
+            return None
+        name = called(call)
+        if name in _FREE:
+            return None
+        if name in _PASSING:
+            found = self.decided_at(call, depth + 1)
+            return call if found is not None else None
+        if name in _KEEPING and isinstance(call.func, ast.Attribute):
+            return self._by_name(call.func.value, call, depth)
+        function = self._defined(name)
+        if function is not None:
+            return self._by_parameter(node, call, function, depth)
+        return call if isinstance(call.func, ast.Name | ast.Attribute) else None
+
+    def _by_comprehension(self, node: ast.AST, parent: ast.comprehension, depth: int) -> ast.AST | None:
+        whole = self._parents[parent]
+        if parent.iter is not node or isinstance(whole, ast.SetComp):
+            return None
+        if isinstance(whole, ast.DictComp):
+            is_counted = isinstance(node, ast.Call) and called(node) in _COUNTING
+            return node if is_counted else None
+        return self.decided_at(whole, depth + 1)
+
+    def _by_loop(self, node: ast.AST, loop: ast.For | ast.AsyncFor, depth: int) -> ast.AST | None:
+        return self._by_body(loop, depth) if loop.iter is node else None
+
+    def _by_body(self, loop: ast.For | ast.AsyncFor, depth: int) -> ast.AST | None:
+        for node in (inner for statement in loop.body for inner in ast.walk(statement)):
+            if isinstance(node, ast.Yield | ast.YieldFrom):
+                return self._by_result(node, depth)
+            if (
+                isinstance(node, ast.Call)
+                and called(node) in _KEEPING
+                and isinstance(node.func, ast.Attribute)
+            ):
+                found = self._by_name(node.func.value, node, depth)
+                if found is not None:
+                    return loop.iter
+            if isinstance(node, ast.Assign) and _is_numbering(node):
+                return loop.iter
+        return None
+
+    def _by_assignment(
+        self, _node: ast.AST, parent: ast.Assign | ast.AnnAssign | ast.NamedExpr, depth: int
+    ) -> ast.AST | None:
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+        if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
+            return None
+        return self._by_name(targets[0], parent, depth)
+
+    def _by_name(self, target: ast.AST, place: ast.AST, depth: int) -> ast.AST | None:
+        """Return where the order of what a name holds matters. If it is sorted anywhere, it does not."""
+        whole = self.tree if isinstance(target, ast.Attribute) else self.scope_of(place)
+        uses = [node for node in ast.walk(whole) if node is not target and _is_same(node, target)]
+        for use in uses:
+            parent = self._parents.get(use)
+            if isinstance(parent, ast.Attribute) and parent.attr == "sort":
+                return None
+            if isinstance(parent, ast.Call) and called(parent) in ("sorted", "natsorted"):
+                return None
+        loads = [use for use in uses if isinstance(getattr(use, "ctx", None), ast.Load)]
+        for use in loads:
+            found = self.decided_at(use, depth + 2)
+            if found is not None:
+                return found
+        return None
+
+    def _by_result(self, node: ast.AST, depth: int) -> ast.AST | None:
+        """Return where the order of what a function gives matters to those who call it."""
+        function = self.function_of(node)
+        for call in ast.walk(self.tree) if function is not None else ():
+            if isinstance(call, ast.Call) and function is not None and called(call) == function.name:
+                found = self.decided_at(call, depth + 2)
+                if found is not None:
+                    return found
+        return None
+
+    def _by_parameter(self, node: ast.AST, call: ast.Call, function: Function, depth: int) -> ast.AST | None:
+        names = [item.arg for item in function.args.args if item.arg not in ("self", "cls")]
+        if node not in call.args or call.args.index(node) >= len(names):
+            return None
+        name = names[call.args.index(node)]
+        return self._by_name(ast.Name(id=name, ctx=ast.Store()), function.body[0], depth)
+
+    def _defined(self, name: str | None) -> Function | None:
+        for node in ast.walk(self.tree):
+            if isinstance(node, Function) and node.name == name:
+                return node
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                makers = (item for item in node.body if isinstance(item, ast.FunctionDef))
+                return next((item for item in makers if item.name == "__init__"), None)
+        return None
+
+
+def called(call: ast.Call) -> str | None:
+    """Return the last part of what is called."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else None
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    """Whether a target binds this name, alone or among others."""
+    return any(isinstance(item, ast.Name) and item.id == name for item in ast.walk(node))
+
+
+def _is_same(node: ast.AST, target: ast.AST) -> TypeGuard[ast.Name | ast.Attribute]:
+    if isinstance(target, ast.Attribute):
+        return isinstance(node, ast.Attribute) and node.attr == target.attr
+    return isinstance(target, ast.Name) and isinstance(node, ast.Name) and node.id == target.id
+
+
+def _is_numbering(node: ast.Assign) -> bool:
+    """Whether it is `table[item] = len(table)`, or counts in another way."""
+    target = node.targets[0]
+    return (
+        isinstance(target, ast.Subscript)
+        and isinstance(node.value, ast.Call)
+        and called(node.value) in ("len", "next")
+    )

@@ -1,0 +1,97 @@
+"""The optimizer holds parameters that the model no longer uses.
+
+## What it finds
+An optimizer with parameters that belong to no module that is called and get no gradient, while parameters of
+the model get gradients and are in no optimizer. It was made before a layer was replaced, or from another copy
+of the model than the one that is trained.
+
+## Why it matters
+An optimizer keeps the tensors that it was given. If a layer is replaced afterwards, the optimizer goes on
+holding the old one: the new layer keeps its random weights for ever.
+
+## How to fix
+Make the optimizer last: after replacing layers, copying, sharding or converting the model.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.par._roster import Optimizer, Parameter, Roster, names, read_roster
+
+RULE = Meta(
+    code="PAR03",
+    severity="error",
+    needs=("backward", "step", "roster"),
+    fix="Make the optimizer after the model has got its last shape, from the model that is trained.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find optimizers of models that are no longer there."""
+    roster = read_roster(evidence)
+    if roster is None:
+        return
+    for optimizer in roster.stepped:
+        lost, new = find_abandoned(roster, optimizer)
+        if lost and new:
+            yield Finding(
+                message=f"{optimizer.kind} holds parameters that the model no longer uses, "
+                "and not those that have taken their place",
+                **optimizer.place,
+                step=optimizer.first_step + 1,
+                evidence=f"without use and gradient: {names(lost)}; "
+                f"with gradients and in no optimizer: {names(new)}",
+            )
+
+
+def find_abandoned(roster: Roster, optimizer: Optimizer) -> tuple[list[Parameter], list[Parameter]]:
+    """Return what an optimizer holds in vain, and what it should hold instead."""
+    own = roster.of(optimizer)
+    last = max((item.last_step for item in own), default=0)
+    enough = min(2, optimizer.num_steps)
+    lost = [item for item in own if item.num_lost >= enough and item.last_step == last and not item.is_frozen]
+    models = {item.model for item in own if item not in lost}
+    new = [
+        item
+        for item in roster.unmoved
+        if item.hidden is None and item.last_step >= optimizer.first_step
+        if len(lost) == len(own) or (item.num_passes and item.model in models)
+    ]
+    return lost, new
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)  # expect: PAR03
+model[2] = nn.Linear(8, 1)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import copy
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+late = nn.Linear(4, 1)
+optimizer = torch.optim.SGD([*model.parameters(), *late.parameters()], lr=0.05)
+average = copy.deepcopy(model).requires_grad_(False)
+for step in range(8):
+    x = torch.randn(8, 4)
+    guess = model(x) + (late(x) if step > 3 else 0)
+    loss = (guess - x.sum(1, keepdim=True)).square().mean() + (guess - average(x)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,197 @@
+"""A kept `state_dict()` is the live weights: "best" equals last.
+
+## What it finds
+The result of `state_dict()` that is kept while training goes on and is then loaded or saved: its tensors
+share memory with the model, so that they have changed with it. Also a list of such states, and `best =
+model`.
+
+## Why it matters
+`state_dict()` copies nothing. The "best weights" that are put back at the end are the last ones, early
+stopping does not restore anything, and the number that is reported belongs to another model.
+
+## How to fix
+Copy what shall stay: `copy.deepcopy(model.state_dict())`, `{k: v.clone() for k, v in ...}`, or save it to a
+file.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.places import calls, is_called_at, name_of
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PAR12",
+    severity="error",
+    needs=("model",),
+    fix="Keep a copy: copy.deepcopy(model.state_dict()).",
+)
+_MOST = 0.5
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a state was put back or saved."""
+    return any(evidence.has(kind) for kind in ("refill", "stored", "piled")) or bool(_kept_models(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find states that have changed with the model."""
+    uses = [moment for moment in evidence.moments("refill", "stored") if "taken" in moment.value]
+    num_uses = Counter(moment.value["taken"] for moment in uses)
+    for moment in uses:
+        if _is_stale(moment, num_uses[moment.value["taken"]]) and not is_updated(evidence, moment):
+            file, line, _ = moment.value["taken_at"]
+            if not is_called_at(evidence.source(file), line, name="state_dict"):
+                continue  # a framework did it
+            what = "loaded" if moment.kind == "refill" else "saved"
+            passed = moment.step - moment.value["taken_step"]
+            yield Finding(
+                message="this state_dict() is kept without a copy: it changes with the model",
+                file=file or None,
+                line=line or None,
+                step=moment.value["taken_step"] + 1,
+                evidence=f"{what} at line {moment.line}, {passed} steps later; "
+                + ("changed with the model since" if moment.value["written"] else "nothing is put back")
+                + ": its tensors share the model's memory",
+            )
+    for moment in evidence.moments("piled"):
+        yield Finding.at(
+            moment,
+            "states are collected without a copy: all of them are the model as it is now",
+            evidence=f"{moment.value['alive']} states, taken at steps {moment.value['steps']}, share memory",
+        )
+    yield from _kept_models(evidence)
+
+
+def _is_stale(moment: Moment, num_uses: int) -> bool:
+    """Whether what is used is not what was taken; one state used again and again may be live on purpose."""
+    facts = moment.value
+    if moment.kind == "stored":
+        return bool(facts["written"]) and num_uses == 1
+    is_self = facts["own"] > _MOST * max(1, facts["given"])
+    if is_self:
+        return bool(facts["taken_at"][1] != moment.line or facts["written"])
+    return bool(facts["written"]) and num_uses == 1
+
+
+def is_updated(evidence: Evidence, moment: Moment) -> bool:
+    """Whether the state was taken to be filled with another one's values first, by `update`."""
+    source = evidence.source(moment.file)
+    if source is None or moment.kind != "refill" or moment.value["written"]:
+        return False
+    given = [
+        name_of(call.args[0])
+        for call in calls(source.tree, "load_state_dict")
+        if call.args and _is_at(call, moment)
+    ]
+    changed = {
+        name_of(call.func.value)
+        for call in calls(source.tree, "update")
+        if isinstance(call.func, ast.Attribute)
+    }
+    changed |= {name_of(node.value) for node in ast.walk(source.tree) if _is_item_set(node)}  # type: ignore[attr-defined]
+    return any(name is not None and name in changed for name in given)
+
+
+def _is_at(call: ast.Call, moment: Moment) -> bool:
+    return moment.line is not None and call.lineno <= moment.line <= (call.end_lineno or call.lineno)
+
+
+def _is_item_set(node: ast.AST) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+
+
+def _kept_models(evidence: Evidence) -> list[Finding]:
+    """Find `best = model` in a loop: the name of the best is that of the model itself."""
+    called = {(moment.file, moment.line) for moment in evidence.moments("forward")}
+    found = []
+    for source in evidence.sources:
+        for loop in ast.walk(source.tree):
+            if isinstance(loop, ast.For | ast.While):
+                for branch in ast.walk(loop):
+                    if isinstance(branch, ast.If):
+                        found += _kept_in(source, branch, called)
+    return list({(finding.file, finding.line): finding for finding in found}.values())
+
+
+def _kept_in(source: Source, branch: ast.If, called: set[tuple[str | None, int | None]]) -> list[Finding]:
+    if any(isinstance(node, ast.Break | ast.Return) for node in ast.walk(branch)):
+        return []
+    found = []
+    for statement in branch.body:
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            continue
+        kept, model = name_of(statement.targets[0]), name_of(statement.value)
+        if kept is None or model is None or "best" not in kept.lower() or "best" in model.lower():
+            continue
+        is_model = any(
+            (source.path, call.lineno) in called and name_of(call.func) == model
+            for call in ast.walk(source.tree)
+            if isinstance(call, ast.Call)
+        )
+        is_used = any(
+            isinstance(node, ast.Name | ast.Attribute)
+            and isinstance(node.ctx, ast.Load)
+            and name_of(node) == kept
+            for node in ast.walk(source.tree)
+        )
+        if is_model and is_used:
+            found.append(
+                Finding(
+                    message=f"{kept} is {model} itself: it goes on changing",
+                    file=source.path,
+                    line=statement.lineno,
+                    step=1,
+                    evidence=f"{model} is assigned without a copy, in a loop that goes on training it",
+                )
+            )
+    return found
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+best, least = None, float("inf")
+for epoch in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if loss.item() < least and epoch < 4:
+        least = loss.item()
+        best = {name: value for name, value in model.state_dict().items()}  # expect: PAR12
+model.load_state_dict(best)
+"""
+
+CLEAN = """
+import copy
+import io
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model, target = nn.Linear(4, 1), nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+live = model.state_dict()
+best = copy.deepcopy(live)
+for epoch in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    target.load_state_dict(live)
+    checkpoint = {"model": model.state_dict(), "epoch": epoch}
+    torch.save(checkpoint, io.BytesIO())
+    if epoch == 3:
+        best = copy.deepcopy(model.state_dict())
+model.load_state_dict(best)
+"""

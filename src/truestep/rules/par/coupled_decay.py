@@ -1,0 +1,60 @@
+"""Adam's weight decay is an L2 penalty, where decoupled decay may be meant.
+
+## What it finds
+Adam, NAdam, RAdam or Adamax with `weight_decay` above zero and not decoupled: the decay is added to the
+gradient, and is then divided by its size like the gradient itself.
+
+## Why it matters
+Weights with large gradients are decayed less than the number says, weights with small ones more, and the
+decay has little to do with the value that recipes for AdamW give. The results with the same number differ.
+
+## How to fix
+Use `torch.optim.AdamW`, or `decoupled_weight_decay=True` where the class has it.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.par._roster import read_roster
+
+RULE = Meta(
+    code="PAR09",
+    severity="info",
+    needs=("step", "roster"),
+    fix="Use torch.optim.AdamW, whose decay does not pass through the gradient's scale.",
+)
+_COUPLED = ("Adam", "NAdam", "RAdam", "Adamax", "SparseAdam")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find decay that is scaled like a gradient."""
+    roster = read_roster(evidence)
+    for optimizer in roster.stepped if roster is not None else ():
+        decays = [group.get("weight_decay") or 0.0 for group in optimizer.groups]
+        is_decoupled = any(group.get("decoupled_weight_decay") for group in optimizer.groups)
+        if optimizer.kind in _COUPLED and any(decays) and not is_decoupled:
+            yield Finding(
+                message=f"{optimizer.kind} adds weight decay to the gradient and rescales it: "
+                "it is not the decay of AdamW",
+                **optimizer.place,
+                step=optimizer.first_step + 1,
+                evidence=f"weight_decay={max(decays):g} in {sum(map(bool, decays))} of {len(decays)} groups",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=0.1)  # expect: PAR09
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = BUGGY.replace("Adam(", "AdamW(").replace("  # expect: PAR09", "")

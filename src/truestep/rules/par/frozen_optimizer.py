@@ -1,0 +1,103 @@
+"""Every parameter of the optimizer is frozen.
+
+## What it finds
+An optimizer all of whose parameters have `requires_grad=False` and no gradient, at each of its steps.
+
+## Why it matters
+Its steps do nothing. Usually the wrong part was frozen, or the freezing came after the optimizer had been
+made for just that part: the run costs time and leaves the weights as they were.
+
+## How to fix
+Freeze the other part, or give the optimizer the parameters that are to be trained: `[p for p in
+model.parameters() if p.requires_grad]`, after freezing.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.par._roster import Optimizer, names, read_roster
+from truestep.rules.places import assignments, calls
+
+RULE = Meta(
+    code="PAR05",
+    severity="error",
+    needs=("backward", "step", "roster"),
+    fix="Unfreeze what the optimizer holds, or make it from the parameters that shall be trained.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find optimizers that hold frozen parameters only."""
+    roster = read_roster(evidence)
+    for optimizer in roster.stepped if roster is not None else ():
+        own = roster.of(optimizer) if roster is not None else []
+        if optimizer.is_frozen and own and optimizer.num_steps >= min(2, evidence.first.num_steps):
+            yield Finding(
+                message=f"all parameters of {optimizer.kind} are frozen: its steps change nothing",
+                **_place(evidence, optimizer),
+                step=optimizer.first_step + 1,
+                evidence=f"{optimizer.num_steps} steps, {len(own)} parameters, none with requires_grad "
+                f"or a gradient: {names(own)}",
+            )
+
+
+def _place(evidence: Evidence, optimizer: Optimizer) -> dict[str, Any]:
+    """Return where they are frozen, if that came later and is one line; else where the optimizer is made."""
+    if optimizer.was_frozen:
+        return optimizer.place
+    found = []
+    for source in evidence.sources:
+        lines = {
+            statement.lineno
+            for statement, value in assignments(source.tree, "requires_grad")
+            if _is_off(value)
+        }
+        lines |= {
+            call.lineno
+            for call in calls(source.tree, "requires_grad_")
+            if call.args and _is_off(call.args[0])
+        }
+        found += [{"file": source.path, "line": line} for line in lines]
+    return found[0] if len(found) == 1 else optimizer.step_place
+
+
+def _is_off(value: ast.expr) -> bool:
+    return not (isinstance(value, ast.Constant) and value.value is True)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model[2].parameters(), lr=0.05)
+for parameter in model[2].parameters():
+    parameter.requires_grad = False  # expect: PAR05
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizers = [torch.optim.SGD(model[i].parameters(), lr=0.05) for i in (0, 2)]
+for step in range(8):
+    turn = step % 2
+    model[0].requires_grad_(turn == 0)
+    model[2].requires_grad_(turn == 1)
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizers[turn].zero_grad()
+    loss.backward()
+    optimizers[turn].step()
+"""

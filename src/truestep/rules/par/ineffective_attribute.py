@@ -1,0 +1,132 @@
+"""An attribute is set that switches nothing: `requires_grad_ = False`.
+
+## What it finds
+`p.requires_grad_ = False` (a method is overwritten), `require_grad`, `trainable`, `module.requires_grad =
+False` (a module has no such switch), and `p.requires_grad == False` as a statement of its own.
+
+## Why it matters
+Python lets any attribute be set on tensors and modules, so there is no error, and nothing is frozen or
+unfrozen.
+
+## How to fix
+`parameter.requires_grad = False` for a parameter, `module.requires_grad_(False)` for all of a module.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.places import assignments, calls, name_of
+
+RULE = Meta(
+    code="PAR11",
+    severity="error",
+    needs=("forward",),
+    fix="Write parameter.requires_grad = False, or module.requires_grad_(False) for a whole module.",
+)
+_METHOD = "requires_grad_"
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find switches that are none."""
+    seen = {moment.value["attribute"]: moment for moment in evidence.moments("switch")}
+    for source in evidence.sources:
+        for name in sorted({_METHOD, *seen}):
+            moment = seen.get(name)
+            facts = moment.value if moment is not None else None
+            for line, text in _set_lines(source, name, facts["wanted"] if facts is not None else None):
+                yield Finding(
+                    message=f"`{text}` switches nothing: "
+                    + ("a method is overwritten" if name == _METHOD else f"{name} is no switch here"),
+                    file=source.path,
+                    line=line,
+                    step=moment.step + 1 if moment is not None else 0,
+                    evidence=f"{facts['path'] or 'the model'} has {name} = {facts['wanted']}, and "
+                    f"{facts['against']} parameters have requires_grad = {not facts['wanted']}"
+                    if facts is not None
+                    else "the tensors' own requires_grad stays as it was",
+                )
+        yield from _find_comparisons(source)
+
+
+def _set_lines(source: Source, name: str, wanted: bool | None) -> Iterator[tuple[int, str]]:
+    tensors = _names_of_tensors(source) if name == "requires_grad" else set()
+    for statement, value in assignments(source.tree, name):
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        owners = [target.value for target in targets if isinstance(target, ast.Attribute)]
+        is_other = isinstance(value, ast.Constant) and wanted is not None and value.value is not wanted
+        if not owners or is_other or name_of(owners[0]) in {"self", *tensors}:
+            continue
+        if isinstance(value, ast.Constant | ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Call):
+            yield statement.lineno, source.line(statement.lineno).split("#")[0].strip()
+    for call in calls(source.tree, "setattr"):
+        given = call.args[1] if len(call.args) > 1 else None
+        if isinstance(given, ast.Constant) and given.value == name and name != "requires_grad":
+            yield call.lineno, source.line(call.lineno).split("#")[0].strip()
+
+
+def _names_of_tensors(source: Source) -> set[str]:
+    """Return names that stand for tensors, which do have `requires_grad`."""
+    found = {"weight", "bias"}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.For) and "parameters(" in ast.unparse(node.iter):
+            found |= {item.id for item in ast.walk(node.target) if isinstance(item, ast.Name)}
+    return found
+
+
+def _find_comparisons(source: Source) -> Iterator[Finding]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare):
+            left = node.value.left
+            if isinstance(left, ast.Attribute) and left.attr == "requires_grad":
+                yield Finding(
+                    message=f"`{ast.unparse(node)}` compares and sets nothing",
+                    file=source.path,
+                    line=node.lineno,
+                    step=0,
+                    evidence="a comparison as a statement of its own",
+                )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+model[0].requires_grad = False  # expect: PAR11
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, trainable):
+        super().__init__()
+        self.trainable = trainable
+        self.first = nn.Linear(4, 8).requires_grad_(self.trainable)
+        self.out = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.first(x)))
+
+torch.manual_seed(0)
+model = Net(trainable=False)
+for parameter in model.out.parameters():
+    parameter.requires_grad = True
+optimizer = torch.optim.SGD(model.out.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

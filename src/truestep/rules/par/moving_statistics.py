@@ -1,0 +1,116 @@
+"""A frozen BatchNorm still moves its running statistics.
+
+## What it finds
+BatchNorm layers whose parameters are frozen and that are in training mode: their running mean and variance
+change from step to step although nothing else of the layer does.
+
+## Why it matters
+`requires_grad_(False)` stops gradients, not statistics; only `eval()` does, and `model.train()` at the start
+of an epoch undoes it. The "frozen" part drifts away from what it had learnt, and in training it normalises by
+the batch.
+
+## How to fix
+Put the frozen part back into evaluation mode after each `train()`: `model.train(); model.backbone.eval()`, or
+override `train` in the model.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.places import assignments, calls
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PAR10",
+    severity="error",
+    needs=("forward", "step", "roster"),
+    fix="Call eval() on the frozen part after each train(), so that its statistics stay.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find statistics that move in frozen layers."""
+    for moment in evidence.moments("drifted"):
+        paths = moment.value["paths"]
+        yield Finding(
+            message=f"{len(paths)} frozen BatchNorm layers are in training mode: their statistics move",
+            **_place(evidence, moment),
+            step=moment.step + 1,
+            evidence=f"running means changed in two steps or more, parameters frozen: {', '.join(paths[:4])}",
+        )
+
+
+def _place(evidence: Evidence, moment: Moment) -> dict[str, Any]:
+    """Return the line that switched to training mode; if none did, the one that freezes."""
+    switches = [
+        mode
+        for mode in evidence.moments("mode")
+        if mode.at_s < moment.at_s
+        and mode.facts["training"]
+        and mode.facts["class"] in moment.value["around"]
+    ]
+    if switches:
+        return {"file": switches[-1].file, "line": switches[-1].line}
+    found = []
+    for source in evidence.sources:
+        lines = {
+            call.lineno
+            for call in calls(source.tree, "requires_grad_")
+            if call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
+        }
+        lines |= {
+            statement.lineno
+            for statement, value in assignments(source.tree, "requires_grad")
+            if isinstance(value, ast.Constant) and value.value is False
+        }
+        found += [{"file": source.path, "line": line} for line in sorted(lines)]
+    return found[0] if len(found) == 1 else {"file": moment.file, "line": moment.line}
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
+model = nn.Sequential(body, nn.Linear(8, 1))
+body.requires_grad_(False)
+body.eval()
+optimizer = torch.optim.SGD(model[1].parameters(), lr=0.01)
+for epoch in range(3):
+    model.train()  # expect: PAR10
+    for step in range(4):
+        x = torch.randn(8, 4) + 1
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+CLEAN = """
+import copy
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
+model = nn.Sequential(body, nn.Linear(8, 1))
+average = copy.deepcopy(model).requires_grad_(False)
+body.requires_grad_(False)
+optimizer = torch.optim.SGD(model[1].parameters(), lr=0.01)
+for epoch in range(3):
+    model.train()
+    body.eval()
+    for step in range(4):
+        x = torch.randn(8, 4) + 1
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean() + (model(x) - average(x)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for kept, new in zip(average.parameters(), model.parameters()):
+                kept.mul_(0.9).add_(new, alpha=0.1)
+"""

@@ -1,0 +1,189 @@
+"""One layer stands several times where several layers were meant.
+
+## What it finds
+A `ModuleList`, `Sequential` or `ModuleDict` that holds one and the same module with parameters several times,
+as `[Layer()] * n` makes it.
+
+## Why it matters
+Multiplying a list repeats the reference, not the object. A stack of six layers has the weights of one: a
+sixth of the capacity, and gradients of all six places summed into one weight. It trains, only worse.
+
+## How to fix
+Make each layer anew: `nn.ModuleList([Layer() for _ in range(n)])`, or copy it with `copy.deepcopy`. Where one
+layer shall be applied several times, keep it once and call it in a loop.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.places import assignments, calls, class_in, name_of
+
+RULE = Meta(
+    code="PAR02",
+    severity="error",
+    needs=("model", "forward", "roster"),
+    fix="Make every layer anew: [Layer() for _ in range(n)] instead of [Layer()] * n.",
+)
+_MAKERS = ("ModuleList", "Sequential", "ModuleDict")
+_ON_PURPOSE = ("shared", "tied", "share", "tie")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find containers that hold one layer several times."""
+    for moment in evidence.moments("repeated"):
+        facts = moment.value
+        place = _find_place(evidence, facts)
+        if place is None:
+            continue
+        file, line = place
+        yield Finding(
+            message=f"one {facts['class']} stands {facts['copies']} times in {facts['holder']}: "
+            "all of them share one set of weights",
+            file=file,
+            line=line,
+            step=moment.step + 1,
+            evidence=f"{facts['copies']} entries of {facts['path'] or facts['holder']} are the same object",
+        )
+
+
+def _find_place(evidence: Evidence, facts: dict[str, Any]) -> tuple[str, int] | None:
+    own = evidence.source(facts["file"])
+    sources = [own] if own is not None else []
+    sources += [source for source in evidence.sources if source not in sources]
+    for source in sources:
+        trees = [class_in(source, facts["holder"])] if source is own else []
+        line = next(
+            filter(None, (_multiplied(tree, facts["attribute"]) for tree in [*trees, source.tree])), None
+        )
+        if line is not None:
+            return source.path, line
+    if facts["others"]:  # a layer that comes again among others may be meant
+        return None
+    for source in sources:
+        line = _added(source, facts["attribute"])
+        if line is not None:
+            return source.path, line
+    return None
+
+
+def _multiplied(tree: ast.AST, attribute: str) -> int | None:
+    """Return the line of `[layer] * n` in what is assigned to the attribute, or in what goes into it."""
+    parts = [value for _, value in assignments(tree, attribute)]
+    parts += [call for name in _MAKERS for call in calls(tree, name)]
+    through = {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+    parts += [value for name in sorted(through) for _, value in assignments(tree, name)]
+    for part in parts:
+        for node in ast.walk(part):
+            sides = (node.left, node.right) if isinstance(node, ast.BinOp) else ()
+            if any(_is_layers(side, tree) for side in sides) and isinstance(
+                getattr(node, "op", None), ast.Mult
+            ):
+                return getattr(node, "lineno", None)
+    return None
+
+
+def _is_layers(node: ast.expr, tree: ast.AST) -> bool:
+    """Whether it is a list of layers, or a name for one."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return any(map(_is_layer, node.elts))
+    values = [value for _, value in assignments(tree, node.id)] if isinstance(node, ast.Name) else []
+    return any(
+        isinstance(value, ast.List | ast.Tuple)
+        and any(isinstance(item, ast.Call) and _is_layer(item) for item in value.elts)
+        for value in values
+    )
+
+
+def _is_layer(node: ast.expr) -> bool:
+    name = name_of(node.func) if isinstance(node, ast.Call) else name_of(node)
+    return name is not None and not any(word in name.lower() for word in _ON_PURPOSE)
+
+
+def _added(source: Source, attribute: str) -> int | None:
+    """Return the line at which a layer that exists already is put into a container again and again."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Name):
+            target = node.generators[0].target
+            if (
+                _is_layer(node.elt)
+                and node.elt.id != name_of(target)
+                and _leads_to(source.tree, attribute, node)
+            ):
+                return node.lineno
+    for loop in ast.walk(source.tree):
+        if not isinstance(loop, ast.For):
+            continue
+        made = {
+            name_of(item) for node in ast.walk(loop) if isinstance(node, ast.Assign) for item in node.targets
+        }
+        for call in [*calls(loop, "append"), *calls(loop, "add_module")]:
+            given = call.args[-1] if call.args else None
+            if (
+                isinstance(given, ast.Name)
+                and given.id not in made | {name_of(loop.target)}
+                and _is_layer(given)
+            ):
+                return call.lineno
+    return None
+
+
+def _leads_to(tree: ast.AST, attribute: str, node: ast.AST) -> bool:
+    return any(node in ast.walk(value) for _, value in assignments(tree, attribute))
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, depth=3):
+        super().__init__()
+        self.blocks = nn.Sequential(*[nn.Linear(4, 4)] * depth)  # expect: PAR02
+        self.out = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.out(self.blocks(x))
+
+torch.manual_seed(0)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, depth=3):
+        super().__init__()
+        self.block = nn.Linear(4, 4)
+        act = nn.Tanh()
+        self.mix = nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 4), act)
+        self.head = nn.Linear(4, 1)
+        self.heads = nn.ModuleList([self.head for _ in range(depth)])
+
+    def forward(self, x):
+        total = 0
+        for head in self.heads:
+            x = torch.tanh(self.block(x))
+            total = total + head(self.mix(x))
+        return total
+
+torch.manual_seed(0)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

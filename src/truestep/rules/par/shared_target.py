@@ -1,0 +1,185 @@
+"""The target network is the policy itself, or is copied from itself.
+
+## What it finds
+A model that is loaded from its own state: `target.load_state_dict(target.state_dict())`, or with target and
+policy being one object. Also a target, teacher or reference model that is a second name of the model that is
+trained.
+
+## Why it matters
+A target network is there to stand still while the policy learns. If both are one object it moves with every
+step; if it copies itself it never moves at all. Learning becomes unstable or does not happen, without an
+error.
+
+## How to fix
+Make the target a copy of its own, `copy.deepcopy(policy)`, and load it from the policy:
+`target.load_state_dict(policy.state_dict())`.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.places import assignments, calls, is_called_at, name_of
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PAR13",
+    severity="error",
+    needs=("forward", "step"),
+    fix="Let the target be copy.deepcopy(policy), and load it from policy.state_dict().",
+)
+_TARGET = re.compile(
+    r"target|teacher|(^|_)ema(_|$)|momentum|(^|_)old(_|$)|(^|_)ref(erence)?(_|$)|frozen", re.IGNORECASE
+)
+_MOST = 0.9
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether there is a second model, or one that is loaded from another."""
+    if any("taken" in moment.value for moment in evidence.moments("refill")):
+        return True
+    names = {name for source in evidence.sources for name in _called_names(source)}
+    return any(_TARGET.search(name) for name in names)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find models that are their own target."""
+    places: set[tuple[str | None, int | None]] = set()
+    for moment in evidence.moments("refill"):
+        facts = moment.value
+        is_self = "taken" in facts and facts["own"] >= _MOST * max(1, facts["given"])
+        if not is_self or facts["written"] or facts["taken_at"][1] != moment.line:
+            continue
+        if not is_called_at(evidence.source(moment.file), moment.line, name="load_state_dict"):
+            continue  # a framework did it
+        place = _assigned_at(evidence, moment) or (moment.file, moment.line)
+        if place not in places:
+            places.add(place)
+            is_load = place == (moment.file, moment.line)
+            yield Finding(
+                message=f"{facts['class']} is loaded from its own weights: the target never changes"
+                if is_load
+                else "target and policy are one object: the target moves with every step",
+                file=place[0],
+                line=place[1],
+                step=moment.step + 1,
+                evidence=f"all {facts['given']} tensors loaded at line {moment.line} are its own memory",
+            )
+    yield from _find_aliases(evidence, places)
+
+
+def _assigned_at(evidence: Evidence, moment: Moment) -> tuple[str, int] | None:
+    """Return where the target became a second name of the policy, if the load names two models."""
+    source = evidence.source(moment.file)
+    if source is None:
+        return None
+    for call in calls(source.tree, "load_state_dict"):
+        if not isinstance(call.func, ast.Attribute) or not call.lineno <= (moment.line or 0) <= (
+            call.end_lineno or 0
+        ):
+            continue
+        into = ast.unparse(call.func.value)
+        sources = [
+            ast.unparse(one.func.value)
+            for one in calls(call, "state_dict")
+            if isinstance(one.func, ast.Attribute)
+        ]
+        if into in sources:
+            return None
+        name = name_of(call.func.value)
+        for other in evidence.sources:
+            for statement, value in assignments(other.tree, name or ""):
+                if _is_plain(value):
+                    return other.path, statement.lineno
+    return None
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether a value is something that exists already, or a shallow copy of it."""
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func) in ("copy.copy", "copy") and len(value.args) == 1
+    return isinstance(value, ast.Name | ast.Attribute)
+
+
+def _called_names(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call):
+            name = name_of(node.func)
+            if name is not None:
+                yield name
+
+
+def _find_aliases(evidence: Evidence, places: set[tuple[str | None, int | None]]) -> Iterator[Finding]:
+    """Find targets by name that are called and are the very model that is trained."""
+    at_line: dict[tuple[str | None, int | None], set[int]] = {}
+    for moment in evidence.moments("forward"):
+        at_line.setdefault((moment.file, moment.line), set()).add(moment.facts["model"])
+    trained = {moment.facts["model"] for moment in evidence.moments("forward") if _is_trained(moment)}
+    for source in evidence.sources:
+        models: dict[str, set[int]] = {}
+        for call in ast.walk(source.tree):
+            name = name_of(call.func) if isinstance(call, ast.Call) else None
+            if name is not None and isinstance(call, ast.Call):
+                models.setdefault(name, set()).update(at_line.get((source.path, call.lineno), ()))
+        for name, numbers in models.items():
+            others = {number for other, own in models.items() if other != name for number in own}
+            if not _TARGET.search(name) or not numbers or not numbers <= trained & others:
+                continue
+            for statement, value in assignments(source.tree, name):
+                if _is_plain(value) and (source.path, statement.lineno) not in places:
+                    places.add((source.path, statement.lineno))
+                    yield Finding(
+                        message=f"{name} is the model that is trained, not a copy of it",
+                        file=source.path,
+                        line=statement.lineno,
+                        step=1,
+                        evidence=f"calls of {name} and of the trained model reach one object",
+                    )
+
+
+def _is_trained(moment: Moment) -> bool:
+    return bool(moment.facts["grad"] and moment.facts["training"])
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+policy, target = nn.Linear(4, 2), nn.Linear(4, 2)
+target.load_state_dict(policy.state_dict())
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.05)
+for step in range(6):
+    x = torch.randn(8, 4)
+    with torch.no_grad():
+        goal = 1 + 0.9 * target(x).amax(1)
+    loss = (policy(x)[:, 0] - goal).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 2:
+        target.load_state_dict(target.state_dict())  # expect: PAR13
+"""
+
+CLEAN = """
+import copy
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+policy = nn.Linear(4, 2)
+target = copy.deepcopy(policy)
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.05)
+for step in range(6):
+    x = torch.randn(8, 4)
+    with torch.no_grad():
+        goal = 1 + 0.9 * target(x).gather(1, policy(x).argmax(1, keepdim=True)).squeeze(1)
+    loss = (policy(x)[:, 0] - goal).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 2:
+        target.load_state_dict(policy.state_dict())
+"""

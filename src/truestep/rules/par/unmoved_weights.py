@@ -1,0 +1,98 @@
+"""A weight has a gradient, and the optimizer's step does not move it.
+
+## What it finds
+Parameters whose gradient is not zero and whose values are the same, bit for bit, before and after each step
+that was looked at: the learning rate is zero, the step is too small for the number format, or an optimizer
+written by hand changes a copy.
+
+## Why it matters
+Nothing is learnt there. In bfloat16 a weight has 8 bits: an update below 1/256 of the weight is rounded away,
+so that small learning rates do nothing at all.
+
+## How to fix
+Keep weights in float32 and compute in bfloat16 with `torch.autocast`. Look at the learning rate that the
+optimizer really has. In an optimizer of your own change parameters in place: `p.add_(update)`, not `p = p +
+update`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PAR07",
+    severity="error",
+    needs=("step", "roster"),
+    fix="Give the step a learning rate and a number format in which it can move the weights.",
+    caused_by=("LOOP09", "LOOP10"),
+)
+_MIN_STEPS = 3
+_MIN_GRADIENT = 1e-5
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find weights that steps leave as they are."""
+    for moment in evidence.moments("unmoved"):
+        stills = [still for still in moment.value["still"] if still["gradient"] >= _MIN_GRADIENT]
+        rated = [still for still in stills if still["num_rated"] >= _MIN_STEPS]
+        if rated:
+            yield _tell(moment, rated, f"learning rate {rated[0]['rate']:.3g}")
+        elif stills and not moment.value["moved"] and _is_rate_zero(evidence, moment.facts["optimizer"]):
+            yield _tell(moment, stills, "the learning rate is 0 at each step")
+
+
+def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
+    steps = [moment for moment in evidence.moments("step") if moment.facts["optimizer"] == optimizer]
+    rates = [rate for moment in steps for rate in moment.value or ()]
+    return bool(rates) and not any(rates)
+
+
+def _tell(moment: Moment, stills: list[dict[str, Any]], why: str) -> Finding:
+    first = stills[0]
+    return Finding(
+        message=f"{len(stills)} parameters have gradients and the step does not move them",
+        file=moment.file,
+        line=moment.line,
+        step=first["first_step"] + 1,
+        evidence=f"a {first['dtype']} parameter of shape {tuple(first['shape'])} is the same before and "
+        f"after {first['num_steps']} steps; gradient up to {first['gradient']:.3g}, {why}, "
+        f"a weight {first['weight']:.3g}",
+    )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1).to(torch.bfloat16)
+with torch.no_grad():
+    model.weight.fill_(1.0)
+    model.bias.fill_(1.0)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+for step in range(6):
+    x = torch.randn(8, 4, dtype=torch.bfloat16)
+    loss = (model(x) - 3 * x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()  # expect: PAR07
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0, step - 3))
+for step in range(8):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    warm_up.step()
+"""

@@ -1,0 +1,103 @@
+"""A parameter gets gradients and is in no optimizer.
+
+## What it finds
+Parameters that get gradients together with trained ones, that no optimizer holds and that nothing else moves:
+a part of the model that was left out of the parameter groups, or the parameters of a loss.
+
+## Why it matters
+The part stays as it was initialised at random, while all around it is trained to cope with it.
+
+## How to fix
+Give the parameters to the optimizer. If they shall stay as they are, say so with `requires_grad_(False)`,
+which also saves their gradients.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.par._roster import Optimizer, Parameter, Roster, names, read_roster
+from truestep.rules.par.abandoned_parameters import find_abandoned
+
+RULE = Meta(
+    code="PAR04",
+    severity="warning",
+    needs=("backward", "step", "roster"),
+    fix="Add these parameters to the optimizer's groups, or freeze them with requires_grad_(False).",
+    caused_by=("PAR03",),
+)
+_MAX_SHARE_BELOW = 1 / 3
+_MAX_SHARE = 3 / 4
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find parameters with gradients that no optimizer has."""
+    roster = read_roster(evidence)
+    if roster is None or not roster.stepped:
+        return
+    found: dict[int, list[Parameter]] = {}
+    for item in roster.left_out:
+        if item.hidden is None and _is_forgotten(item):
+            found.setdefault(_optimizer_of(item, roster).index, []).append(item)
+    for index, items in found.items():
+        optimizer = roster.optimizers[index]
+        if all(find_abandoned(roster, optimizer)):
+            continue
+        yield Finding(
+            message=f"{len(items)} parameters get gradients and are in no optimizer: they are never trained",
+            **optimizer.place,
+            step=items[0].first_step + 1,
+            evidence=f"not in {optimizer.kind}, and unchanged although each backward pass reaches them: "
+            f"{names(items)}",
+        )
+
+
+def _is_forgotten(item: Parameter) -> bool:
+    """Whether it is no part kept on purpose: loaded, in evaluation mode, or all below a new head."""
+    if item.is_loaded or not item.is_training or item.origin == "other":
+        return False
+    return item.share <= (_MAX_SHARE if item.is_beside else _MAX_SHARE_BELOW)
+
+
+def _optimizer_of(item: Parameter, roster: Roster) -> Optimizer:
+    """Return the optimizer that should have it: one with others of its model, else the busiest."""
+    near = [one for one in roster.stepped if any(other.model == item.model for other in roster.of(one))]
+    active = [one for one in near or roster.stepped if one.first_step <= item.last_step] or roster.stepped
+    return max(active, key=lambda one: one.num_steps)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+encoder, decoder = nn.Linear(4, 8), nn.Linear(8, 4)
+optimizer = torch.optim.Adam(encoder.parameters(), lr=0.01)  # expect: PAR04
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (decoder(torch.tanh(encoder(x))) - x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+encoder, decoder, head = nn.Linear(4, 8), nn.Linear(8, 4), nn.Linear(8, 1)
+first = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (decoder(torch.tanh(encoder(x))) - x).square().mean()
+    first.zero_grad()
+    loss.backward()
+    first.step()
+probe = torch.optim.Adam(head.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (head(torch.tanh(encoder(x))) - x.sum(1, keepdim=True)).square().mean()
+    probe.zero_grad()
+    loss.backward()
+    probe.step()
+"""

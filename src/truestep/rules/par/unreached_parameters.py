@@ -1,0 +1,168 @@
+"""A parameter in the optimizer never gets a gradient.
+
+## What it finds
+Parameters that are to be trained and are in an optimizer, and that have no gradient at any step of the run: a
+layer that `forward` never calls, often as another one is called twice, or whose result is cut from the graph.
+
+## Why it matters
+The layer that was meant is missing from the computation, or it takes part with random weights.
+
+## How to fix
+Call the layer where it belongs, or take away what cuts the graph (`detach`, `argmax`, `.data`). A layer that
+is not needed is better removed, or frozen with `requires_grad_(False)`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
+from truestep.rules.places import assignments, class_in
+from truestep.watch import Operation
+
+RULE = Meta(
+    code="PAR06",
+    severity="warning",
+    needs=("backward", "step", "roster"),
+    fix="Use the layer in forward and keep its result in the graph; otherwise remove or freeze it.",
+    caused_by=("PAR03", "PAR05", "LOOP02", "LOOP12", "LOSS06", "PROBE03", "PAR01"),
+)
+_CUTS = ("detach", "argmax", "argmin", "round", "floor", "ceil", "sign", "bernoulli", "multinomial")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find trainable parameters that gradients never reach."""
+    roster = read_roster(evidence)
+    for optimizer in roster.stepped if roster is not None else ():
+        own = [item for item in roster.of(optimizer) if item.num_steps] if roster is not None else []
+        if optimizer.num_steps < min(2, evidence.first.num_steps) or optimizer.is_frozen:
+            continue
+        parts: dict[tuple[str | None, str], list[Parameter]] = {}
+        for item in own:
+            if _is_unreached(item):
+                parts.setdefault((item.holder, _part_of(item)), []).append(item)
+        for (_, part), items in parts.items():
+            if not _is_cut_on_purpose(evidence, items[0]):
+                yield _tell(evidence, optimizer, part, items)
+
+
+def _is_unreached(item: Parameter) -> bool:
+    if item.has_grad or item.is_frozen or item.is_changed or item.is_loaded:
+        return False
+    return item.origin == "own" or (item.origin == "torch" and item.num_lost == 0)
+
+
+def _tell(evidence: Evidence, optimizer: Optimizer, part: str, items: list[Parameter]) -> Finding:
+    cut = _find_cut(evidence, items[0])
+    place = optimizer.place
+    if cut is not None:
+        place = {"file": cut.file, "line": cut.line}
+    else:
+        for source in evidence.sources:
+            tree = class_in(source, items[0].holder)
+            made = next(assignments(tree, part), None) if tree is not source.tree else None
+            if made is not None:
+                place = {"file": source.path, "line": made[0].lineno}
+                break
+    return Finding(
+        message=f"{items[0].holder or 'the model'}'s {part} is in the optimizer and never gets a gradient",
+        **place,
+        step=items[0].first_step + 1,
+        evidence=f"no gradient at any of {optimizer.num_steps} steps"
+        + (f", cut from the graph by {cut.name.split('.')[1]}" if cut is not None else "")
+        + f": {names(items)}",
+    )
+
+
+def _part_of(item: Parameter) -> str:
+    """Return the attribute of the user's class through which a parameter is held."""
+    words = [word for word in (item.path or "").split(".")[:-1] if not word.isdigit()]
+    return words[-1] if words else (item.path or "").rpartition(".")[2]
+
+
+def _operations_of(evidence: Evidence, item: Parameter) -> list[Operation]:
+    owner = (item.path or "").rpartition(".")[0]
+    if not owner:
+        return []
+    return [
+        one
+        for one in evidence.operations
+        if one.phase == "forward" and (one.module == owner or owner.endswith(f".{one.module}")) and one.module
+    ]
+
+
+def _find_cut(evidence: Evidence, item: Parameter) -> Operation | None:
+    """Return the operation that cuts what a module computes from the graph."""
+    made = {one.index for one in _operations_of(evidence, item)}
+    for one in evidence.operations:
+        if one.phase == "backward" or one.file is None or one.name.split(".")[1] not in _CUTS:
+            continue
+        if any(given.producer in made and given.has_grad for given in one.ins):
+            return one
+    return None
+
+
+def _is_cut_on_purpose(evidence: Evidence, item: Parameter) -> bool:
+    """Whether it is only called where gradients are off: then it is kept as it is, by another way."""
+    own = _operations_of(evidence, item)
+    if not any(given.has_grad for one in own for given in one.ins):
+        return False
+    made = {one.index for one in own}
+    used = [given for one in evidence.operations for given in one.ins if given.producer in made]
+    return bool(used) and not any(given.has_grad for given in used)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)  # expect: PAR06
+        self.out = nn.Linear(4, 1)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        x = torch.tanh(self.first(x))
+        return self.out(x)
+
+torch.manual_seed(0)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.rare = nn.Linear(4, 4)
+        self.fixed = nn.Linear(4, 4).requires_grad_(False)
+        self.out = nn.Linear(4, 1)
+
+    def forward(self, x, is_rare):
+        x = torch.tanh(self.first(self.fixed(x)))
+        if is_rare:
+            x = torch.tanh(self.rare(x))
+        return self.out(x)
+
+torch.manual_seed(0)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(24):
+    x = torch.randn(8, 4)
+    loss = (model(x, step == 20) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,107 @@
+"""Layers in a plain list are unknown to the model and never trained.
+
+## What it finds
+Modules or parameters that a model keeps in a list, a tuple, a dictionary or a plain object, that get
+gradients in training and that no optimizer holds, since `model.parameters()` does not yield them.
+
+## Why it matters
+Only what is registered is trained, saved in `state_dict()` and moved by `.to(device)`. The model runs with
+these layers as they were initialised at random, and a checkpoint does not contain them. The rest of the model
+learns around them, so that the loss falls and nothing looks wrong.
+
+## How to fix
+Put modules into `nn.ModuleList` or `nn.ModuleDict`, parameters into `nn.ParameterList` or `nn.ParameterDict`,
+and make the optimizer after that.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.par._roster import Parameter, names, read_roster
+from truestep.rules.places import find_assignment
+
+RULE = Meta(
+    code="PAR01",
+    severity="error",
+    needs=("backward", "roster"),
+    fix="Use nn.ModuleList, nn.ModuleDict, nn.ParameterList or nn.Parameter, so that the model knows them.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find parameters that models use and do not know."""
+    roster = read_roster(evidence)
+    found: dict[tuple[str, str], list[Parameter]] = {}
+    for item in roster.left_out if roster is not None else ():
+        if item.hidden is not None and item.is_training:
+            found.setdefault((item.hidden[0], item.hidden[2]), []).append(item)
+    for (holder, attribute), items in found.items():
+        _, file, _, what = items[0].hidden or ("", None, "", "")
+        place = find_assignment(evidence, attribute, holder=holder, file=file)
+        if place is None:
+            call = evidence.moments("forward", "backward")[0]
+            place = (call.file or "", call.line or 0)
+        yield Finding(
+            message=f"{holder}.{attribute} holds parameters that the model does not know: none is trained",
+            file=place[0] or None,
+            line=place[1] or None,
+            step=items[0].first_step + 1,
+            evidence=f"{len(items)} parameters in {what} got gradients, are in no optimizer "
+            f"and did not change: {names(items)}",
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = [nn.Linear(4, 4) for _ in range(2)]  # expect: PAR01
+        self.out = nn.Linear(4, 1)
+
+    def forward(self, x):
+        for layer in self.inner:
+            x = torch.tanh(layer(x))
+        return self.out(x)
+
+torch.manual_seed(0)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, teacher):
+        super().__init__()
+        self.teacher = [teacher.requires_grad_(False)]
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.inner = [self.first, self.second]
+        self.out = nn.Linear(4, 1)
+
+    def forward(self, x):
+        goal = self.teacher[0](x)
+        for layer in self.inner:
+            x = torch.tanh(layer(x))
+        return (self.out(x) - goal).square().mean()
+
+torch.manual_seed(0)
+model = Net(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    loss = model(torch.randn(8, 4))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,1 @@
+"""Rules about what a step's time goes to."""

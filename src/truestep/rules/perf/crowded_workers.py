@@ -1,0 +1,74 @@
+"""A loader has more workers than there are cores.
+
+## What it finds
+A loader that was iterated with more worker processes than the cores that this process may use.
+
+## Why it matters
+Workers that share a core take turns: data come no faster. Each takes time to start and memory for its copy
+of the dataset and for the batches that it makes in advance, and all of them take the core away from
+training.
+
+## How to fix
+Use at most as many workers as cores, fewer if training computes on the same cores; measure with 0, 1, 2 and
+4.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loaders import Loader, find_loaders
+
+RULE = Meta(
+    code="PERF02",
+    severity="warning",
+    needs=("loader", "made"),
+    fix="Set num_workers to at most the number of cores, or less if training computes on them too.",
+)
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a loader has workers."""
+    return any(loader.fact("workers") for loader in find_loaders(evidence))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find loaders with too many workers."""
+    for loader in find_loaders(evidence):
+        workers, cores = loader.fact("workers") or 0, loader.fact("cores") or 0
+        if loader.made is not None and cores and workers > cores:
+            yield Finding.at(
+                loader.made,
+                "this loader has more workers than there are cores",
+                evidence=f"{workers} workers on {cores} cores",
+                cost=_cost(loader),
+            )
+
+
+def _cost(loader: Loader) -> str:
+    starts = [moment.took_s for moment in loader.epochs]
+    if loader.fact("persistent"):
+        starts = starts[:1]
+    return f"{sum(starts):.2f} s to start workers, {len(starts)} times"
+
+
+BUGGY = """
+import os
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(64, 4)
+workers = len(os.sched_getaffinity(0)) + 1
+loader = DataLoader(TensorDataset(x, x.sum(1)), batch_size=8, num_workers=workers)  # expect: PERF02
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, y in loader:
+    loss = (model(x).squeeze(1) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = BUGGY.replace("  # expect: PERF02", "").replace(" + 1", "")

@@ -1,0 +1,64 @@
+"""`DataParallel` is used.
+
+## What it finds
+A model wrapped in `torch.nn.DataParallel`.
+
+## Why it matters
+One process and one Python thread per GPU share an interpreter: in every step the model is copied to all
+GPUs, inputs are scattered and outputs gathered on the first one, which also needs the most memory. On one
+device it does nothing. `DistributedDataParallel` copies nothing in a step and overlaps its communication
+with the backward pass.
+
+## How to fix
+Start one process for each GPU with `torchrun` and wrap the model in `DistributedDataParallel`; on one
+device use the model as it is.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+
+RULE = Meta(
+    code="PERF09",
+    severity="warning",
+    needs=("parallel",),
+    fix="Use torchrun and DistributedDataParallel with one process per GPU; on one device the plain model.",
+)
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a model of this kind was called."""
+    return any(moment.facts["class"] == "DataParallel" for moment in evidence.moments("model"))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find models that were wrapped and called."""
+    models = [
+        item.facts["model"] for item in evidence.moments("model") if item.facts["class"] == "DataParallel"
+    ]
+    passes = [item.took_s for item in evidence.moments("forward") if item.facts["model"] in models]
+    for moment in evidence.moments("parallel"):
+        if moment.facts["what"] == "DataParallel" and passes:
+            yield Finding.at(
+                moment,
+                "the model is wrapped in DataParallel",
+                evidence=f"{len(passes)} forward passes went through it",
+                cost=f"{sum(passes):.2f} s in those forward passes, copying and gathering included",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.DataParallel(nn.Linear(4, 1))  # expect: PERF09
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    loss = model(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = BUGGY.replace("nn.DataParallel(nn.Linear(4, 1))  # expect: PERF09", "nn.Sequential(nn.Linear(4, 1))")

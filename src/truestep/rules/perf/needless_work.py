@@ -1,0 +1,154 @@
+"""Work that changes nothing: a bias before BatchNorm, or a Python loop over elements of tensors.
+
+## What it finds
+A convolution or linear layer with a bias whose output goes straight into a BatchNorm in train mode. And a
+line that takes single elements out of tensors hundreds of times in each step. Both with the time that was
+measured.
+
+## Why it matters
+BatchNorm subtracts the mean of each channel, and with it any bias: the bias is stored, summed over the batch
+in each backward pass, kept in the optimizer's state, and has no effect. An operation on one element costs as
+much as one on thousands, as the time goes into calling it.
+
+## How to fix
+Pass `bias=False` to the layer before a BatchNorm. Replace the loop by one operation on the whole tensor, such
+as `torch.where`, a comparison, or indexing with a mask.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PERF03",
+    severity="info",
+    needs=("step",),
+    fix="Pass bias=False before a BatchNorm; replace loops over elements by operations on whole tensors.",
+)
+_LAYERS = ("aten.convolution.default", "aten.addmm.default", "aten.linear.default")
+_MIN_CALLS = 400
+_MIN_SHARE = 0.05
+_NUM_LOOKED_AT = 3
+_READING = ("aten._local_scalar_dense.default", "aten.lift_fresh.default")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find both kinds."""
+    step_s = _step_time(evidence)
+    if step_s is not None:
+        yield from _needless_biases(evidence, step_s)
+        yield from _loops(evidence, step_s)
+
+
+def _step_time(evidence: Evidence) -> float | None:
+    """Return how long a step takes when its operations are not looked at."""
+    ends = [(moment.step, moment.at_s) for moment in evidence.moments("step") if moment.facts["counts"]]
+    gaps = [after - before for (step, before), (_, after) in pairwise(ends) if step >= _NUM_LOOKED_AT]
+    return median(gaps) if gaps else None
+
+
+def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
+    flow = Flow(evidence.operations)
+    made = {name: site for moment in evidence.moments("biases") for name, site in moment.value.items()}
+    for moment in evidence.moments("bias_sum"):
+        operation = flow.at(moment.value["index"])
+        layer = None if operation is None else flow.maker(operation.ins[0])
+        if operation is None or layer is None or layer.name not in _LAYERS or len(layer.ins) != 3:
+            continue
+        if layer.module not in made or len(flow.users(layer)) != 1:
+            continue
+        file, line, _ = made[layer.module]
+        took_s = moment.value["took_s"]
+        yield Finding(
+            message="this layer's bias is taken away again by the BatchNorm after it",
+            file=file,
+            line=line,
+            step=moment.step + 1,
+            evidence=f"{layer.module} gives {tuple(operation.ins[0].shape)} straight to {operation.module}",
+            cost=f"{took_s * 1e6:.0f} us of a step of {step_s * 1e3:.1f} ms ({took_s / step_s:.1%}), "
+            "for the sum that is its gradient",
+            fix="Pass bias=False to this layer.",
+        )
+
+
+def _loops(evidence: Evidence, step_s: float) -> Iterator[Finding]:
+    lines: dict[tuple[str | None, int | None, int], list[Moment]] = {}
+    for moment in evidence.moments("crowd"):
+        if not moment.step:  # what comes before training is a part of it
+            continue
+        lines.setdefault((moment.file, moment.line, moment.step), []).append(moment)
+    for (file, line, step), moments in lines.items():
+        picking = [moment for moment in moments if _is_single(moment)]
+        took_s = sum(moment.value["took_s"] for moment in moments)
+        calls = sum(moment.value["calls"] for moment in moments)
+        if file is None or not picking or calls < _MIN_CALLS or took_s < _MIN_SHARE * step_s:
+            continue
+        names = ", ".join(sorted({moment.facts["operation"] for moment in picking}))
+        yield Finding(
+            message="a Python loop works on single elements of tensors",
+            file=file,
+            line=line,
+            step=step + 1,
+            evidence=f"{calls} operations at this line in one step, among them {names}",
+            cost=f"{took_s * 1e3:.1f} ms of a step of {step_s * 1e3:.1f} ms ({min(took_s / step_s, 1):.0%}), "
+            "without the time of Python itself",
+            fix="Replace the loop by one operation on the whole tensor.",
+        )
+
+
+def _is_single(moment: Moment) -> bool:
+    name, single = moment.facts["operation"], moment.value["single"]
+    if name == "aten.select.int":
+        return bool(single >= 0.3)
+    return name not in _READING and bool(single >= 0.9)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Conv2d(3, 16, 3, padding=1),  # expect: PERF03
+    nn.BatchNorm2d(16),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(16, 1),
+)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(6):
+    x = torch.randn(8, 3, 8, 8)
+    loss = (model(x) - x.mean((1, 2, 3)).unsqueeze(1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Conv2d(3, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.BatchNorm2d(16),
+    nn.Conv2d(16, 16, 3, padding=1, bias=False),
+    nn.BatchNorm2d(16),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(16, 1),
+)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(6):
+    x = torch.randn(8, 3, 8, 8)
+    loss = (model(x) - x.mean((1, 2, 3)).unsqueeze(1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

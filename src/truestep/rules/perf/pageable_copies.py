@@ -1,0 +1,69 @@
+"""Batches are copied to the GPU from pageable memory, or made on the host first.
+
+## What it finds
+Tensors that are copied from host to GPU in most steps out of memory that is not pinned, with the time that
+it took.
+
+## Why it matters
+The GPU can fetch from pinned memory by itself while it computes. From pageable memory the driver copies
+twice and the host waits. Tensors that are made on the host only to be moved cost both.
+
+## How to fix
+Pass `pin_memory=True` to the loader and `non_blocking=True` to `.to()`; make new tensors with `device=` in
+place.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment, Process
+
+RULE = Meta(
+    code="PERF06",
+    severity="warning",
+    needs=("copy", "step"),
+    fix="Use pin_memory=True in the loader and .to(device, non_blocking=True); make tensors in place.",
+    is_preview=True,
+)
+_LEAST_STEPS, _LEAST_SHARE, _LEAST_OF_STEPS = 8, 0.03, 0.5
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find lines that copy in most steps."""
+    steps = evidence.moments("step")
+    passed_s = steps[-1].at_s - steps[0].at_s if len(steps) >= _LEAST_STEPS else 0.0
+    by_line: dict[tuple[str | None, int | None], list[Moment]] = {}
+    for moment in evidence.moments("copy"):
+        if steps[0].at_s <= moment.at_s <= steps[-1].at_s and not moment.facts["pinned"]:
+            by_line.setdefault((moment.file, moment.line), []).append(moment)
+    for moments in by_line.values():
+        num_steps = len({moment.step for moment in moments})
+        took_s = sum(moment.took_s for moment in moments)
+        if passed_s and num_steps >= _LEAST_OF_STEPS * len(steps) and took_s >= _LEAST_SHARE * passed_s:
+            yield Finding.at(
+                moments[0],
+                "tensors are copied to the GPU from memory that is not pinned",
+                evidence=f"{len(moments)} copies in {num_steps} of {len(steps)} steps",
+                cost=f"{took_s:.2f} s, {took_s / passed_s:.0%} of the time of training",
+            )
+
+
+def _recorded(*, is_pinned: bool) -> Evidence:
+    """A loop of 16 steps of 10 ms with a copy in each."""
+    moments = []
+    for step in range(16):
+        common: dict[str, Any] = {"step": step, "file": "train.py", "function": "main"}
+        facts = {"how": "to", "pinned": is_pinned, "non_blocking": is_pinned}
+        moments.append(
+            Moment(kind="copy", at_s=step / 100 + 0.001, took_s=0.002, line=5, facts=facts, **common)
+        )
+        facts = {"optimizer": 0, "closure": False, "counts": True}
+        moments.append(
+            Moment(kind="step", at_s=step / 100 + 0.009, took_s=0.001, line=7, facts=facts, **common)
+        )
+    return Evidence(processes=[Process(pid=1, argv=[], num_steps=16, moments=moments)])
+
+
+BUGGY = _recorded(is_pinned=False)
+CLEAN = _recorded(is_pinned=True)

@@ -1,0 +1,113 @@
+"""`torch.compile` compiles again and again, or breaks its graph.
+
+## What it finds
+A function that was compiled several times in one run, with the reasons that the compiler gives; and lines
+at which the compiler had to stop and go back to Python.
+
+## Why it matters
+Compiling takes seconds, running a step takes milliseconds. A guard that fails on every new shape or number
+compiles until the limit is reached, and then runs uncompiled. At a break the graph is cut in two: nothing
+is fused across it, and each piece is compiled and entered on its own.
+
+## How to fix
+Pad batches to one shape, pass `dynamic=True`, keep changing Python numbers out of the module (or make them
+tensors); take `.item()`, `print` and calls into other libraries out of the compiled function.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+
+RULE = Meta(
+    code="PERF04",
+    severity="warning",
+    needs=("compiled",),
+    fix="Keep shapes and Python values constant, or pass dynamic=True; take what breaks the graph out of it.",
+)
+_RESUMED = "torch_dynamo_resume_in_"
+_MOST_AGAIN = 2
+_USUAL = ("grad_mode", "training", "inference")
+"""Changes that come once: training, then evaluation."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find pieces that were compiled too often, and breaks."""
+    rows = [row for moment in evidence.moments("compiled") for row in moment.value]
+    yield from _find_breaks(rows)
+    again: dict[tuple[str | None, int, str], list[Any]] = {}
+    for file, line, name, took_s, reason, _ in rows:
+        is_usual = any(word in reason for word in _USUAL)
+        if reason and not is_usual and not name.startswith(_RESUMED):
+            again.setdefault((file, line, name), []).append((took_s, reason))
+    for (file, line, name), turns in again.items():
+        if len(turns) > _MOST_AGAIN:
+            reasons = Counter(_short(reason) for _, reason in turns)
+            asked = evidence.moments("compile")
+            is_clear = bool(asked) and (len(asked) == 1 or file is None)
+            yield Finding(
+                message="a compiled model is compiled again and again",
+                file=asked[0].file if is_clear else file,
+                line=asked[0].line if is_clear else line,
+                step=0,
+                evidence=f"`{name}` was compiled {len(turns) + 1} times; reasons: "
+                + "; ".join(f"{reason} ({num})" for reason, num in reasons.most_common(3)),
+                cost=f"{sum(took_s for took_s, _ in turns):.1f} s of compiling again",
+            )
+
+
+def _find_breaks(rows: list[Any]) -> Iterator[Finding]:
+    if any(row[-1] for row in rows):
+        return  # the watching itself is in the way
+    breaks: dict[tuple[str, int], list[float]] = {}
+    for file, line, name, took_s, _, _ in rows:
+        if name.startswith(_RESUMED) and file is not None:
+            breaks.setdefault((file, line), []).append(took_s)
+    for (file, line), times in breaks.items():
+        yield Finding(
+            message="the compiled graph is broken at this line: it goes back to Python here",
+            file=file,
+            line=line,
+            step=0,
+            evidence=f"what follows this line was compiled as a piece of its own, {len(times)} times",
+            cost=f"{sum(times):.1f} s of compiling the pieces after it, and two graphs where one would do",
+        )
+
+
+def _short(reason: str) -> str:
+    return reason.partition(": ")[2].splitlines()[0][:100] if ": " in reason else reason[:100]
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+compiled = torch.compile(model, backend="eager", dynamic=False)  # expect: PERF04
+for step in range(5):
+    loss = compiled(torch.randn(8 + step, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+compiled = torch.compile(model, backend="eager")
+for step in range(3):
+    loss = compiled(torch.randn(8 if step < 2 else 5, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+model.eval()
+with torch.no_grad():
+    compiled(torch.randn(16, 4))
+"""

@@ -1,0 +1,144 @@
+"""The training step waits for its data.
+
+## What it finds
+A training loop that spends a large part of each step waiting for the next batch, measured over all steps
+but the first.
+
+## Why it matters
+While the loop waits, nothing is trained. The share of the step that is waited is the share of the time, and
+of the machine, that is lost.
+
+## How to fix
+Prepare data in advance (decode once and keep the result), load with `num_workers` and
+`persistent_workers=True`, or move slow work per sample into one operation per batch.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from statistics import median
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loaders import Loader, find_loaders
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PERF01",
+    severity="warning",
+    needs=("batch", "backward"),
+    fix="Prepare samples once and keep them, or load them in workers (num_workers, persistent_workers).",
+)
+_LEAST_STEPS = 8
+_LEAST_SHARE, _LEAST_WAIT_S = 0.3, 0.002
+_LEAST_WAIT_EACH_S = 100e-6
+"""Putting samples together costs some microseconds for each; more is work on the sample itself."""
+_LEAST_WAIT_OF_WORKERS_S, _LEAST_SHARE_OF_WORKERS = 0.015, 0.5
+_QUANTILE = 0.2
+"""What else runs on the machine makes some steps wait; four of five do only if the data are slow."""
+_NUM_LOOKED_AT = 8
+"""The first steps are slower for being looked at."""
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether enough steps could be measured."""
+    return any(len(_waits(loader)) >= _LEAST_STEPS for loader in find_loaders(evidence) if loader.is_training)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find training loaders that keep the loop waiting."""
+    for loader in find_loaders(evidence):
+        waits = _waits(loader) if loader.is_training else []
+        if len(waits) < _LEAST_STEPS:
+            continue
+        wait_s, step_s = median(wait for wait, _ in waits), median(step for _, step in waits)
+        share = median(wait / step for wait, step in waits)
+        if _is_much(loader, waits):
+            where = loader.batches[0]
+            yield Finding.at(
+                where,
+                "training waits for its data",
+                step=waits and where.step + 1,
+                evidence=f"a batch takes {1000 * wait_s:.1f} ms, the whole step {1000 * step_s:.1f} ms "
+                f"(medians of {len(waits)} steps); {loader.fact('workers', 0)} workers",
+                cost=f"{share:.0%} of the time of each step",
+            )
+
+
+def _is_much(loader: Loader, waits: list[tuple[float, float]]) -> bool:
+    wait_s = _low(wait for wait, _ in waits)
+    share = _low(wait / step for wait, step in waits)
+    if loader.fact("workers"):
+        return wait_s >= _LEAST_WAIT_OF_WORKERS_S and share >= _LEAST_SHARE_OF_WORKERS
+    each_s = wait_s / max(1, _num_samples(loader.batches[0]))
+    return wait_s >= _LEAST_WAIT_S and each_s >= _LEAST_WAIT_EACH_S and share >= _LEAST_SHARE
+
+
+def _low(values: Iterable[float]) -> float:
+    found = sorted(values)
+    return found[int(_QUANTILE * len(found))]
+
+
+def _num_samples(batch: Moment) -> int:
+    for tensor in batch.facts["tensors"] or ():
+        shape = next((item for item in tensor or () if isinstance(item, list)), None)
+        if shape:
+            return int(shape[0])
+    return 1
+
+
+def _waits(loader: Loader) -> list[tuple[float, float]]:
+    """Return, for each step within an epoch, how long its batch took, and how long until the next."""
+    begins = [moment.at_s for moment in loader.epochs]
+    num_ahead = 2 * (loader.fact("workers") or 0)  # so many are made while workers start
+    trained, found = set(loader.trained), []
+    place = -1
+    for batch, later in pairwise(loader.batches):
+        place += 1
+        while begins and begins[0] <= batch.at_s:
+            begins.pop(0)
+            place = 0
+        is_last = bool(begins) and begins[0] <= later.at_s
+        if not is_last and place >= num_ahead and batch.step >= _NUM_LOOKED_AT and batch.step in trained:
+            found.append((batch.took_s, max(later.at_s - batch.at_s, 1e-9)))
+    return found
+
+
+BUGGY = """
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return torch.full((4,), index / 96), torch.tensor(index / 24)
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, y in DataLoader(Slow(), batch_size=4, shuffle=True):  # expect: PERF01
+    loss = (model(x).squeeze(1) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(768, 4)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, y in DataLoader(TensorDataset(x, x.sum(1)), batch_size=32, shuffle=True):
+    loss = (model(x).squeeze(1) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,75 @@
+"""The host waits for the GPU in every step.
+
+## What it finds
+Lines in the training loop that fetch a value from the GPU (`item`, `tolist`, `cpu`) in most steps, with the
+time that they waited.
+
+## Why it matters
+A GPU works through a queue that the host fills ahead of time. To read a value the host has to wait until
+all before it is done, the queue runs empty, and the GPU then waits for the host.
+
+## How to fix
+Keep sums on the GPU and read them once every many steps, or copy with `non_blocking=True` and read later.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment, Process
+
+RULE = Meta(
+    code="PERF05",
+    severity="warning",
+    needs=("sync", "step"),
+    fix="Keep the value on the GPU and read it once every many steps.",
+    is_preview=True,
+)
+_LEAST_STEPS, _LEAST_SHARE, _LEAST_OF_STEPS = 8, 0.03, 0.5
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find lines that wait in most steps."""
+    steps = evidence.moments("step")
+    passed_s = steps[-1].at_s - steps[0].at_s if len(steps) >= _LEAST_STEPS else 0.0
+    by_line: dict[tuple[str | None, int | None], list[Moment]] = {}
+    for moment in evidence.moments("sync"):
+        if steps[0].at_s <= moment.at_s <= steps[-1].at_s:
+            by_line.setdefault((moment.file, moment.line), []).append(moment)
+    for moments in by_line.values():
+        num_steps = len({moment.step for moment in moments})
+        waited_s = sum(moment.took_s for moment in moments)
+        if passed_s and num_steps >= _LEAST_OF_STEPS * len(steps) and waited_s >= _LEAST_SHARE * passed_s:
+            yield Finding.at(
+                moments[0],
+                "the host waits for the GPU in every step",
+                evidence=f"{moments[0].facts['how']}() in {num_steps} of {len(steps)} steps",
+                cost=f"{waited_s:.2f} s, {waited_s / passed_s:.0%} of the time of training",
+            )
+
+
+def _recorded(*, every: int) -> Evidence:
+    """A loop of 32 steps of 10 ms that reads its loss in each `every`-th."""
+    moments = []
+    for step in range(32):
+        common: dict[str, Any] = {"step": step, "file": "train.py", "function": "main"}
+        if step % every == 0:
+            moments.append(
+                Moment(
+                    kind="sync",
+                    at_s=step / 100 + 0.005,
+                    took_s=0.004,
+                    line=8,
+                    facts={"how": "item"},
+                    **common,
+                )
+            )
+        facts = {"optimizer": 0, "closure": False, "counts": True}
+        moments.append(
+            Moment(kind="step", at_s=step / 100 + 0.009, took_s=0.001, line=7, facts=facts, **common)
+        )
+    return Evidence(processes=[Process(pid=1, argv=[], num_steps=32, moments=moments)])
+
+
+BUGGY = _recorded(every=1)
+CLEAN = _recorded(every=16)

@@ -1,0 +1,84 @@
+"""cuDNN looks for the fastest algorithm again for every new shape.
+
+## What it finds
+`torch.backends.cudnn.benchmark = True` while inputs come in many shapes, where forward passes with a new
+shape took much longer than those with a known one.
+
+## Why it matters
+With benchmark on, cuDNN tries all its algorithms for each shape that it has not seen. With one shape that
+pays once; with many it is done over and over.
+
+## How to fix
+Pad or crop inputs to few shapes, or leave `cudnn.benchmark` off.
+"""
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment, Process
+
+RULE = Meta(
+    code="PERF08",
+    severity="warning",
+    needs=("device", "forward"),
+    fix="Leave torch.backends.cudnn.benchmark off, or bring inputs to few shapes.",
+    is_preview=True,
+)
+_LEAST_SHAPES, _LEAST_SLOWER = 6, 2.0
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Compare forward passes with new shapes and with known ones."""
+    if not evidence.moments("device")[-1].value["benchmark"]:
+        return
+    met: set[str] = set()
+    new: list[Moment] = []
+    known: list[Moment] = []
+    for moment in evidence.moments("forward"):
+        key = f"{moment.facts['model']} {moment.facts['tensors']}"
+        (known if key in met else new).append(moment)
+        met.add(key)
+    new = new[1:]  # the first pass is slow for many reasons
+    if len(new) < _LEAST_SHAPES or len(known) < _LEAST_SHAPES:
+        return
+    usual_s = median(moment.took_s for moment in known)
+    slower = median(moment.took_s for moment in new) / max(usual_s, 1e-9)
+    if slower >= _LEAST_SLOWER:
+        lost_s = sum(moment.took_s - usual_s for moment in new)
+        yield Finding.at(
+            new[0],
+            "cuDNN tries all algorithms again for every new shape of the input",
+            evidence=f"{len(new) + 1} shapes; a pass with a new shape takes {slower:.1f} times as long",
+            cost=f"{lost_s:.2f} s in {len(new)} forward passes",
+        )
+
+
+def _recorded(*, num_shapes: int) -> Evidence:
+    """32 forward passes; one with a new shape takes ten times as long."""
+    common: dict[str, Any] = {"file": "train.py", "function": "main", "line": 6}
+    moments = []
+    for step in range(32):
+        facts = {"model": 0, "training": True, "grad": True, "inference": False}
+        shape = [[[8, 3, 32, 32 + step % num_shapes], "torch.float32"]]
+        took_s = 0.1 if step < num_shapes else 0.01
+        moments.append(
+            Moment(
+                kind="forward",
+                step=step,
+                at_s=float(step),
+                took_s=took_s,
+                facts={**facts, "tensors": shape},
+                **common,
+            )
+        )
+    value = {"tf32": True, "benchmark": True, "float32_s": 0.004, "bfloat16_s": 0.001}
+    moments.append(
+        Moment(kind="device", step=32, at_s=33.0, took_s=0.0, facts={"name": "GPU"}, value=value, **common)
+    )
+    return Evidence(processes=[Process(pid=1, argv=[], num_steps=32, moments=moments)])
+
+
+BUGGY = _recorded(num_shapes=12)
+CLEAN = _recorded(num_shapes=1)

@@ -1,0 +1,72 @@
+"""Places in the user's sources: where something that was seen at run time is written.
+
+Owns the search in syntax trees. Says nothing about whether it is wrong.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules.evidence import Evidence, Source
+
+
+def name_of(node: ast.AST | None) -> str | None:
+    """Return the last name of `a`, `self.a` or `x.y.a`; None for all else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
+def class_in(source: Source, qualname: str | None) -> ast.AST:
+    """Return a class by its name; the whole file if it is not there."""
+    name = (qualname or "").rpartition(".")[2]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+    return source.tree
+
+
+def assignments(tree: ast.AST, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
+    """Yield statements that assign to a variable or an attribute of that name, with the value, in order."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets = [item for target in node.targets for item in _flat(target)]
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+            targets = [node.target]
+        else:
+            continue
+        if node.value is not None and any(name_of(target) == name for target in targets):
+            found.append((node, node.value))
+    yield from sorted(found, key=lambda pair: pair[0].lineno)
+
+
+def _flat(target: ast.expr) -> list[ast.expr]:
+    return list(target.elts) if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
+    """Yield calls of functions or methods of that name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and name_of(node.func) == name:
+            yield node
+
+
+def is_called_at(source: Source | None, line: int | None, *, name: str) -> bool:
+    """Return whether a function of that name is called at a line."""
+    if source is None or line is None:
+        return False
+    return any(call.lineno <= line <= (call.end_lineno or call.lineno) for call in calls(source.tree, name))
+
+
+def find_assignment(
+    evidence: Evidence, attribute: str, *, holder: str | None = None, file: str | None = None
+) -> tuple[str, int] | None:
+    """Return file and line that first assign to an attribute: in its class if possible, else anywhere."""
+    own = evidence.source(file)
+    if own is not None:
+        for statement, _ in assignments(class_in(own, holder), attribute):
+            return own.path, statement.lineno
+    for source in evidence.sources:
+        for statement, _ in assignments(source.tree, attribute):
+            return source.path, statement.lineno
+    return None

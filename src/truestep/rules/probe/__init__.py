@@ -1,0 +1,1 @@
+"""Rules about what values and gradients in a model look like."""

@@ -1,0 +1,81 @@
+"""Most units of a layer are dead.
+
+## What it finds
+Layers of which at least three quarters of the units give zero after their ReLU for every sample of a batch,
+at two of the moments at which a batch was passed once more through a copy of the model.
+
+## Why it matters
+A unit that is zero for all samples gets no gradient and stays as it is: it takes part in nothing. The usual
+reasons are a bias that starts far below zero, a learning rate that is too high, or inputs that are far from
+zero.
+
+## How to fix
+Let biases start at zero, lower the learning rate or warm it up, normalise the inputs, or use an activation
+with a slope on both sides (LeakyReLU, GELU).
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.probe._layers import lasting
+
+RULE = Meta(
+    code="PROBE04",
+    severity="warning",
+    needs=("activity",),
+    caused_by=("DATA07", "LOOP11"),
+    fix="Start biases at zero, lower the learning rate, normalise inputs, or use LeakyReLU or GELU.",
+)
+_MOST = 0.75
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a layer with a ReLU was seen twice."""
+    return any(True for _ in lasting(evidence, "dead", at_least=0.0))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find layers whose units are zero for all samples."""
+    for moment, row, share in lasting(evidence, "dead", at_least=_MOST):
+        file, line, _ = row["site"] or (moment.file, moment.line, None)
+        yield Finding(
+            message="most units of this layer are dead: they are zero for every sample",
+            file=file,
+            line=line,
+            step=moment.step,
+            evidence=f"{share:.0%} of {row['units']} units gave zero for all {moment.value['size']} "
+            f"samples of a batch, after step {moment.step} and before",
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1))
+nn.init.constant_(model[0].bias, -6.0)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(12):
+    x = torch.randn(32, 6)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()  # expect: PROBE04
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1))
+nn.init.constant_(model[2].bias, -6.0)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(12):
+    x = torch.randn(32, 6) + 1.0
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

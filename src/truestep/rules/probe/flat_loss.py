@@ -1,0 +1,97 @@
+"""The loss does not move.
+
+## What it finds
+A loss that stays where it began over at least 96 steps, in a script with one optimizer and one backward
+pass.
+
+## Why it matters
+Nothing is learned. The reasons are elsewhere: a learning rate that is far too small or too large, a model
+cut from its loss, inputs without information, labels that do not belong to them.
+
+## How to fix
+Try to fit one batch: if that fails too, look at the gradients and the learning rate; if it works, at the
+data.
+"""
+
+from collections.abc import Iterator
+from math import isfinite, sqrt
+from statistics import mean, pstdev
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PROBE08",
+    severity="info",
+    needs=("level",),
+    caused_by=("LOOP10", "LOOP12", "PAR03", "PAR05", "PAR07", "PROBE03", "PROBE04", "PROBE06"),
+    fix="Fit a single batch first; if that fails too, look at the gradients and at the learning rate.",
+)
+_MIN_LOOKS, _SAME = 7, 0.01
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether the loss was read often enough."""
+    return len(_levels(evidence)) >= _MIN_LOOKS
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a loss that stays where it began."""
+    optimizers = {moment.facts["optimizer"] for moment in evidence.moments("step")}
+    sites = {(moment.file, moment.line) for moment in evidence.moments("backward")}
+    moments = _levels(evidence)
+    if len(optimizers) != 1 or len(sites) != 1:
+        return
+    values = [moment.value for moment in moments]
+    num = len(values) // 3
+    first, last = values[:num], values[-num:]
+    scale = abs(mean(values)) or 1.0
+    noise = max(pstdev(first), pstdev(last)) / sqrt(num)
+    if mean(last) > mean(first) - max(_SAME * scale, noise) and max(values) - min(values) < scale:
+        yield Finding.at(
+            moments[0],
+            "the loss does not move",
+            evidence=f"{mean(first):.4g} in the first third and {mean(last):.4g} in the last of "
+            f"{moments[-1].step + 1} steps",
+        )
+
+
+def _levels(evidence: Evidence) -> list[Moment]:
+    """Return the loss at some steps: the last value of each."""
+    found = {moment.step: moment for moment in evidence.moments("level")}
+    return [
+        found[step]
+        for step in sorted(found)
+        if isinstance(found[step].value, float) and isfinite(found[step].value)
+    ]
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+x = torch.randn(32, 4)
+for step in range(128):
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()  # expect: PROBE08
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+x = torch.randn(32, 4)
+for step in range(128):
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

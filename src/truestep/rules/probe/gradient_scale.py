@@ -1,0 +1,92 @@
+"""Gradients vanish or explode.
+
+## What it finds
+Gradients that are many orders of magnitude smaller in one layer than in another of the same model, or so
+large that a step can go anywhere, at most of the steps that were looked at.
+
+## Why it matters
+Layers whose gradients vanish do not learn; gradients that explode throw the weights away. Optimizers that
+scale by the gradient's size, as Adam does, hide both for a while.
+
+## How to fix
+Use residual connections and normalisation, initialise by the layer's width, clip the gradient's norm, or
+lower the learning rate.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PROBE05",
+    severity="info",
+    needs=("motion",),
+    caused_by=("LOOP11", "PROBE04", "PROBE06"),
+    fix="Normalise and initialise by the layer's width, use residual connections, or clip the norm.",
+)
+_LARGE, _RATIO = 1e3, 3e3
+_MIN_STEPS = 4
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find optimizers whose gradients are very small in some layers, or very large."""
+    by_optimizer: dict[int, list[dict[str, list[float]]]] = {}
+    places: dict[int, Moment] = {}
+    for moment in evidence.moments("motion"):
+        by_optimizer.setdefault(moment.facts["optimizer"], []).append(moment.value)
+        places.setdefault(moment.facts["optimizer"], moment)
+    for optimizer, values in by_optimizer.items():
+        large = [max(value["gradients"]) for value in values if max(value["gradients"]) > _LARGE]
+        far = [_ratio(value["gradients"]) for value in values if _ratio(value["gradients"]) > _RATIO]
+        for found, what in ((large, "explode"), (far, "vanish")):
+            if len(found) >= _MIN_STEPS and len(found) > len(values) // 2:
+                text = (
+                    f"up to {max(found):.1e} in the mean"
+                    if what == "explode"
+                    else f"the largest are {max(found):.0e} times the smallest"
+                )
+                yield Finding.at(
+                    places[optimizer],
+                    f"gradients {what}",
+                    evidence=f"{text}, at {len(found)} of {len(values)} steps",
+                )
+
+
+def _ratio(sizes: list[float]) -> float:
+    """Return how many times the largest is the second smallest: one matrix alone may be used little."""
+    second = sorted(sizes)[1] if len(sizes) > 1 else 0.0
+    return max(sizes) / second if second > 0 else 0.0
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+layers = [layer for _ in range(5) for layer in (nn.Linear(16, 16), nn.Sigmoid())]
+model = nn.Sequential(*layers, nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    x = torch.randn(32, 16)
+    loss = (model(x) - x[:, :2]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()  # expect: PROBE05
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+layers = [layer for _ in range(6) for layer in (nn.Linear(16, 16), nn.LayerNorm(16), nn.SiLU())]
+model = nn.Sequential(*layers, nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    x = torch.randn(32, 16)
+    loss = (model(x) - x[:, :2]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,106 @@
+"""Samples of one batch influence each other.
+
+## What it finds
+A model in eval mode whose output for one sample changes when another sample of the batch is replaced. Found
+by passing one batch twice through a copy of the model, with one sample replaced the second time.
+
+## Why it matters
+A model shall treat each sample by itself. If attention or a recurrence runs over the axis of the batch
+(`batch_first` is missing, `view` where `transpose` was meant), it learns from the company a sample is in,
+and predictions depend on what else is in the batch. Training works, only worse, and no shape is wrong.
+
+## How to fix
+Find the axis over which the named line works: pass `batch_first=True`, transpose before and after it, or
+correct the `view`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+
+RULE = Meta(
+    code="PROBE01",
+    severity="error",
+    needs=("mixing",),
+    caused_by=("LOSS04",),
+    fix="Check which axis this line works over: batch_first=True is missing, or a transpose.",
+)
+_MIN_MOVED = 1e-3
+_STATISTICS = ("mean", "sum", "std", "var", "var_mean", "std_mean", "linalg_vector_norm")
+"""Statistics of a batch are taken on purpose, as a critic does that looks for variety."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find models in which one sample changes the output of others."""
+    for moment in evidence.moments("mixing"):
+        value = moment.value
+        if not value["moved"] or value["most"] < _MIN_MOVED or value["by"] in _STATISTICS:
+            continue
+        file, line, _ = value.get("site") or (moment.file, moment.line, None)
+        yield Finding(
+            message="samples of one batch influence each other: this works over the axis of the batch",
+            file=file,
+            line=line,
+            step=moment.step,
+            evidence=f"in eval mode, replacing 1 of {value['size']} samples changed the outputs of "
+            f"{value['moved']} others, by up to {value['most']:.2g} standard deviations",
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        mixed, _ = self.attention(x, x, x)  # expect: PROBE01
+        return self.out(mixed.mean(1))
+
+
+model = Tagger()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x, y = torch.randn(16, 5, 8), torch.randint(0, 3, (16,))
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.norm(x.transpose(1, 2)).permute(2, 0, 1)
+        mixed, _ = self.attention(x, x, x)
+        return self.out(mixed.mean(0))
+
+
+model = Tagger()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x, y = torch.randn(16, 5, 8), torch.randint(0, 3, (16,))
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,125 @@
+"""Activations are at the ends of their range, or the same for every sample.
+
+## What it finds
+Inner layers whose tanh or sigmoid is at its ends for most of its values, and models whose output is the
+same for all samples of a batch, at two of the moments at which a batch was passed once more through a copy.
+
+## Why it matters
+At its ends a tanh or sigmoid has next to no slope: gradients die there, and layers before it learn nothing.
+A model that gives the same for every input has learned nothing about it. Weights that start too large,
+inputs that are not normalised and learning rates that are too high do this.
+
+## How to fix
+Initialise by the layer's width (`xavier_normal_`, or PyTorch's own), normalise inputs, lower the learning
+rate.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.probe._layers import lasting
+
+RULE = Meta(
+    code="PROBE06",
+    severity="warning",
+    needs=("activity",),
+    caused_by=("DATA07", "LOOP11", "PROBE04"),
+    fix="Initialise by the layer's width (xavier_normal_), normalise inputs, lower the learning rate.",
+)
+_MOST = 0.6
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a model was seen twice."""
+    return len(evidence.moments("activity")) > 1
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find saturated layers, and models that give the same for every input."""
+    for moment, row, share in lasting(evidence, "ends", at_least=_MOST):
+        file, line, _ = row["site"] or (moment.file, moment.line, None)
+        yield Finding(
+            message=f"{row['name']} is saturated: most of its values are at the ends of its range",
+            file=file,
+            line=line,
+            step=moment.step,
+            evidence=f"{share:.0%} of the values of a batch of {moment.value['size']}, shape "
+            f"{tuple(row['shape'])}, after step {moment.step} and before",
+        )
+    yield from _collapsed(evidence)
+
+
+def _collapsed(evidence: Evidence) -> Iterator[Finding]:
+    seen: dict[int, int] = {}
+    for moment in evidence.moments("activity"):
+        model = moment.facts["model"]
+        seen[model] = seen.get(model, 0) + 1 if moment.value["same"] else 0
+        if seen[model] == 2:
+            flat = next((row for row in moment.value["layers"] if row["flat"] and row["site"]), None)
+            file, line, _ = flat["site"] if flat else (moment.file, moment.line, None)
+            yield Finding(
+                message="activations have collapsed: the model gives the same output for every sample",
+                file=file,
+                line=line,
+                step=moment.step,
+                evidence=f"{moment.value['size']} different inputs, one output, after step {moment.step} "
+                "and before",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.out = nn.Linear(30, 64), nn.Linear(64, 64), nn.Linear(64, 1)
+        nn.init.normal_(self.second.weight)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        h = torch.tanh(self.second(h))  # expect: PROBE06
+        return self.out(h)
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(10):
+    x = 3 * torch.randn(32, 30)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.out = nn.Linear(30, 64), nn.Linear(64, 64), nn.Linear(64, 8)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        h = torch.tanh(self.second(h))
+        return torch.sigmoid(50 * self.out(h))
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(10):
+    x = torch.randn(32, 30)
+    loss = (model(x) - (x[:, :8] > 0).float()).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

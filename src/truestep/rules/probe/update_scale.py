@@ -1,0 +1,80 @@
+"""Updates are out of proportion to the weights.
+
+## What it finds
+Steps that change weights by more than a fifth of their size, or by less than a millionth, in most matrices
+and at most of the steps that were looked at.
+
+## Why it matters
+About a thousandth is usual. Much more, and each step undoes what the ones before it have learned; much
+less, and training takes for ever. It is a better guide to the learning rate than the loss.
+
+## How to fix
+Lower or raise the learning rate by the factor that is missing, or warm it up.
+"""
+
+from collections.abc import Iterator
+from statistics import median
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+
+RULE = Meta(
+    code="PROBE07",
+    severity="info",
+    needs=("motion",),
+    fix="Change the learning rate so that a step changes weights by about a thousandth of their size.",
+)
+_HIGH, _LOW = 0.2, 1e-6
+_MIN_STEPS = 4
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find optimizers whose steps are too large or too small for the weights."""
+    found: dict[int, list[tuple[Moment, float]]] = {}
+    for moment in evidence.moments("motion"):
+        value = moment.value
+        pairs = zip(value["updates"], value["weights"], strict=True)
+        shares = [update / weight for update, weight in pairs if weight > 0]
+        if shares:
+            found.setdefault(moment.facts["optimizer"], []).append((moment, median(shares)))
+    for items in found.values():
+        usual = median(share for _, share in items)
+        most = max(share for _, share in items)
+        if len(items) >= _MIN_STEPS and (usual > _HIGH or 0 < most < _LOW):
+            word = "large" if usual > _HIGH else "small"
+            yield Finding.at(
+                items[0][0],
+                f"updates are very {word} for the weights they change",
+                evidence=f"a step changes a matrix by {usual:.1e} of its size, median of {len(items)} steps",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=1.0)
+for step in range(6):
+    x = torch.randn(32, 8)
+    loss = (model(x) - x[:, :1]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()  # expect: PROBE07
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+for step in range(6):
+    x = torch.randn(32, 8)
+    loss = (model(x) - x[:, :1]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

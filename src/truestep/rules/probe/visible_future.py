@@ -1,0 +1,109 @@
+"""A model that predicts the next token can see it.
+
+## What it finds
+A model that is trained on its own input shifted by one, and whose outputs at early positions change when
+later tokens are replaced. Found by passing one batch twice through a copy of the model in eval mode.
+
+## Why it matters
+The loss falls quickly, because the answer is in the input. When the model is used, the next token is not
+there yet, and its predictions are worthless: perplexity in training and validation says nothing about it.
+
+## How to fix
+Mask the attention so that each position sees itself and what is before it (`is_causal=True`, or a mask of
+`torch.triu(..., diagonal=1)`), pad convolutions on the left only, and use no bidirectional recurrence.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+
+RULE = Meta(
+    code="PROBE02",
+    severity="warning",
+    needs=("ahead",),
+    fix="Mask later positions here: a causal mask with diagonal=1, or is_causal=True.",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find models that are trained to predict the next token and look ahead."""
+    for moment in evidence.moments("ahead"):
+        value = moment.value
+        if not value["moved"]:
+            continue
+        file, line, _ = value.get("site") or (moment.file, moment.line, None)
+        yield Finding(
+            message="later tokens influence earlier outputs of a model that shall predict the next token",
+            file=file,
+            line=line,
+            step=moment.step,
+            evidence=f"replacing the tokens from position {value['cut']} of {value['length']} on changed "
+            f"{value['moved']} of the {value['cut']} outputs before them, by up to {value['most']:.2g} "
+            "standard deviations; the targets are the inputs shifted by one",
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(12, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1)
+        self.out = nn.Linear(16, 12)
+
+    def forward(self, tokens):
+        hidden = self.encoder(self.embed(tokens))  # expect: PROBE02
+        return self.out(hidden)
+
+
+model = Model()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    text = torch.randint(0, 12, (8, 11))
+    logits = model(text[:, :-1])
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(12, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1)
+        self.out = nn.Linear(16, 12)
+
+    def forward(self, tokens):
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        return self.out(self.encoder(self.embed(tokens), mask=mask))
+
+
+model = Model()
+tagger = nn.Sequential(nn.Embedding(12, 16), nn.GRU(16, 8, bidirectional=True, batch_first=True))
+optimizer = torch.optim.Adam([*model.parameters(), *tagger.parameters()])
+for step in range(4):
+    text = torch.randint(0, 12, (8, 11))
+    logits = model(text[:, :-1])
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+    states, _ = tagger(text)
+    loss = loss + nn.functional.cross_entropy(states.flatten(0, 1), (text % 2).flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,239 @@
+"""A generator or critic is cut from the loss that shall train it.
+
+## What it finds
+Steps of an optimizer without any gradient, although its model was called and another one's loss was
+computed from the result: `detach()` or `no_grad` is on the wrong side. And a critic whose own estimate is
+detached while gradients flow through the target that is made from its next estimate.
+
+## Why it matters
+`detach()` belongs where one of two models must not learn. On the wrong side, the model that shall learn
+gets nothing: a generator stays as it was initialised, or a critic moves its targets towards its estimates.
+The losses look alive, because the other model learns.
+
+## How to fix
+In the generator's (or actor's) loss pass the fake samples (or actions) on as they are; detach them in the
+critic's loss only. For a critic, detach the target and not the estimate.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment, Operation
+from truestep.watch.evidence import In
+
+RULE = Meta(
+    code="PROBE03",
+    severity="error",
+    needs=("driven", "pass"),
+    caused_by=("LOOP12", "PAR05"),
+    fix="Remove this detach() where the model shall learn, and detach the other side.",
+)
+_MIN_STEPS = 2
+_DETACH = "aten.detach.default"
+_COMPARING = (
+    "aten.sub.Tensor",
+    "aten.mse_loss.default",
+    "aten.smooth_l1_loss.default",
+    "aten.huber_loss.default",
+)
+_PICKING = ("aten.gather.default", "aten.index.Tensor", "aten.mean.dim", "aten.max.dim", "aten.amax.default")
+_MAX_DEPTH = 12
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find optimizers that never get a gradient, and targets that learn in the place of estimates."""
+    yield from _idle(evidence)
+    yield from _swapped(evidence)
+
+
+def _idle(evidence: Evidence) -> Iterator[Finding]:
+    with_closure = {
+        moment.facts["optimizer"] for moment in evidence.moments("step") if moment.facts["closure"]
+    }
+    seen: dict[int, list[Moment]] = {}
+    for moment in evidence.moments("driven"):
+        seen.setdefault(moment.facts["optimizer"], []).append(moment)
+    for optimizer, moments in seen.items():
+        if len(moments) < _MIN_STEPS or any(moment.value for moment in moments) or optimizer in with_closure:
+            continue
+        models = {m.facts["model"] for m in evidence.moments("owns") if m.facts["optimizer"] == optimizer}
+        called = [moment for moment in evidence.moments("pass") if moment.facts["model"] in models]
+        pass_ = _cut_pass(evidence, called, before=moments[0])
+        if pass_ is not None:
+            yield _idle_finding(evidence, moments, pass_)
+
+
+def _cut_pass(evidence: Evidence, called: list[Moment], *, before: Moment) -> Moment | None:
+    """Return the last pass of the models before a step that no backward pass reached."""
+    used = {number for moment in evidence.moments("used") for number in moment.value}
+    last = [moment for moment in called if moment.at_s < before.at_s]
+    cut = [moment for moment in last if moment.value[0] not in used]
+    return cut[-1] if cut and last and cut[-1] is last[-1] else None
+
+
+def _idle_finding(evidence: Evidence, moments: list[Moment], cut: Moment) -> Finding:
+    passes = [moment for moment in evidence.moments("backward") if moment.at_s < moments[0].at_s]
+    place: Moment | Operation = passes[-1] if passes else moments[0]
+    if not cut.facts["grad"]:
+        place = cut
+    elif passes:
+        place = _last_detach(evidence, passes[-1]) or place
+    return Finding.at(
+        place,
+        "what this optimizer trains is cut from the loss: its steps have no gradient",
+        evidence=f"{len(moments)} of {len(moments)} steps at line {moments[0].line} that were looked at had "
+        f"no gradient; the model was called at line {cut.line} and no backward pass reached it",
+        step=moments[0].step + 1,
+    )
+
+
+def _last_detach(evidence: Evidence, backward: Moment) -> Operation | None:
+    """Return the last `detach` before a backward pass and after whatever training came before it."""
+    found = None
+    for operation in evidence.operations:
+        if operation.phase == "backward" and operation.line == backward.line:
+            if found is not None:
+                return found
+        elif operation.phase in ("backward", "optimizer"):
+            found = None
+        elif _is_detach(evidence, operation):
+            found = operation
+    return found
+
+
+def _is_detach(evidence: Evidence, operation: Operation) -> bool:
+    """Whether the user detaches: torch does so too, for what it keeps."""
+    if operation.name != _DETACH or not operation.ins or not operation.ins[0].has_grad:
+        return False
+    source = evidence.source(operation.file)
+    return source is not None and "detach" in source.line(operation.line)
+
+
+def _swapped(evidence: Evidence) -> Iterator[Finding]:
+    operations = {operation.index: operation for operation in evidence.operations}
+    trained = _trained(operations)
+    for operation in operations.values():
+        if operation.name not in _COMPARING or len(operation.ins) != 2 or operation.phase == "backward":
+            continue
+        if operation.index not in trained:
+            continue
+        loose = [item for item in operation.ins if not item.has_grad]
+        tied = [item for item in operation.ins if item.has_grad]
+        if len(loose) != 1 or len(tied) != 1:
+            continue
+        estimate = _model_output(operations, loose[0], arithmetic=False)
+        target = _model_output(operations, tied[0], arithmetic=True)
+        if (
+            estimate is None
+            or target is None
+            or _weights(operations, estimate) != _weights(operations, target)
+        ):
+            continue
+        detach = next(
+            (
+                item
+                for item in operations.values()
+                if _is_detach(evidence, item) and item.ins[0].producer == loose[0].producer
+            ),
+            None,
+        )
+        if detach is not None and _weights(operations, estimate):
+            yield Finding.at(
+                detach,
+                "the estimate is detached and the target is not: the critic learns from the wrong side",
+                evidence=f"at line {operation.line} the estimate carries no gradient, and the target that is "
+                "made from the same model's next estimate does",
+            )
+
+
+def _trained(operations: dict[int, Operation]) -> set[int]:
+    """Return operations that a backward pass went through, or that those took gradients from."""
+    reached = {
+        (item.forward_name, item.forward_line) for item in operations.values() if item.phase == "backward"
+    }
+    found = set()
+    for item in operations.values():
+        if item.phase != "backward" and (item.name, item.line) in reached:
+            found.add(item.index)  # a difference hands its gradient on as it is: nothing is computed for it
+            found |= {given.producer for given in item.ins if given.has_grad and given.producer is not None}
+    return found
+
+
+def _model_output(operations: dict[int, Operation], given: In, *, arithmetic: bool) -> Operation | None:
+    """Return the operation of a model that a value comes from: as it is, or scaled and shifted."""
+    scaled = shifted = False
+    operation = operations.get(-1 if given.producer is None else given.producer)
+    for _ in range(_MAX_DEPTH):
+        if operation is None:
+            return None
+        if operation.phase == "forward":
+            return operation if not arithmetic or (scaled and shifted) else None
+        if operation.name in ("aten.mul.Tensor", "aten.add.Tensor"):
+            if not arithmetic or sum(item.has_grad for item in operation.ins) != 1:
+                return None
+            scaled |= operation.name == "aten.mul.Tensor"
+            shifted |= operation.name == "aten.add.Tensor"
+        elif operation.name not in _PICKING:
+            return None
+        follow = next((item for item in operation.ins if item.has_grad), operation.ins[0])
+        operation = operations.get(-1 if follow.producer is None else follow.producer)
+    return None
+
+
+def _weights(operations: dict[int, Operation], operation: Operation) -> frozenset[int]:
+    """Return what wrote the weights that an operation takes: the same ones, the same model."""
+    found = set()
+    for item in operation.ins:
+        writer = operations.get(-1 if item.producer is None else item.producer)
+        if writer is not None and writer.phase in ("setup", "optimizer", "other") and item.has_grad:
+            found.add(writer.index)
+    return frozenset(found)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+actor = nn.Linear(4, 2)
+critic = nn.Linear(6, 1)
+actor_optimizer = torch.optim.Adam(actor.parameters())
+critic_optimizer = torch.optim.Adam(critic.parameters())
+for step in range(5):
+    state = torch.randn(16, 4)
+    reward = state.sum(1, keepdim=True)
+    critic_loss = (critic(torch.cat([state, torch.rand(16, 2)], 1)) - reward).square().mean()
+    critic_optimizer.zero_grad()
+    critic_loss.backward()
+    critic_optimizer.step()
+    action = actor(state)
+    actor_loss = -critic(torch.cat([state, action.detach()], 1)).mean()  # expect: PROBE03
+    actor_optimizer.zero_grad()
+    actor_loss.backward()
+    actor_optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+actor = nn.Linear(4, 2)
+critic = nn.Linear(6, 1)
+actor_optimizer = torch.optim.Adam(actor.parameters())
+critic_optimizer = torch.optim.Adam(critic.parameters())
+for step in range(5):
+    state = torch.randn(16, 4)
+    reward = state.sum(1, keepdim=True)
+    action = actor(state)
+    value = critic(torch.cat([state, action.detach()], 1))
+    following = critic(torch.cat([state + 0.1, action.detach()], 1))
+    critic_loss = (value - (reward + 0.9 * following.detach())).square().mean()
+    critic_optimizer.zero_grad()
+    critic_loss.backward()
+    critic_optimizer.step()
+    actor_loss = -critic(torch.cat([state, action], 1)).mean()
+    actor_optimizer.zero_grad()
+    actor_loss.backward()
+    actor_optimizer.step()
+"""

@@ -1,0 +1,1 @@
+"""Rules about whether a run can be repeated."""

@@ -1,0 +1,220 @@
+"""Random numbers come from a generator that nobody has seeded.
+
+## What it finds
+Draws from torch's, NumPy's or Python's generator before any seed was set, and generators made without a
+seed, with the line of the first draw.
+
+## Why it matters
+Each run then starts from other weights, another split or another order. A better score may be luck, a bug
+may not come again, and nobody can repeat the result. Seeding one library does not seed the others.
+
+## How to fix
+At the start of the script, before models and data are made: `torch.manual_seed(0)`, `numpy.random.seed(0)`,
+`random.seed(0)`, and `numpy.random.default_rng(0)` for generators of your own.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loaders import find_loaders
+from truestep.rules.order import called
+from truestep.watch import Moment, Operation
+
+RULE = Meta(
+    code="REPRO01",
+    severity="warning",
+    needs=("step",),
+    fix="Seed it at the start of the script, before models and data are made.",
+)
+_SEED = {
+    "torch": "torch.manual_seed(SEED)",
+    "numpy": "numpy.random.seed(SEED)",
+    "random": "random.seed(SEED)",
+}
+_SETTING = ("seed", "state")
+_MUCH = 8
+_ORDERING = frozenset({"shuffle", "sample", "permutation", "choices", "choice"})
+_SPLITS = frozenset(
+    {"train_test_split", "KFold", "StratifiedKFold", "ShuffleSplit", "StratifiedShuffleSplit"}
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find the first unseeded draw from each generator."""
+    yield from _check_torch(evidence)
+    for generator in ("numpy", "random"):
+        yield from _check_global(evidence, generator)
+    yield from _check_own(evidence)
+
+
+def _seeds(evidence: Evidence, generator: str) -> list[Moment]:
+    known = evidence.moments("seed")
+    return [item for item in known if item.facts["generator"] == generator and item.facts["how"] in _SETTING]
+
+
+def _check_torch(evidence: Evidence) -> Iterator[Finding]:
+    is_late = evidence.has("late_seed")
+    if _seeds(evidence, "torch") and not is_late:
+        return
+    draws = [item for item in evidence.operations if item.is_random and not item.has_generator]
+    draws = [item for item in draws if not _is_loaders_own(item)]
+    when = "before torch.manual_seed() was called" if is_late else "and torch.manual_seed() was never called"
+    if draws and draws[0].file is not None and (not is_late or _size(draws[0]) > 1):
+        yield Finding.at(
+            draws[0],
+            f"torch's generator is drawn from {when}",
+            evidence=f"the first draw is {draws[0].name.removeprefix('aten.')} of shape "
+            f"{list(draws[0].outs[0].shape) if draws[0].outs else []}",
+            fix=f"Call {_SEED['torch']} at the start of the script.",
+        )
+    elif not is_late and not draws:
+        for loader in find_loaders(evidence):
+            if loader.is_training and loader.fact("random") and loader.made is not None:
+                yield Finding.at(
+                    loader.made,
+                    f"the order of the training data is drawn from torch's generator, {when}",
+                    fix=f"Call {_SEED['torch']} at the start of the script.",
+                )
+
+
+def _is_loaders_own(operation: Operation) -> bool:
+    """Whether it is the number that a loader draws for its workers, needed or not."""
+    return operation.phase == "data" and operation.name.startswith("aten.random_") and _size(operation) == 1
+
+
+def _size(operation: Operation) -> int:
+    size = 1
+    for side in operation.outs[0].shape if operation.outs else ():
+        size *= side
+    return size
+
+
+def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
+    seeds = _seeds(evidence, generator)
+    chosen = {item.facts["seed"] for item in evidence.moments("seed") if item.facts["seed"] is not None}
+    draws = [item for item in evidence.moments("drawn") if item.facts["generator"] == generator]
+    draws = [item for item in draws if item.value.get("value") not in chosen or item.value["value"] is None]
+    heavy = [item for item in draws if item.value["size"] >= _MUCH or item.facts["name"] in _ORDERING]
+    # One number may be a port or a run's name; a seed that comes later says that the rest is meant to repeat.
+    told = heavy if seeds else draws if len(draws) > 1 else heavy
+    name = "NumPy's" if generator == "numpy" else "Python's"
+    if told:
+        when = "before it was seeded" if seeds else "and never seeded"
+        yield Finding.at(
+            told[0],
+            f"{name} global generator is drawn from {when}",
+            evidence=f"the first draw is random.{told[0].facts['name']}() "
+            f"with {told[0].value['size']} values",
+            fix=f"Call {_SEED[generator]} at the start of the script.",
+        )
+    elif generator == "numpy" and not seeds and not draws and _has_moved(evidence):
+        yield from _check_splits(evidence)
+
+
+def _has_moved(evidence: Evidence) -> bool:
+    return any(item.facts["generator"] == "numpy" for item in evidence.moments("draw"))
+
+
+def _check_splits(evidence: Evidence) -> Iterator[Finding]:
+    """A library has drawn: scikit-learn's functions do if no `random_state` is given."""
+    for source in evidence.sources:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Call) or called(node) not in _SPLITS:
+                continue
+            given = {word.arg: word.value for word in node.keywords}
+            is_shuffled = called(node) not in ("KFold", "StratifiedKFold") or "shuffle" in given
+            shuffle = given.get("shuffle")
+            is_off = isinstance(shuffle, ast.Constant) and not shuffle.value
+            if is_shuffled and not is_off and "random_state" not in given and None not in given:
+                yield Finding(
+                    message="the split is drawn from NumPy's global generator, which is never seeded",
+                    file=source.path,
+                    line=node.lineno,
+                    step=0,
+                    evidence=f"{called(node)}() without random_state, and NumPy's generator has moved",
+                    fix="Pass random_state=SEED.",
+                )
+
+
+def _is_asked_here(evidence: Evidence, moment: Moment) -> bool:
+    """Whether the user's own line makes the generator, not a library that it imports or calls."""
+    source = evidence.source(moment.file)
+    return source is not None and any(
+        isinstance(node, ast.Call)
+        and called(node) in ("default_rng", "seed")
+        and moment.line is not None
+        and node.lineno <= moment.line <= (node.end_lineno or node.lineno)
+        for node in ast.walk(source.tree)
+    )
+
+
+def _check_own(evidence: Evidence) -> Iterator[Finding]:
+    """Generators that were made without a seed."""
+    fresh = [item for item in evidence.moments("seed") if item.facts["how"] == "fresh"]
+    fresh = [item for item in fresh if item.facts["generator"] == "numpy"]
+    fresh += [item for item in evidence.moments("drawn") if item.facts["name"] == "fresh"]
+    for moment in fresh:
+        if moment.kind == "drawn" or _is_asked_here(evidence, moment):
+            name = "random.Random()" if moment.kind == "drawn" else "numpy.random.default_rng() or seed()"
+            yield Finding.at(
+                moment,
+                "a generator is made without a seed: it is another one in every run",
+                evidence=f"{name} was called without an argument",
+                fix="Pass it a seed.",
+            )
+    for source in evidence.sources:
+        for node in ast.walk(source.tree):
+            if (
+                isinstance(node, ast.Call)
+                and called(node) == "RandomState"
+                and not node.args
+                and not node.keywords
+            ):
+                yield Finding(
+                    message="a generator is made without a seed: it is another one in every run",
+                    file=source.path,
+                    line=node.lineno,
+                    step=0,
+                    evidence="RandomState() without an argument",
+                    fix="Pass it a seed.",
+                )
+
+
+BUGGY = """
+import numpy as np
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+order = np.random.permutation(32)  # expect: REPRO01
+x = torch.randn(32, 4)[order]
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+seed = random.randint(1, 10000)
+print("seed", seed)
+torch.manual_seed(seed)
+order = np.random.default_rng(seed).permutation(32)
+x = torch.randn(32, 4)[order]
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

@@ -1,0 +1,202 @@
+"""The order of a folder's files or of a set's items decides what the model is trained on.
+
+## What it finds
+A listing of a folder (`os.listdir`, `glob`, `iterdir`, `os.walk`) that is not sorted, or a set of texts
+that is iterated, where the order goes on into lists, labels or indices.
+
+## Why it matters
+File systems list files in any order, and Python's texts have other hashes in every run. Class 3 is then
+another class on another machine, word 17 another word in the next run: seeds do not help, and a saved model
+is read with the wrong labels.
+
+## How to fix
+Sort: `sorted(os.listdir(folder))`, `sorted(words)`.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.order import Flow, called
+
+RULE = Meta(
+    code="REPRO02",
+    severity="warning",
+    needs=("step",),
+    fix="Put sorted() around the listing or the set before its order is used.",
+)
+_LISTINGS = frozenset({"listdir", "scandir", "glob", "iglob", "rglob", "iterdir", "walk"})
+_TEXTUAL = re.compile(
+    r"(^|_)(word|token|char|character|letter|name|text|sentence|vocab|vocabulary|string|file|path|tag|corpus|"
+    r"filename|lemma|ngram|symbol|line)s?($|_)"
+)
+_GIVES_TEXTS = frozenset(
+    {"split", "splitlines", "lower", "upper", "strip", "read", "readlines", "join", "read_text"}
+)
+_GIVES_NUMBERS = frozenset({"tolist", "item", "range", "int", "randint", "arange", "numpy", "unique"})
+_MAX_DEPTH = 6
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find listings and sets whose order is used."""
+    yield from _find_listings(evidence)
+    for source in evidence.sources:
+        yield from _find_sets(source)
+
+
+def _find_listings(evidence: Evidence) -> Iterator[Finding]:
+    last = max((moment.step for moment in evidence.moments("step")), default=-1)
+    met: set[tuple[str | None, int | None]] = set()
+    for moment in evidence.moments("source"):
+        place = (moment.file, moment.line)
+        is_asked = moment.facts["what"] == "listing" and moment.step <= last and place not in met
+        source = evidence.source(moment.file) if is_asked else None
+        if source is None or moment.line is None or "," not in str(moment.value):  # one entry has no order
+            continue
+        met.add(place)
+        flow = Flow(source)
+        call = _call_at(flow, moment.line)
+        if call is None:
+            continue
+        decided = flow.decided_at(call)
+        if decided is not None:
+            yield Finding.at(
+                moment,
+                "files are taken in the order in which the folder happens to list them",
+                line=call.lineno,
+                evidence=f"{moment.facts['name']} gave {str(moment.value)[:80]}; its order is used at line "
+                f"{getattr(decided, 'lineno', call.lineno)}",
+            )
+
+
+def _call_at(flow: Flow, line: int) -> ast.Call | None:
+    """Return the listing at a line; if it was only consumed there, the one in its function."""
+    calls = [node for node in ast.walk(flow.tree) if isinstance(node, ast.Call) and called(node) in _LISTINGS]
+    for node in calls:
+        if node.lineno <= line <= (node.end_lineno or node.lineno):
+            return node
+    for node in calls:
+        function = flow.function_of(node)
+        if function is not None and function.lineno <= line <= (function.end_lineno or function.lineno):
+            return node
+    return None
+
+
+def _find_sets(source: Source) -> Iterator[Finding]:
+    flow = Flow(source)
+    for node in ast.walk(flow.tree):
+        items = _items_of_set(node)
+        if items is None or not _are_texts(flow, *items):
+            continue
+        decided = flow.decided_at(node)
+        line = getattr(decided, "lineno", None)
+        if decided is not None and line is not None:
+            yield Finding(
+                message="the order of a set of texts is used, which is another one in every run",
+                file=source.path,
+                line=line,
+                step=0,
+                evidence=f"the set is made at line {getattr(node, 'lineno', line)}",
+            )
+
+
+def _items_of_set(node: ast.AST) -> tuple[ast.expr, bool] | None:
+    """Return an expression that tells the type of a set's items, and whether it gives them one by one."""
+    if isinstance(node, ast.Set):
+        return node.elts[0], False
+    if isinstance(node, ast.SetComp):
+        return node.elt, False
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("set", "frozenset")
+    ):
+        return (node.args[0], True) if len(node.args) == 1 else None
+    return None
+
+
+def _are_texts(flow: Flow, node: ast.expr, is_many: bool, depth: int = 0) -> bool:  # limits: recursive
+    if depth > _MAX_DEPTH:
+        return False
+    match node:
+        case ast.Constant() | ast.JoinedStr():
+            found = isinstance(node, ast.JoinedStr) or isinstance(node.value, str)
+        case ast.List(elts=[first, *_]) | ast.Tuple(elts=[first, *_]) | ast.Set(elts=[first, *_]):
+            found = _are_texts(flow, first, False, depth + 1)
+        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
+            found = _are_texts(flow, node.elt, False, depth + 1)
+        case ast.Call():
+            is_passing = called(node) in ("list", "chain", "map")
+            inner = is_passing and any(_are_texts(flow, one, True, depth + 1) for one in node.args)
+            found = called(node) in _GIVES_TEXTS or inner
+        case ast.Attribute():
+            found = bool(_TEXTUAL.search(node.attr.lower()))
+        case ast.Name():
+            found = _is_text_name(flow, node, is_many, depth)
+        case ast.BinOp():
+            found = _are_texts(flow, node.left, is_many, depth + 1)
+        case _:
+            found = False
+    return found
+
+
+def _is_text_name(flow: Flow, node: ast.Name, is_many: bool, depth: int) -> bool:
+    values = list(flow.values_of(node))
+    if any(_gives_numbers(value) for value, _ in values):
+        return False
+    for value, is_item in values:
+        if _are_texts(flow, value, is_many or is_item, depth + 1):
+            return True
+    return bool(_TEXTUAL.search(node.id.lower()))
+
+
+def _gives_numbers(node: ast.expr) -> bool:
+    return any(isinstance(item, ast.Call) and called(item) in _GIVES_NUMBERS for item in ast.walk(node))
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+def encode(texts):
+    words = set(word for text in texts for word in text.split())
+    index = {word: number for number, word in enumerate(words)}  # expect: REPRO02
+    return torch.tensor([[index[word] for word in text.split()] for text in texts])
+
+torch.manual_seed(0)
+ids = encode(["red green blue", "green red red", "blue blue green"])
+model = nn.Sequential(nn.Embedding(3, 4), nn.Flatten(), nn.Linear(12, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    loss = model(ids).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+with tempfile.TemporaryDirectory() as folder:
+    for name in {"red", "green", "blue"}:
+        Path(folder, name).touch()
+    words = sorted(os.listdir(folder))
+    known = set(words)
+    print(len(os.listdir(folder)), "red" in known)
+texts = ["red green blue", "green red red"]
+ids = torch.tensor([[words.index(word) for word in text.split()] for text in texts])
+model = nn.Sequential(nn.Embedding(3, 4), nn.Flatten(), nn.Linear(12, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    loss = model(ids).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

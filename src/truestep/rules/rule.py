@@ -1,0 +1,160 @@
+"""What a rule is: a file with its documentation, its metadata, and a function from evidence to findings.
+
+Owns the form of rules and of what they find, and where rules are found. What evidence is, is in `evidence`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module, util
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from truestep.errors import UsageError
+from truestep.watch import Moment, Operation
+
+if TYPE_CHECKING:
+    from truestep.rules.evidence import Evidence
+
+Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+SECTIONS = ("What it finds", "Why it matters", "How to fix")
+ENTRY_POINTS = "truestep.rules"
+"""The group under which other packages offer modules with rules."""
+_CODE = re.compile(r"[A-Z]+\d\d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A mistake, where it is, and what was seen of it."""
+
+    message: str
+    """What is wrong, in one sentence, without the place."""
+    file: str | None = None
+    line: int | None = None
+    evidence: str = ""
+    """What was measured: numbers, names, steps."""
+    cost: str | None = None
+    """What it costs, measured: a share of the time, memory, a wrong factor."""
+    fix: str | None = None
+    """What to do, if it can be said better here than for all findings of the rule."""
+    step: int | None = None
+    """The step, counted from 1, in which it was first seen; 0 is before the first."""
+    count: int = 1
+    """How often it was seen."""
+    details: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What else the rule needs to mend it."""
+
+    @staticmethod
+    def at(place: Moment | Operation, message: str, **more: Any) -> "Finding":
+        """Return a finding at the place of a moment or an operation."""
+        facts = {"file": place.file, "line": place.line, "step": place.step + 1, **more}
+        return Finding(message=message, **facts)
+
+
+Check = Callable[["Evidence"], Iterable[Finding]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meta:
+    """What a rule says of itself, as `RULE` in its file."""
+
+    code: str
+    severity: Severity
+    fix: str
+    """What to do, in one sentence."""
+    needs: tuple[str, ...] = ()
+    """Kinds of moments without which nothing can be said: then the rule is not observed."""
+    caused_by: tuple[str, ...] = ()
+    """Codes of rules whose findings explain this one's: told under them."""
+    is_preview: bool = False
+    """Whether it was never tried on the hardware that it is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule as it was found in a file."""
+
+    name: str
+    meta: Meta
+    check: Check
+    document: str
+    is_observed: Callable[["Evidence"], bool] | None = None
+    """What must have happened besides the moments that the rule needs."""
+    mend: Callable[[Any, Finding], list[Any]] | None = None
+    """What would repair it: `edits.Edit`s of the file that a finding is in."""
+    buggy: Any = field(default=None, repr=False)
+    clean: Any = field(default=None, repr=False)
+
+    @property
+    def title(self) -> str:
+        """The first line of its documentation."""
+        return self.document.splitlines()[0]
+
+
+def find_rules(folders: Iterable[Path] = ()) -> list[Rule]:
+    """Return all rules, by code: our own, those of other packages, and those in folders of the user's."""
+    rules = [*_own_rules(), *_offered_rules()]
+    for folder in folders:
+        rules += _rules_in(folder)
+    seen: dict[str, Rule] = {}
+    for rule in rules:
+        for key in (rule.meta.code, rule.name):
+            if key in seen:
+                raise UsageError(
+                    f"two rules are called {key}: {seen[key].name} and {rule.name}. Rename one of them."
+                )
+            seen[key] = rule
+    return sorted(rules, key=lambda rule: rule.meta.code)
+
+
+def _own_rules() -> Iterator[Rule]:
+    home = Path(__file__).parent
+    for path in sorted(home.glob("*/[a-z]*.py")):
+        yield read_rule(import_module(f"truestep.rules.{path.parent.name}.{path.stem}"))
+
+
+def _offered_rules() -> Iterator[Rule]:
+    for point in entry_points(group=ENTRY_POINTS):
+        yield read_rule(point.load())
+
+
+def _rules_in(folder: Path) -> Iterator[Rule]:
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder. Pass a folder with a file for each rule.")
+    for path in sorted(folder.glob("[a-z]*.py")):
+        spec = util.spec_from_file_location(f"truestep_rule_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield read_rule(module)
+
+
+def read_rule(module: ModuleType) -> Rule:
+    """Return the rule that a module holds; say what is missing."""
+    file = module.__file__ or module.__name__
+    missing = [name for name in ("RULE", "check") if not hasattr(module, name)]
+    if missing or not module.__doc__:
+        raise UsageError(
+            f"{file} is no rule: it lacks {', '.join(missing) or 'its documentation'}. A rule has a "
+            f"docstring with the sections {', '.join(SECTIONS)}, RULE = Meta(...) and check(evidence)."
+        )
+    meta: Meta = module.RULE
+    if not _CODE.fullmatch(meta.code) or meta.severity not in SEVERITIES:
+        raise UsageError(
+            f"{file}: code must be like LOOP01 and severity one of {', '.join(SEVERITIES)}, "
+            f"got {meta.code!r} and {meta.severity!r}."
+        )
+    return Rule(
+        name=Path(file).stem.replace("_", "-"),
+        meta=meta,
+        check=module.check,
+        document=module.__doc__.strip(),
+        is_observed=getattr(module, "is_observed", None),
+        mend=getattr(module, "mend", None),
+        buggy=getattr(module, "BUGGY", None),
+        clean=getattr(module, "CLEAN", None),
+    )

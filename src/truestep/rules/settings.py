@@ -1,0 +1,98 @@
+"""Settings: which rules are asked, as `pyproject.toml` and the command line say.
+
+Owns `[tool.truestep.check]` and how rules are named: by code, by name, or by the beginning of a code.
+"""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truestep.errors import UsageError
+from truestep.rules.rule import Rule
+
+_KEYS = {"select", "ignore", "rules", "baseline"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is asked. Lists of the command line take the place of the file's."""
+
+    select: tuple[str, ...] = ()
+    """Only these rules; all if empty."""
+    ignore: tuple[str, ...] = ()
+    rules: tuple[Path, ...] = ()
+    """Folders with rules of the user's own."""
+    baseline: Path | None = None
+
+    def updated(
+        self,
+        *,
+        select: tuple[str, ...] = (),
+        ignore: tuple[str, ...] = (),
+        rules: tuple[Path, ...] = (),
+        baseline: Path | None = None,
+    ) -> "Settings":
+        """Return these settings with what the command line says in their place; folders are added."""
+        return Settings(
+            select=select or self.select,
+            ignore=ignore or self.ignore,
+            rules=(*self.rules, *rules),
+            baseline=baseline or self.baseline,
+        )
+
+    def choose(self, rules: Sequence[Rule]) -> list[Rule]:
+        """Return the rules that are asked."""
+        check_names("select", self.select, rules=rules)
+        check_names("ignore", self.ignore, rules=rules)
+        return [
+            rule
+            for rule in rules
+            if (not self.select or is_named(rule, self.select)) and not is_named(rule, self.ignore)
+        ]
+
+
+def is_named(rule: Rule, names: Iterable[str]) -> bool:
+    """Whether one of the names means this rule: its code, its name, or a family such as LOOP."""
+    code = rule.meta.code
+    return any(name in (rule.name, code) or code.rstrip("0123456789") == name for name in names)
+
+
+def check_names(where: str, names: Iterable[str], *, rules: Sequence[Rule]) -> None:
+    """Refuse names that mean no rule."""
+    for name in names:
+        if not any(is_named(rule, (name,)) for rule in rules):
+            raise UsageError(
+                f"{where} has {name!r}, which is no rule. Pass a code such as LOOP01, a name such as "
+                f"stale-gradients, or a family such as LOOP."
+            )
+
+
+def read_settings(folder: Path) -> Settings:
+    """Return what the nearest `pyproject.toml` says, looking from a folder upward."""
+    for place in (folder, *folder.parents):
+        path = place / "pyproject.toml"
+        if path.is_file():
+            return _read_file(path)
+    return Settings()
+
+
+def _read_file(path: Path) -> Settings:
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} cannot be read: {error}. Mend the file.") from error
+    found = table.get("tool", {}).get("truestep", {}).get("check", {})
+    unknown = sorted(set(found) - _KEYS)
+    if unknown:
+        raise UsageError(
+            f"{path}: [tool.truestep.check] has {', '.join(unknown)}. There are {', '.join(sorted(_KEYS))}."
+        )
+    baseline = found.get("baseline")
+    return Settings(
+        select=tuple(found.get("select", ())),
+        ignore=tuple(found.get("ignore", ())),
+        rules=tuple(path.parent / item for item in found.get("rules", ())),
+        baseline=path.parent / baseline if baseline else None,
+    )

@@ -1,0 +1,270 @@
+"""`truestep check` as its user meets it: output, exit codes, hiding, baselines, rules of one's own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gathering import run_script
+from truestep.errors import UsageError
+from truestep.rules import Settings, Told, find_rules, judge, read_settings
+from truestep.rules.baseline import leave_out_known, write_baseline
+from truestep.rules.rule import read_rule
+from truestep.rules.suppress import hide, read_comments
+
+SCRIPT = """\
+import sys
+
+import torch
+from torch import nn
+
+print("begins", *sys.argv[1:])
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+print("ends")
+"""
+LINE = 13
+COMMAND = str(Path(sys.executable).with_name("truestep"))
+MENDED = SCRIPT.replace("    optimizer.step()\n", "    optimizer.step()\n    optimizer.zero_grad()\n")
+
+
+def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, "check", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def write(folder: Path, text: str = SCRIPT) -> Path:
+    path = folder / "train.py"
+    path.write_text(text)
+    return path
+
+
+def told_of(path: Path) -> tuple[list[Told], Any]:
+    evidence = run_script(path).evidence
+    return judge(find_rules(), evidence).findings, evidence
+
+
+def test_json_is_alone_on_stdout_and_keeps_the_contract(tmp_path: Path) -> None:
+    write(tmp_path)
+    done = check(tmp_path, "--format", "json", "train.py", "--lr", "3")
+    assert done.returncode == 1, done.stderr
+    answer = json.loads(done.stdout)
+    assert done.stderr.splitlines()[0] == "begins --lr 3"
+    (finding,) = [item for item in answer["findings"] if item["severity"] != "info"]
+    wanted = [
+        "code",
+        "name",
+        "severity",
+        "file",
+        "line",
+        "message",
+        "evidence",
+        "cost",
+        "fix",
+        "step",
+        "count",
+    ]
+    assert [key for key in wanted if key not in finding] == []
+    assert (finding["code"], finding["name"], finding["line"]) == ("LOOP01", "stale-gradients", LINE)
+    assert finding["file"] == str(tmp_path / "train.py") and finding["step"] == 2 and finding["count"] == 5
+    assert answer["steps"] == 6 and "LOOP06" in answer["not_observed"]
+    assert answer["failed_rules"] == []
+
+
+def test_text_shows_the_line_and_what_to_do(tmp_path: Path) -> None:
+    write(tmp_path)
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 1
+    assert done.stdout.startswith("begins\nends\n")
+    assert f"train.py:{LINE}\n    loss.backward()\n" in done.stdout
+    assert "optimizer.zero_grad()" in done.stdout and "1 error" in done.stdout
+    assert len(done.stdout.splitlines()) < 25
+
+
+def test_a_right_script_ends_with_0_and_a_failing_one_with_2(tmp_path: Path) -> None:
+    write(tmp_path, MENDED)
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 0 and "nothing found in 6 steps" in done.stdout
+    write(tmp_path, SCRIPT + "raise ValueError('no more data')\n")
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 2
+    assert "the script failed (exit code 1): ValueError: no more data" in done.stdout
+    assert "LOOP01" in done.stdout, "what was seen before it failed is told"
+    done = check(tmp_path, "missing.py")
+    assert done.returncode == 2 and "missing.py is not a file. Options of truestep come before" in done.stderr
+
+
+def test_sarif_names_rule_and_place(tmp_path: Path) -> None:
+    write(tmp_path)
+    done = check(tmp_path, "--format", "sarif", "--steps", "3", "train.py")
+    log = json.loads(done.stdout)
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    (result,) = [item for item in run["results"] if item["level"] == "error"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "train.py"}, "region": {"startLine": LINE}}
+    rule = run["tool"]["driver"]["rules"][result["ruleIndex"]]
+    assert rule["id"] == result["ruleId"] == "LOOP01" and "## How to fix" in rule["help"]["markdown"]
+
+
+def test_what_was_seen_before_an_interruption_is_told(tmp_path: Path) -> None:
+    text = SCRIPT.replace("range(6)", "range(10**9)").replace(
+        "    optimizer.step()\n", "    optimizer.step()\n    step == 5 and print('warm', flush=True)\n"
+    )
+    write(tmp_path, text)
+    words = [COMMAND, "check", "train.py"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    while process.stdout.readline() != "warm\n":
+        assert process.poll() is None
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and f"train.py:{LINE}" in output
+
+
+def test_a_comment_hides_a_finding_and_one_that_hides_nothing_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    findings, _ = told_of(path)
+    assert [told.rule.meta.code for told in findings if told.severity != "info"] == ["LOOP01"]
+    marked = SCRIPT.replace("loss.backward()", "loss.backward()  # truestep: ignore[stale-gradients] wanted")
+    above = SCRIPT.replace("    loss.backward()", "    # truestep: ignore[LOOP]\n    loss.backward()")
+    whole = SCRIPT + "# truestep: ignore-file[LOOP01] a study of momentum\n"
+    for text in (marked, above, whole):
+        findings, evidence = told_of(write(tmp_path, text))
+        kept, unused = hide(findings, evidence.sources)
+        assert "LOOP01" not in [told.rule.meta.code for told in kept] and unused == []
+    (comment,) = read_comments(evidence.source(str(path)))
+    assert comment.reason == "a study of momentum"
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 0 and "1 finding is hidden" in done.stdout
+    write(tmp_path, MENDED.replace("print(", "# truestep: ignore[LOOP01]\nprint(", 1))
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 0 and "train.py:6: nothing to hide, remove ignore[LOOP01]" in done.stdout
+    write(tmp_path, MENDED + "# truestep: ignore[LOOP99] a rule that is no rule\n")
+    assert "train.py:17: LOOP99 is no rule" in check(tmp_path, "train.py").stdout
+
+
+def test_rules_are_chosen_by_code_name_or_family(tmp_path: Path) -> None:
+    rules = find_rules()
+    chosen = Settings(select=("stale-gradients", "PAR"), ignore=("PAR01",)).choose(rules)
+    codes = {rule.meta.code for rule in chosen}
+    assert "LOOP01" in codes and "PAR02" in codes and "PAR01" not in codes and "LOOP02" not in codes
+    with pytest.raises(UsageError, match=r"select has .LOOP99., which is no rule\. Pass a code"):
+        Settings(select=("LOOP99",)).choose(rules)
+    (tmp_path / "pyproject.toml").write_text('[tool.truestep.check]\nignore = ["LOOP01"]\nrules = ["mine"]\n')
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    assert read_settings(inner) == Settings(ignore=("LOOP01",), rules=(tmp_path / "mine",))
+    (tmp_path / "pyproject.toml").write_text('[tool.truestep.check]\nignored = ["LOOP01"]\n')
+    with pytest.raises(UsageError, match=r"has ignored\. There are baseline, ignore, rules, select"):
+        read_settings(inner)
+
+
+def test_a_baseline_leaves_out_what_was_known(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    findings, evidence = told_of(path)
+    known = tmp_path / "known.json"
+    write_baseline(known, findings, evidence=evidence)
+    assert str(tmp_path) not in known.read_text(), "the folder may be elsewhere next time"
+    moved, later = told_of(write(tmp_path, "# a line more\n" + SCRIPT))
+    assert leave_out_known(moved, known, evidence=later) == []
+    twice = SCRIPT + "optimizer.zero_grad()\n" + SCRIPT.split("torch.manual_seed(0)\n")[1]
+    found, later = told_of(write(tmp_path, twice))
+    (new,) = [item for item in leave_out_known(found, known, evidence=later) if item.severity != "info"]
+    assert new.finding.line is not None and new.finding.line > LINE
+    known.write_text("[]")
+    with pytest.raises(UsageError, match=r"is no baseline .* Write one with --write-baseline"):
+        leave_out_known(found, known, evidence=later)
+
+
+RULE = '''\
+"""More than five steps are made.
+
+## What it finds
+Too many steps.
+
+## Why it matters
+For the test.
+
+## How to fix
+Make fewer.
+"""
+from truestep.rules import Finding, Meta
+
+RULE = Meta(code="MINE01", severity="warning", needs=("step",), fix="Make fewer steps.")
+
+
+def check(evidence):
+    steps = evidence.moments("step")
+    if len(steps) > 5:
+        yield Finding.at(steps[-1], "too many steps", evidence=f"{len(steps)} steps")
+'''
+
+
+def test_one_file_in_a_folder_adds_a_rule(tmp_path: Path) -> None:
+    write(tmp_path, MENDED)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "too_many_steps.py").write_text(RULE)
+    done = check(tmp_path, "--rules", "mine", "train.py")
+    assert done.returncode == 1
+    assert "warning  MINE01 too-many-steps" in done.stdout and "train.py:14" in done.stdout
+    (mine / "empty.py").write_text("")
+    done = check(tmp_path, "--rules", "mine", "train.py")
+    assert done.returncode == 2
+    assert (
+        "empty.py is no rule: it lacks RULE, check. A rule has a docstring with the sections" in done.stderr
+    )
+
+
+def test_another_package_adds_rules_by_an_entry_point(tmp_path: Path) -> None:
+    """Installed as pip leaves it: a module, and metadata that names it."""
+    write(tmp_path, MENDED)
+    site = tmp_path / "site"
+    (site / "steps_rules-1.0.dist-info").mkdir(parents=True)
+    (site / "too_many_steps.py").write_text(RULE)
+    (site / "steps_rules-1.0.dist-info" / "METADATA").write_text("Name: steps-rules\nVersion: 1.0\n")
+    points = "[truestep.rules]\ntoo-many-steps = too_many_steps\n"
+    (site / "steps_rules-1.0.dist-info" / "entry_points.txt").write_text(points)
+    done = subprocess.run(
+        [COMMAND, "check", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        timeout=120,
+    )
+    assert done.returncode == 1 and "MINE01 too-many-steps" in done.stdout
+
+
+def test_a_rule_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
+    module = types.ModuleType("broken")
+    module.__file__ = "broken.py"
+    exec(RULE.replace("if len(steps) > 5", "if steps[99]"), vars(module))
+    evidence = run_script(write(tmp_path)).evidence
+    told = judge([*find_rules(), read_rule(module)], evidence)
+    assert told.failed == ["MINE01 broken: IndexError: list index out of range"]
+    assert "LOOP01" in [item.rule.meta.code for item in told.findings]

@@ -1,0 +1,308 @@
+"""`truestep doctor`: recorded machines, each broken in its own way, with the advice for it; and the probe.
+
+What is recorded of machines with GPUs was put together from the messages that CUDA, nvidia-smi and torch give
+there. None of it was recorded on one.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from truestep.errors import UsageError
+from truestep.rules import Evidence, Judgement, find_rules, judge
+from truestep.rules import survey as survey_module
+from truestep.rules.machine import SOUND, Machine
+from truestep.rules.survey import probe, read_answer, read_limits
+from truestep.rules.versions import does_satisfy, read_needs, release
+
+MACHINES = Path(__file__).parent / "machines"
+RULES = [rule for rule in find_rules() if rule.meta.code.startswith("ENV")]
+COMMAND = str(Path(sys.executable).with_name("truestep"))
+
+SOUND_ONES = ["sound_gpu", "sound_cpu", "sound_cpu_with_cuda_build", "sound_share_of_a_node"]
+BROKEN = {
+    "broken_import": ("ENV01", "Unset LD_LIBRARY_PATH"),
+    "torch_missing": ("ENV01", "pip install torch"),
+    "no_driver_in_the_container": ("ENV02", "start it with --gpus all"),
+    "driver_updated_without_restart": ("ENV02", "Restart the machine: the driver was updated"),
+    "old_driver": ("ENV03", "driver to 580 or newer, or install a build that it runs"),
+    "very_old_driver": ("ENV03", "Update NVIDIA's driver to 525 or newer."),
+    "unknown_error_after_sleep": ("ENV04", "sudo modprobe nvidia_uvm"),
+    "no_fabric_manager": ("ENV04", "systemctl start nvidia-fabricmanager"),
+    "cpu_build_beside_a_card": ("ENV05", "--index-url https://download.pytorch.org/whl/cu130"),
+    "new_card_old_build": (
+        "ENV06",
+        "CUDA 12.8 or newer, the first for this card: pip install --force-reinstall torch",
+    ),
+    "old_card_new_build": ("ENV06", "the build with CUDA 12.6, the last for cards this old"),
+    "all_gpus_hidden": ("ENV07", "Unset CUDA_VISIBLE_DEVICES"),
+    "empty_visible_devices": ("ENV07", "Unset CUDA_VISIBLE_DEVICES"),
+    "gpus_out_of_range": ("ENV07", "numbers that nvidia-smi -L lists"),
+    "cudnn_of_the_system": ("ENV09", "Take /usr/local/cuda-11.8/lib64 out of LD_LIBRARY_PATH"),
+    "cudnn_replaced": ("ENV10", "'nvidia-cudnn-cu12==9.10.2.21'"),
+    "torchvision_left_behind": ("ENV10", "pip install -U 'torch==2.9.1' 'torchvision'"),
+    "accelerate_too_old": ("ENV10", "pip install -U 'accelerate>=0.26.0'"),
+    "torchvision_for_the_cpu": ("ENV11", "torch==2.9.1 torchvision --index-url"),
+    "torchao_too_old": ("ENV11", "torchao==0.14.*"),
+    "bitsandbytes_without_this_cuda": ("ENV12", "pip install -U bitsandbytes; if the newest has no cuda130"),
+    "bitsandbytes_not_for_this_platform": ("ENV12", "versions before 0.43 are for Linux alone"),
+    "quota_of_two_cores": ("ENV14", "export OMP_NUM_THREADS=2"),
+    "small_shared_memory": ("ENV16", "--shm-size=8g"),
+    "full_shared_memory": ("ENV16", "Remove what ended processes have left"),
+    "few_open_files": ("ENV17", "ulimit -n 65536"),
+    "few_open_files_in_a_container": ("ENV17", "docker run --ulimit nofile=65536"),
+}
+TWICE = {"torch_left_behind": {"ENV10": "torch>=2.9", "ENV13": "Update torch to 2.3 or newer, or go back"}}
+REMARKS = {
+    "toolkit_of_another_cuda": ("ENV08", "Nothing, unless you compile extensions: then install CUDA 12.8"),
+    "one_thread_on_many_cores": ("ENV15", "unset OMP_NUM_THREADS"),
+    "retired_binding": ("ENV18", "pip install --force-reinstall nvidia-ml-py"),
+}
+
+
+def recorded(name: str) -> Machine:
+    return Machine.from_fields(json.loads((MACHINES / f"{name}.json").read_text()))
+
+
+def judged(machine: Machine) -> Judgement:
+    judgement = judge(RULES, Evidence(machine=machine))
+    assert judgement.failed == []
+    return judgement
+
+
+def advice(machine: Machine, *severities: str) -> dict[str, str]:
+    found = judged(machine).findings
+    return {told.rule.meta.code: told.fix for told in found if told.severity in severities}
+
+
+def test_each_recorded_machine_is_asserted() -> None:
+    assert {path.stem for path in MACHINES.iterdir()} == {*SOUND_ONES, *BROKEN, *TWICE, *REMARKS}
+
+
+@pytest.mark.parametrize("name", SOUND_ONES)
+def test_a_sound_machine_is_left_alone(name: str) -> None:
+    assert advice(recorded(name), "error", "warning") == {}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_machine_is_told_once_with_the_right_advice(name: str) -> None:
+    code, words = BROKEN[name]
+    told = advice(recorded(name), "error", "warning")
+    assert list(told) == [code]
+    assert words in told[code]
+
+
+def test_two_things_that_are_wrong_are_both_told() -> None:
+    ((name, wanted),) = TWICE.items()
+    told = advice(recorded(name), "error", "warning")
+    assert set(told) == set(wanted) and all(words in told[code] for code, words in wanted.items())
+
+
+@pytest.mark.parametrize("name", REMARKS)
+def test_what_does_no_harm_is_a_remark(name: str) -> None:
+    code, words = REMARKS[name]
+    machine = recorded(name)
+    assert advice(machine, "error", "warning") == {}
+    assert words in advice(machine, "info")[code]
+
+
+def test_a_card_without_kernels_explains_why_it_cannot_be_used() -> None:
+    (told,) = judged(recorded("new_card_old_build")).findings
+    assert [item.rule.meta.code for item in told.consequences] == ["ENV04"]
+
+
+def test_each_rule_of_the_doctor_has_a_recorded_machine() -> None:
+    codes = {code for code, _ in (*BROKEN.values(), *REMARKS.values())} | set(TWICE["torch_left_behind"])
+    assert codes == {rule.meta.code for rule in RULES if not rule.meta.needs}
+
+
+def test_rules_about_machines_have_nothing_to_look_at_in_a_script() -> None:
+    judgement = judge(RULES, Evidence())
+    assert judgement.not_observed == RULES and judgement.findings == []
+
+
+def test_a_machine_is_read_as_it_was_written() -> None:
+    assert Machine.from_fields(json.loads(json.dumps(SOUND.as_fields()))) == SOUND
+    with pytest.raises(UsageError, match=r"a machine has no color\. Pass what truestep doctor"):
+        Machine.from_fields({"color": "red"})
+
+
+# The probe
+
+
+def write_tool(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+SMI = """\
+if [ "$1" = -L ]; then
+echo "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)"
+echo "  MIG 1g.5gb Device  0: (UUID: MIG-3eb87630-93d5-b2b6-b8ff-9b359caf4ee2)"
+echo "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-c6d4f1ef-42e4-6de3-91c7-45d71c87eb3f)"
+else
+echo "| NVIDIA-SMI 550.54.14              Driver Version: 550.54.14      CUDA Version: 12.4     |"
+fi"""
+
+
+def test_the_tools_are_asked_and_torch_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tool(tmp_path, "nvidia-smi", SMI)
+    write_tool(tmp_path, "nvcc", 'echo "Cuda compilation tools, release 11.8, V11.8.89"')
+    (tmp_path / "torch.py").write_text("raise RuntimeError('not this one')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,7")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    machine = probe()
+    assert (machine.driver, machine.driver_cuda, machine.toolkit) == ("550.54.14", "12.4", "11.8")
+    assert machine.gpus == ("NVIDIA A100-SXM4-40GB",) * 2 and machine.num_visible_gpus == 1
+    assert machine.torch is not None and machine.torch_error is None and machine.threads == 1
+    assert machine.variables["CUDA_VISIBLE_DEVICES"] == "1,7"
+    assert "numpy" in machine.packages and machine.num_cores >= machine.num_usable_cores >= 1
+    assert ("truestep", "torch") in {(need.owner, need.name) for need in machine.needs}
+    assert Machine.from_fields(json.loads(json.dumps(machine.as_fields()))) == machine
+
+
+def test_a_tool_that_fails_or_hangs_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mismatch = "Failed to initialize NVML: Driver/library version mismatch"
+    write_tool(tmp_path, "nvidia-smi", f'echo "{mismatch}"\nexit 18')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert survey_module._about_driver() == {"driver_error": mismatch}
+    write_tool(tmp_path, "nvidia-smi", "exec sleep 60")
+    monkeypatch.setattr(survey_module, "_TOOL_PATIENCE_S", 0.2)
+    assert survey_module._about_driver() == {"driver_error": "nvidia-smi did not answer within 0 s"}
+
+
+def test_a_torch_that_cannot_be_imported_is_quoted(tmp_path: Path) -> None:
+    """Through the command: nothing else in the doctor may need torch."""
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')")
+    done = subprocess.run(
+        [COMMAND, "doctor", "--format", "json"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["machine"]["torch_error"] == "ImportError: libcudnn.so.9: cannot open shared object file"
+    assert answer["findings"][0]["code"] == "ENV01"
+    assert "--force-reinstall torch" in answer["findings"][0]["fix"]
+
+
+def test_what_torch_said_before_it_broke_counts() -> None:
+    assert read_answer("", "no answer within 180 s") == {"torch_error": "no answer within 180 s"}
+    said = 'a library says hello\n{"torch": "2.9.1", "build_cuda": "12.8"}\n'
+    facts = read_answer(said, "the process was killed by signal 11")
+    assert facts["torch"] == "2.9.1" and facts["cuda_error"] == "the process was killed by signal 11"
+    assert "cuda_error" not in read_answer(said, None)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_limits_of_control_groups_are_the_least_on_the_way_up(tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    write(new / "proc/self/cgroup", "0::/kubepods/pod1\n")
+    write(new / "sys/fs/cgroup/kubepods/cpu.max", "250000 100000\n")
+    write(new / "sys/fs/cgroup/kubepods/pod1/cpu.max", "max 100000\n")
+    write(new / "sys/fs/cgroup/kubepods/pod1/memory.max", "8589934592\n")
+    assert read_limits(new) == {"cpu_quota": 2.5, "memory_limit_bytes": 8 * 2**30}
+    old = tmp_path / "old"
+    write(old / "proc/self/cgroup", "4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n1:name=systemd:/docker/x\n")
+    write(old / "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "200000\n")  # seen from inside a container
+    write(old / "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+    write(old / "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    assert read_limits(old) == {"cpu_quota": 2.0, "memory_limit_bytes": None}
+    assert read_limits(tmp_path / "none") == {"cpu_quota": None, "memory_limit_bytes": None}
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "fits"),
+    [
+        ("2.9.1+cu128", "==2.9.1", True),
+        ("2.9.0", "==2.9", True),
+        ("2.10.0", ">=2.9", True),
+        ("2.8.0", "<4.0,>=2.9", False),
+        ("2.9.1", "==2.9.*", True),
+        ("2.10.1", "==2.9.*", False),
+        ("2.9.1", "!=2.9.*", False),
+        ("1.6.2", "~=1.4", True),
+        ("2.0", "~=1.4", False),
+        ("1.5.0", "~=1.4.2", False),
+        ("2.13.0.dev20260101", ">=2.13", True),
+        ("anything", ">=2", True),
+        ("1.0", "", True),
+    ],
+)
+def test_versions_are_compared_by_their_numbers(version: str, wanted: str, fits: bool) -> None:
+    assert does_satisfy(version, wanted) is fits
+
+
+def test_requirements_hold_where_their_conditions_do() -> None:
+    lines = [
+        "torch (>=2.0)",
+        'Torch_Vision[x]==0.1; extra == "vision"',
+        'triton==3.5; platform_system == "Linux" and platform_machine == "x86_64"',
+        'triton==3.6; platform_system == "Windows"',
+        'numpy<2; python_version < "3.9" or platform_system == "Linux"',
+        "typer",
+    ]
+    facts = {"platform_system": "Linux", "platform_machine": "x86_64", "python_version": "3.12"}
+    found = {(need.name, need.wanted) for need in read_needs("x", lines, facts=facts)}
+    assert found == {("torch", ">=2.0"), ("triton", "==3.5")}
+    assert len(read_needs("x", lines, facts=facts, extras=["vision"])) == 3
+    assert release("2.10.0+cu130") == (2, 10) and release("nightly") == ()
+
+
+# The command
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, "doctor", *words], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_json_is_alone_on_stdout_and_exit_code_follows_it() -> None:
+    done = run("--format", "json")
+    answer = json.loads(done.stdout)
+    assert set(answer) == {"findings", "machine"} and answer["machine"]["torch"]
+    assert done.returncode == int(any(item["severity"] != "info" for item in answer["findings"]))
+
+
+def test_text_explains_the_three_numbers_and_advises() -> None:
+    done = run("--machine", str(MACHINES / "old_driver.json"))
+    assert done.returncode == 1, done.stderr
+    for line in (
+        "CUDA, build   13.0   what torch was built with",
+        "CUDA, driver  12.4   the highest that the driver runs",
+        "CUDA, toolkit 12.4   the compiler's (nvcc)",
+        "error  ENV03 outdated-driver",
+        "1 thing to mend",
+    ):
+        assert line in done.stdout
+    fine = run("--machine", str(MACHINES / "sound_gpu.json"))
+    assert fine.returncode == 0 and "fine: all of it fits together" in fine.stdout
+    remark = run("--machine", str(MACHINES / "toolkit_of_another_cuda.json"))
+    assert remark.returncode == 0 and "info  ENV08 differing-toolkit" in remark.stdout
+
+
+def test_a_file_that_holds_no_machine_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    path.write_text("[]")
+    done = run("--machine", str(path))
+    assert done.returncode == 2 and "holds no machine" in done.stderr
+    path.write_text('{"machine": {"color": "red"}}')
+    done = run("--machine", str(path))
+    assert done.returncode == 2 and "a machine has no color" in done.stderr

@@ -1,0 +1,76 @@
+"""Every rule is held to its own file: documentation, metadata, an example of each kind."""
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.gathering import Gathered, expected, run_text
+from truestep.rules import Evidence, find_rules, judge
+from truestep.rules.rule import SECTIONS, Rule
+
+RULES = find_rules()
+HOME = Path(__file__).parents[2] / "src" / "truestep" / "rules"
+SCRIPTS = [rule for rule in RULES if isinstance(rule.buggy, str)]
+
+
+@functools.cache
+def gathered(text: str) -> Gathered:
+    return run_text(text)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_is_documented_in_its_file(rule: Rule) -> None:
+    file = rule.name.replace("-", "_")
+    family = rule.meta.code.rstrip("0123456789").lower()
+    assert (HOME / family / f"{file}.py").is_file()
+    title, _, rest = rule.document.partition("\n")
+    assert title.endswith(".") and len(title) <= 100
+    headings = [line.removeprefix("## ") for line in rest.splitlines() if line.startswith("## ")]
+    assert tuple(headings) == SECTIONS
+    assert rule.buggy and rule.clean
+    assert rule.meta.fix.endswith((".", ")")) and len(rule.meta.fix) <= 250
+
+
+def test_codes_and_names_are_unique() -> None:
+    assert len({rule.meta.code for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", SCRIPTS, ids=lambda rule: rule.name)
+def test_a_rule_finds_its_own_example(rule: Rule) -> None:
+    found = gathered(rule.buggy)
+    assert found.code == 0 or found.evidence.first.error, found.output
+    assert found.evidence.first.troubles == []
+    told = judge(RULES, found.evidence)
+    assert told.failed == []
+    lines = expected(rule.buggy)[rule.meta.code]
+    everything = [*told.findings, *(item for one in told.findings for item in one.consequences)]
+    assert {item.finding.line for item in everything if item.rule == rule} == lines
+    assert all(item.finding.step is None or item.finding.step >= 0 for item in everything)
+
+
+@pytest.mark.parametrize("rule", SCRIPTS, ids=lambda rule: rule.name)
+def test_all_rules_are_silent_on_a_clean_example(rule: Rule) -> None:
+    found = gathered(rule.clean)
+    assert found.code == 0, found.output
+    assert found.evidence.first.troubles == []
+    told = judge(RULES, found.evidence)
+    assert told.failed == []
+    assert [(item.rule.name, item.finding) for item in told.findings if item.severity != "info"] == []
+    assert rule.name not in {item.rule.name for item in told.findings}
+
+
+RECORDED = [rule for rule in RULES if isinstance(rule.buggy, Evidence)]
+
+
+@pytest.mark.parametrize("rule", RECORDED, ids=lambda rule: rule.name)
+def test_a_rule_tells_recorded_evidence_apart(rule: Rule) -> None:
+    assert list(rule.check(rule.buggy)) and not list(rule.check(rule.clean))
+
+
+def test_nothing_that_happened_is_not_observed() -> None:
+    """A rule that had nothing to look at says so; it does not pass."""
+    told = judge(RULES, run_text("import torch\nprint(torch.ones(2))\n").evidence)
+    assert told.findings == [] and told.failed == []
+    named = {rule.name for rule in told.not_observed}
+    assert {rule.name for rule in RULES if rule.meta.needs} <= named
