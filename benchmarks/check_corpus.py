@@ -1,0 +1,239 @@
+"""Claim: `truestep check` finds the mistakes of the corpus at their lines, and accuses no right script.
+
+Runs every script of tests/corpus under the command: those with one mistake each, their repaired twins, and
+right ones that look wrong. Beside it runs torch-audit, the nearest neighbour, on the same scripts, as far as
+it can be used without editing them; what it finds counts for it if one of its rules is about the mistake,
+wherever it is. Cost: processor time of whole scripts, bare, checked and audited in turns; `own` leaves out
+what importing torch takes.
+Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from measure import Claim, Row, Sheet, report
+
+CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
+AUDITED = str(Path(__file__).with_name("audited.py"))
+COMMAND = "from truestep.cli import main; main()"
+MIN_FOUND, MAX_MEDIAN, MAX_WORST = 0.95, 1.05, 1.15
+MAX_S = 600
+IMPORTS = "import torch, torch._dynamo, torch.utils.data"
+ABOUT = {
+    "TA100": {"LOOP11", "DATA07"},
+    "TA102": {"PROBE05", "LOSS10"},
+    "TA103": {"PROBE04", "PAR06"},
+    "TA104": {"LOOP12", "PAR03", "PAR05", "PAR06", "PROBE03"},
+    "TA105": {"PROBE04", "PROBE06"},
+    "TA301": {"DATA07"},
+    "TA302": {"DATA07"},
+    "TA304": {"MODE06"},
+    "TA305": {"DATA07"},
+    "TA400": {"PERF03"},
+    "TA401": {"PAR09"},
+    "TA402": {"PAR08"},
+    "TA500": {"PAR01", "PAR03", "PAR06"},
+    "TA501": {"PAR02"},
+}
+"""Which mistakes torch-audit's rules are about, read generously."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A script of the corpus, and where its mistake is."""
+
+    path: Path
+    kind: str
+    code: str | None = None
+    lines: frozenset[int] = frozenset()
+
+    @staticmethod
+    def read(path: Path) -> Script:
+        """Read what the script marks."""
+        code, lines = None, set()
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if "# expect: " in line:
+                code = line.split("# expect: ")[1].split()[0]
+                lines.add(number)
+        return Script(path=path, kind=path.parent.name, code=code, lines=frozenset(lines))
+
+
+def run(words: Sequence[str], folder: str) -> tuple[str, float]:
+    """Run a command; return what it printed and the processor time of it and its children."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=out, stderr=subprocess.DEVNULL, text=True
+        )
+        _, _, used = os.wait4(process.pid, 0)
+        process.returncode = 0
+        out.seek(0)
+        return out.read(), used.ru_utime + used.ru_stime
+
+
+def checked(script: Script) -> dict[str, Any]:
+    """Return what truestep says of a script."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-c", COMMAND, "check", "--format", "json", str(script.path)]
+        text, _ = run(words, folder)
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+def audited(script: Script) -> set[str]:
+    """Return the rules of torch-audit that fire with more than a remark."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "findings.json")
+        run([sys.executable, AUDITED, str(out), str(script.path)], folder)
+        found = json.loads(out.read_text()) if out.exists() else []
+    return {item["rule"] for item in found if item["severity"] != "INFO"}
+
+
+def judge(script: Script, answer: dict[str, Any], others: set[str] | None) -> Row:
+    """Return a line of the table."""
+    findings = [
+        *answer["findings"],
+        *(item for told in answer["findings"] for item in told["consequences"]),
+    ]
+    hits = [item for item in findings if item["code"] == script.code and item["line"] in script.lines]
+    alarms = sorted({item["code"] for item in answer["findings"] if item["severity"] != "info"})
+    return {
+        "script": script.path.stem,
+        "kind": script.kind,
+        "found": None if script.code is None else float(bool(hits)),
+        "step": float(hits[0]["step"]) if hits and hits[0]["step"] is not None else None,
+        "other alarms": " ".join(code for code in alarms if code != script.code),
+        "torch-audit found": None
+        if script.code is None or others is None
+        else float(any(script.code in ABOUT.get(rule, ()) for rule in others)),
+        "torch-audit others": ""
+        if others is None
+        else " ".join(sorted(rule for rule in others if script.code not in ABOUT.get(rule, ()))),
+    }
+
+
+def costs(scripts: Sequence[Script], rounds: int) -> list[Row]:
+    """Return the time of scripts, checked and audited, over that of the same scripts left alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        imports = statistics.median(run([sys.executable, "-c", IMPORTS], folder)[1] for _ in range(3))
+        rows: list[Row] = []
+        for script in scripts:
+            ways = {
+                "bare": [sys.executable, str(script.path)],
+                "checked": _watched(script, folder),
+                "audited": [sys.executable, AUDITED, f"{folder}/out", str(script.path)],
+            }
+            if find_spec("torch_audit") is None:
+                del ways["audited"]
+            times: dict[str, list[float]] = {name: [] for name in ways}
+            for _ in range(rounds):
+                for name in random.sample(list(ways), len(ways)):
+                    times[name].append(run(ways[name], folder)[1])
+            rows.append(_cost_row(script, times, imports))
+    return rows
+
+
+def _watched(script: Script, folder: str) -> list[str]:
+    """The process that check starts: what it does after the script has ended is not the script's time."""
+    from truestep.rules import check_plan
+    from truestep.watch import command
+
+    evidence = Path(folder, f"evidence-{script.path.stem}")
+    evidence.mkdir()
+    return command(script.path, plan=check_plan(), folder=evidence)
+
+
+def _cost_row(script: Script, times: dict[str, list[float]], imports: float) -> Row:
+    best = {name: min(values) for name, values in times.items()}
+    own = max(best["bare"] - imports, 0.05)
+    row: dict[str, float | str | None] = {"script": script.path.stem, "bare_s": best["bare"], "own_s": own}
+    for name, time in best.items():
+        if name != "bare":
+            row[f"{name}, whole"] = time / best["bare"]
+            row[f"{name}, own"] = 1 + (time - best["bare"]) / own
+    return row
+
+
+def claims_of(rows: Sequence[Row], cost_rows: Sequence[Row]) -> list[Claim]:
+    """Return what is claimed."""
+    buggy = [row for row in rows if row["kind"] == "buggy"]
+    right = [row for row in rows if row["kind"] != "buggy"]
+    missed = sum(not row["found"] for row in buggy)
+    whole = [float(row["checked, whole"] or 0) for row in cost_rows]
+    limit = int((1 - MIN_FOUND) * len(buggy))
+    return [
+        Claim(text=f"mistakes not found at their line, of {len(buggy)}", found=missed, limit=limit),
+        Claim(
+            text=f"right scripts accused, of {len(right)}",
+            found=sum(bool(row["other alarms"]) for row in right),
+            limit=0,
+        ),
+        Claim(
+            text="time of a checked script, in the median",
+            found=statistics.median(whole) if whole else None,
+            limit=MAX_MEDIAN,
+        ),
+        Claim(text="time of a checked script, in the worst", found=max(whole, default=None), limit=MAX_WORST),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", help="names of scripts that begin so, with commas between them")
+    parser.add_argument("--costs", type=int, default=12, help="on how many scripts the cost is measured")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    folders = ("buggy", "twins", "clean")
+    scripts = [Script.read(path) for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
+    if given.only:
+        scripts = [item for item in scripts if item.path.stem.startswith(tuple(given.only.split(",")))]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        answers = list(pool.map(checked, scripts))
+        has_other = find_spec("torch_audit") is not None
+        others = list(pool.map(audited, scripts)) if has_other else [None] * len(scripts)
+    rows = [judge(*item) for item in zip(scripts, answers, others, strict=True)]
+    sample = random.Random(0).sample(scripts, min(given.costs, len(scripts)))
+    cost_rows = costs(sample, given.rounds)
+    sheets = [
+        Sheet(title="found and accused", rows=rows),
+        Sheet(title="in sum", rows=_sums(rows)),
+        Sheet(title="cost", rows=cost_rows, num_digits=3, note="processor time over that of the bare script"),
+    ]
+    return report("check_corpus", sheets=sheets, claims=claims_of(rows, cost_rows), as_json=given.json)
+
+
+def _sums(rows: Sequence[Row]) -> list[Row]:
+    buggy = [row for row in rows if row["kind"] == "buggy"]
+    right = [row for row in rows if row["kind"] != "buggy"]
+    return [
+        {
+            "tool": tool,
+            "found": sum(float(row[found] or 0) for row in buggy),
+            "of": float(len(buggy)),
+            "right scripts accused": float(sum(bool(row[alarms]) for row in right)),
+            "of right": float(len(right)),
+        }
+        for tool, found, alarms in (
+            ("truestep check", "found", "other alarms"),
+            ("torch-audit", "torch-audit found", "torch-audit others"),
+        )
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Scripts with one mistake each, their repaired twins, right ones that look wrong: all rules on all."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gathering import expected, judged
+
+HERE = Path(__file__).parent
+BUGGY, TWINS, CLEAN = (sorted((HERE / name).glob("*.py")) for name in ("buggy", "twins", "clean"))
+EARLY = ("LOOP", "PAR", "MODE", "LOSS")
+MISSED: dict[str, str] = {}
+"""Scripts whose mistake is not found, and why."""
+
+
+def mistakes(path: Path) -> list[tuple[str, int | None, str]]:
+    """Return what is found that is worse than a remark."""
+    found, told = judged(path)
+    assert found.code == 0, found.output
+    assert found.evidence.first.troubles == []
+    assert told.failed == []
+    return [
+        (item.rule.meta.code, item.finding.line, item.finding.message)
+        for item in told.findings
+        if item.severity != "info"
+    ]
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len(BUGGY) >= 60 and len(CLEAN) >= 24
+    assert [path.name for path in BUGGY] == [path.name for path in TWINS]
+    assert len(MISSED) <= len(BUGGY) * 0.05
+    assert not [path for path in TWINS + CLEAN if expected(path.read_text())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", BUGGY, ids=lambda path: path.stem)
+def test_the_mistake_is_found_at_its_line(path: Path, request: pytest.FixtureRequest) -> None:
+    if path.stem in MISSED:
+        request.applymarker(pytest.mark.xfail(reason=MISSED[path.stem]))
+    ((code, lines),) = expected(path.read_text()).items()
+    found, told = judged(path)
+    assert told.failed == [] and found.evidence.first.troubles == []
+    everything = [*told.findings, *(item for one in told.findings for item in one.consequences)]
+    hits = [item for item in everything if item.rule.meta.code == code and item.finding.line in lines]
+    assert hits, [(item.rule.meta.code, item.finding.line) for item in everything]
+    others = {item.rule.meta.code for item in told.findings if item.severity != "info"} - {code}
+    assert others == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", TWINS, ids=lambda path: path.stem)
+def test_a_repaired_twin_is_not_accused(path: Path) -> None:
+    assert mistakes(path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
+def test_a_right_script_that_looks_wrong_is_not_accused(path: Path) -> None:
+    assert mistakes(path) == []
