@@ -5,6 +5,7 @@ Owns the options and what is printed. The run and the rules are in `truestep.rul
 
 import json
 import sys
+import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +23,7 @@ _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _INTERRUPTED = (-2, 130)
 _FAILED, _FOUND = 2, 1
 _MAX_EVIDENCE = 400
+_INDENT = 8
 
 
 class Format(StrEnum):
@@ -229,10 +231,18 @@ class _Page:
         rows = {"seen": _seen(told), "cost": finding.cost, "fix": told.fix}
         for name, words in rows.items():
             if words:
-                self._print("  ", (f"{name:<6}", "dim"), words)
+                self._print("  ", (f"{name:<6}", "dim"), self._wrapped(words))
         for item in told.consequences:
             where = f"line {item.finding.line}: " if item.finding.line else ""
-            self._print("  ", ("so    ", "dim"), f"{item.rule.meta.code} {where}{item.finding.message}")
+            words = f"{item.rule.meta.code} {where}{item.finding.message}"
+            self._print("  ", ("so    ", "dim"), self._wrapped(words))
+
+    def _wrapped(self, words: str) -> str:
+        """Break lines at words where a terminal would break them anywhere."""
+        if not self._console.is_terminal:
+            return words
+        width = max(40, self._console.width - _INDENT)
+        return textwrap.fill(words, width).replace("\n", "\n" + " " * _INDENT)
 
     def _show_end(self, result: "Result") -> None:
         steps = max((process.num_steps for process in result.evidence.processes), default=0)

@@ -7,6 +7,7 @@ import ast
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from truestep.rules.evidence import Evidence, Source
 from truestep.rules.judge import Told
@@ -53,6 +54,43 @@ def call_at(source: Source, line: int | None, *, name: str) -> ast.Call | None:
             if getattr(called, "attr", getattr(called, "id", None)) == name:
                 return node
     return None
+
+
+def replace_node(source: Source, node: ast.expr, *, text: str) -> list[Edit]:
+    """Return a change that puts a text in the place of an expression."""
+    last = node.end_lineno or node.lineno
+    before = source.line(node.lineno).encode()[: node.col_offset].decode()
+    after = source.line(last).encode()[node.end_col_offset or 0 :].decode()
+    return [Edit(first=node.lineno, last=last, lines=(before + text + after,))]
+
+
+def text_of(source: Source, node: ast.expr) -> str:
+    """Return an expression as it is written."""
+    return ast.get_source_segment(source.text, node) or ast.unparse(node)
+
+
+def around(source: Source, line: int | None, *kinds: type[ast.AST]) -> Any:
+    """Return the innermost node of these kinds that a line lies in, its first line not counted; or None."""
+    found = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, kinds) and node.lineno < (line or 0) <= (node.end_lineno or 0)  # type: ignore[attr-defined]
+    ]
+    return max(found, key=lambda node: node.lineno, default=None)  # type: ignore[attr-defined]
+
+
+def put_under(source: Source, statement: ast.stmt, *, header: str) -> list[Edit]:
+    """Return a change that puts a statement under a header such as `with torch.no_grad():`."""
+    first, last = statement.lineno, statement.end_lineno or statement.lineno
+    has_text = any(
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and node.end_lineno != node.lineno
+        for node in ast.walk(statement)
+    )
+    if has_text:  # its lines would be changed, too
+        return []
+    lines = [source.line(number) for number in range(first, last + 1)]
+    moved = ["    " + line if line.strip() else line for line in lines]
+    return [Edit(first=first, last=last, lines=(indent_of(source, first) + header, *moved))]
 
 
 def indent_of(source: Source, line: int) -> str:
@@ -102,7 +140,7 @@ def apply(source: Source, edits: Iterable[Edit]) -> str:
     lines = source.text.splitlines(keepends=True)
     end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     taken: set[int] = set()
-    for edit in sorted(set(edits), key=lambda item: (-item.first, -item.last)):
+    for edit in sorted(dict.fromkeys(edits), key=lambda item: (-item.first, -item.last)):
         touched = set(range(edit.first, edit.last + 1))
         if touched & taken:
             continue

@@ -58,7 +58,7 @@ def examine(
 ) -> Result:
     """Run a script once under observation and judge it; once more if a value in it was not finite."""
     everything = find_rules(settings.rules)
-    rules = settings.choose(everything)
+    rules = [rule for rule in settings.choose(everything) if not is_of_doctor(rule)]
     plan = check_plan(steps)
     code, evidence = gather(script, plan=plan, before=before, stdout=stdout)
 
@@ -69,6 +69,11 @@ def examine(
     result = Result(code=code, evidence=evidence, rules=rules, judgement=judgement)
     _leave_out(result, settings, everything)
     return result
+
+
+def is_of_doctor(rule: Rule) -> bool:
+    """Whether a rule reads the machine and no moment of a script."""
+    return rule.meta.code.startswith("ENV") and not rule.meta.needs
 
 
 def judge_closely(
@@ -87,8 +92,9 @@ def judge_closely(
 def _leave_out(result: Result, settings: Settings, everything: Sequence[Rule]) -> None:
     told = result.judgement.findings
     kept, unused = hide(told, result.evidence.sources)
-    asked = {rule.meta.code for rule in result.rules}
-    if len(asked) == len(everything):  # otherwise a comment may be meant for a rule that was not asked
+    if (
+        not settings.select and not settings.ignore
+    ):  # otherwise a comment may be meant for a rule that was not asked
         result.unused = unused
     result.unknown = unknown_names(unused, everything)
     if settings.baseline is not None:

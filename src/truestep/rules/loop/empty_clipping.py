@@ -11,9 +11,11 @@ Nothing is clipped, and nothing says so.
 Pass `model.parameters()` anew at each call, or a list.
 """
 
+import ast
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Edit, Evidence, Finding, Meta, Source
+from truestep.rules.edits import call_at, replace_node, text_of
 
 RULE = Meta(
     code="LOOP08",
@@ -32,6 +34,20 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 "no gradient is clipped: the iterator of parameters has nothing left",
                 evidence="the call was given an iterator, and it gave 0 parameters",
             )
+
+
+def mend(source: Source, finding: Finding) -> list[Edit]:
+    """Keep the parameters in a list where the iterator is made."""
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        call = call_at(source, finding.line, name=name)
+        given = text_of(source, call.args[0]) if call is not None and call.args else ""
+        for node in [item for item in ast.walk(source.tree) if isinstance(item, ast.Assign)]:
+            is_iterator = isinstance(node.value, ast.Call | ast.GeneratorExp)
+            if is_iterator and given in {text_of(source, target) for target in node.targets}:
+                made = text_of(source, node.value)
+                inner = made[1:-1] if isinstance(node.value, ast.GeneratorExp) else made
+                return replace_node(source, node.value, text=f"list({inner})")
+    return []
 
 
 BUGGY = """

@@ -17,7 +17,8 @@ would cost.
 import ast
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules import Edit, Evidence, Finding, Meta, Source
+from truestep.rules.edits import replace_node, statement_at, text_of
 
 RULE = Meta(
     code="LOOP15",
@@ -224,6 +225,20 @@ def _received(callee: _Function, call: ast.Call, names: set[str]) -> set[str]:
     if rest is not None and any(_has_bare(item.value, names) for item in call.keywords):
         found.add(rest.arg)
     return found
+
+
+def mend(source: Source, finding: Finding) -> list[Edit]:
+    """Keep the number where the loss itself was added up or put into a list."""
+    statement = statement_at(source, finding.line or 0)
+    kept: ast.expr | None = None
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+        kept = statement.value
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        call = statement.value
+        kept = call.args[0] if _is_keeper(call) and len(call.args) == 1 else None
+    if not isinstance(kept, ast.Name | ast.Attribute):
+        return []
+    return replace_node(source, kept, text=f"{text_of(source, kept)}.item()")
 
 
 BUGGY = """

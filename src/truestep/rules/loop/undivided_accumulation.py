@@ -14,9 +14,11 @@ changes the result.
 Divide the loss by the number of micro-batches of the step before calling `backward()`.
 """
 
+import ast
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Edit, Evidence, Finding, Meta, Source
+from truestep.rules.edits import around, call_at, replace_node, text_of
 from truestep.rules.loop._passes import Pass, find_passes, is_looked_at
 from truestep.watch import Moment
 
@@ -115,6 +117,34 @@ def _has_own_gradient(evidence: Evidence, group: list[Pass]) -> bool:
         operation.name.startswith("aten.ones_like") and (operation.file, operation.line) == group[0].place
         for operation in evidence.operations
     )
+
+
+def mend(source: Source, finding: Finding) -> list[Edit]:
+    """Divide by what the script itself counts micro-batches with, if it does so by a remainder."""
+    call = call_at(source, finding.line, name="backward")
+    loop = around(source, finding.line, ast.For, ast.While)
+    if call is None or loop is None or not isinstance(call.func, ast.Attribute) or call.args:
+        return []
+    counts = _counts(source, loop)
+    if len(counts) != 1:
+        return []
+    loss = text_of(source, call.func.value)
+    return replace_node(source, call.func.value, text=f"({loss} / {counts.pop()})")
+
+
+def _counts(source: Source, loop: ast.For | ast.While) -> set[str]:
+    """Return by what a loop counts its turns: `range(N)`, or a remainder that decides when a step is made."""
+    if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
+        steps = [node for node in ast.walk(loop) if isinstance(node, ast.Attribute) and node.attr == "step"]
+        if getattr(loop.iter.func, "id", "") == "range" and not steps:
+            return {text_of(source, loop.iter.args[0])}
+    return {
+        text_of(source, node.right)
+        for test in ast.walk(loop)
+        if isinstance(test, ast.If)
+        for node in ast.walk(test.test)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+    }
 
 
 BUGGY = """

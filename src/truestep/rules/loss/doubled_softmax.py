@@ -15,9 +15,12 @@ Return raw scores (logits) from the model and pass them to the loss. Apply softm
 read, in evaluation and for logging.
 """
 
+import ast
 from collections.abc import Iterator
+from typing import Any
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Edit, Evidence, Finding, Meta, Source
+from truestep.rules.edits import call_at, replace_node, text_of
 from truestep.rules.flow import LINEAR, Flow, place_of, size_of
 from truestep.watch import Operation
 
@@ -56,8 +59,10 @@ def _normalised_twice(evidence: Evidence, flow: Flow) -> Iterator[Finding]:
         first = flow.source(operation.ins[0])
         is_softmax = first is not None and first.name in _SOFTMAX and size_of(first) == size_of(operation)
         value = read.get(operation.index)
+        details: dict[str, Any] = {}
         if is_softmax and first is not None:
             told = f"softmax {place_of(first, operation.file)}, then log-softmax again in the loss"
+            details = {"softmax_line": first.line} if first.file == operation.file else {}
         elif value is not None and value["is_distribution"]:
             told = "what the loss is given lies between 0 and 1 and sums to 1 over the classes"
         else:
@@ -68,6 +73,7 @@ def _normalised_twice(evidence: Evidence, flow: Flow) -> Iterator[Finding]:
             operation,
             "the loss applies softmax to what is already a softmax's output",
             evidence=f"{told}, {size_of(operation)} classes",
+            details=details,
         )
 
 
@@ -111,6 +117,38 @@ def _student_of(flow: Flow, operation: Operation) -> Operation | None:
         if given.has_grad and first is not None and first.name in _SOFTMAX:
             return first
     return None
+
+
+def mend(source: Source, finding: Finding) -> list[Edit]:
+    """Give the loss the scores that softmax was given, where softmax is called by the script itself."""
+    call = call_at(source, finding.details.get("softmax_line"), name="softmax")
+    if call is None:
+        stacks = [node for node in ast.walk(source.tree) if _ends_in_softmax(node)]
+        return _without_last(source, stacks[0]) if len(stacks) == 1 else []  # type: ignore[arg-type]
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    is_method = isinstance(owner, ast.expr) and text_of(source, owner) not in ("F", "torch", "nn.functional")
+    scores = owner if is_method and owner is not None else (call.args[0] if call.args else None)
+    return replace_node(source, call, text=text_of(source, scores)) if scores is not None else []
+
+
+def _ends_in_softmax(node: ast.AST) -> bool:
+    """Whether it is a call, as of Sequential, whose last argument is a layer of softmax."""
+    if not isinstance(node, ast.Call) or len(node.args) < 2 or not isinstance(node.args[-1], ast.Call):
+        return False
+    layer = node.args[-1].func
+    return getattr(layer, "attr", getattr(layer, "id", "")) == "Softmax"
+
+
+def _without_last(source: Source, call: ast.Call) -> list[Edit]:
+    """Leave out the last layer of a Sequential, which has a line of its own or the end of one."""
+    before, last = call.args[-2], call.args[-1]
+    if last.lineno == before.end_lineno:
+        whole = source.line(last.lineno).encode()
+        kept = whole[: before.end_col_offset] + whole[last.end_col_offset or 0 :]
+        return [Edit(first=last.lineno, last=last.lineno, lines=(kept.decode(),))]
+    rest = source.line(last.end_lineno or last.lineno).encode()[last.end_col_offset or 0 :].decode()
+    is_alone = last.lineno == last.end_lineno and rest.partition("#")[0].strip() in ("", ",")
+    return [Edit(first=last.lineno, last=last.lineno, lines=())] if is_alone else []
 
 
 BUGGY = """

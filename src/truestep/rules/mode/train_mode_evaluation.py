@@ -15,9 +15,11 @@ validation data: every evaluation changes the model.
 Call `model.eval()` before the evaluation and `model.train()` after it, for every module that takes part.
 """
 
+import ast
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Edit, Evidence, Finding, Meta, Source
+from truestep.rules.edits import around, insert_after, insert_before, text_of
 from truestep.rules.mode._passes import (
     Pass,
     by_place,
@@ -38,6 +40,7 @@ RULE = Meta(
     fix="Call .eval() on this module before the evaluation, and .train() before training goes on.",
 )
 _MIN_STEPS = 3
+_NAMES = ast.Name | ast.Attribute
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -127,6 +130,33 @@ def _is_last(evidence: Evidence, found: list[Pass]) -> bool:
     total = evidence.first.num_steps
     is_over = evidence.first.ended == "finished" and found[-1].moment.step == total >= _MIN_STEPS
     return is_over and _num_optimizers(evidence) == 1
+
+
+def mend(source: Source, finding: Finding) -> list[Edit]:
+    """Switch to eval mode before the loop that evaluates; and back after it, if the script never does."""
+    loop = around(source, finding.line, ast.For, ast.While)
+    called = [
+        node.func
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and node.lineno == finding.line and isinstance(node.func, _NAMES)
+    ]
+    models = [item for item in called if text_of(source, item) in _trained(source)]
+    if loop is None or len(models) != 1:
+        return []
+    name = text_of(source, models[0])
+    edits = insert_before(source, loop.lineno, f"{name}.eval()")
+    if f"{name}.train()" not in source.text:
+        edits += insert_after(source, loop.lineno, f"{name}.train()")
+    return edits
+
+
+def _trained(source: Source) -> set[str]:
+    """Return what `parameters()` is called on: the script's models, by the names that it gives them."""
+    return {
+        text_of(source, node.value)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "train", "eval", "state_dict")
+    }
 
 
 BUGGY = """

@@ -14,10 +14,12 @@ Put the evaluation under `torch.no_grad()` or `torch.inference_mode()`: as a blo
 function.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Edit, Evidence, Finding, Meta, Source
+from truestep.rules.edits import around, insert_before, put_under
 from truestep.rules.mode._passes import (
     MIN_RUN,
     Pass,
@@ -84,6 +86,25 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
         evidence=f"{len(found)} passes in {mode} mode with gradients on; no backward pass reached one",
         cost=f"the activations of each of these passes stay in memory; they took {1e3 * sum(times):.1f} ms",
     )
+
+
+def mend(source: Source, finding: Finding) -> list[Edit]:
+    """Put the function that evaluates, or the loop, under `torch.no_grad()`."""
+    if not re.search(r"^import torch$", source.text, re.MULTILINE):
+        return []
+    function = around(source, finding.line, ast.FunctionDef)
+    if function is not None and not _trains(function):
+        first = min([function.lineno, *(item.lineno for item in function.decorator_list)])
+        return insert_before(source, first, "@torch.no_grad()")
+    loop = around(source, finding.line, ast.For)
+    if loop is None or _trains(loop):
+        return []
+    return put_under(source, loop, header="with torch.no_grad():")
+
+
+def _trains(node: ast.AST) -> bool:
+    names = {item.attr for item in ast.walk(node) if isinstance(item, ast.Attribute)}
+    return bool(names & {"backward", "step", "manual_backward"})
 
 
 BUGGY = """

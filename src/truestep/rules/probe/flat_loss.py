@@ -24,7 +24,7 @@ RULE = Meta(
     code="PROBE08",
     severity="info",
     needs=("level",),
-    caused_by=("LOOP10", "LOOP12", "PAR03", "PAR05", "PAR07", "PROBE03", "PROBE04", "PROBE06"),
+    caused_by=("LOOP10", "LOOP12", "LOSS05", "PAR03", "PAR05", "PAR07", "PROBE03", "PROBE04", "PROBE06"),
     fix="Fit a single batch first; if that fails too, look at the gradients and at the learning rate.",
 )
 _MIN_LOOKS, _SAME = 7, 0.01
