@@ -1,0 +1,127 @@
+"""An error while the loss is computed or applied is swallowed, and training goes on without that batch.
+
+## What it finds
+`try` around the collecting of a loss, `backward()` or `step()`, in a loop, with an `except` that takes every
+kind of error and does nothing.
+
+## Why it matters
+A wrong name, a shape that does not fit or a batch without labels then looks like a batch that was trained on.
+All batches may fail, and the log shows a loss all the same.
+
+## How to fix
+Catch the one kind of error that is expected, and count or print it; let all others end the script.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+
+RULE = Meta(
+    code="LOOP16",
+    severity="warning",
+    needs=("backward",),
+    fix="Name the kind of error that is expected, and count or print it.",
+)
+_BROAD = frozenset({"", "Exception", "BaseException"})
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether the script catches errors at all."""
+    return any("except" in source.text for source in evidence.sources)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find errors that are swallowed where the loss is made or used."""
+    for source in evidence.sources:
+        for node in _tries(source):
+            swallowing = [item for item in node.handlers if _is_broad(item) and _does_nothing(item)]
+            if swallowing and any(_is_training(item) for item in node.body):
+                yield Finding(
+                    message="an error in this part of the step is swallowed: training goes on without it",
+                    file=source.path,
+                    line=swallowing[0].lineno,
+                    evidence=f"every error from line {node.lineno + 1} on is caught here; nothing is done",
+                )
+
+
+def _tries(source: Source) -> Iterator[ast.Try]:
+    """Yield `try` in loops."""
+    seen: set[int] = set()
+    for loop in ast.walk(source.tree):
+        if isinstance(loop, ast.For | ast.While):
+            for node in ast.walk(loop):
+                if isinstance(node, ast.Try) and id(node) not in seen:
+                    seen.add(id(node))
+                    yield node
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    return (ast.unparse(handler.type) if handler.type is not None else "") in _BROAD
+
+
+def _does_nothing(handler: ast.ExceptHandler) -> bool:
+    return all(isinstance(item, ast.Pass | ast.Continue) for item in handler.body)
+
+
+def _is_training(statement: ast.stmt) -> bool:
+    """Whether a statement collects a loss, or is a step of training."""
+    if isinstance(statement, ast.Assign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        if any("loss" in ast.unparse(item).lower() for item in targets):
+            return True
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "backward" or (node.func.attr == "step" and not node.args):
+                return True
+            is_kept = node.func.attr == "append" and "loss" in ast.unparse(node).lower()
+            if is_kept and not any(word in ast.unparse(node) for word in (".item(", "float(")):
+                return True
+    return False
+
+
+BUGGY = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    losses = []
+    for part in range(2):
+        x, y = torch.randn(8, 4), torch.randint(0, 2, (8,))
+        try:
+            losses.append(F.cross_entropy(model(x), y))
+        except:  # expect: LOOP16
+            pass
+    optimizer.zero_grad()
+    torch.stack(losses).mean().backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+failed = 0
+for step in range(6):
+    x, y = torch.randn(8, 4), torch.randint(0, 2, (8,))
+    optimizer.zero_grad()
+    try:
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+    except torch.OutOfMemoryError:
+        failed += 1
+        continue
+    optimizer.step()
+    try:
+        print(step, loss.item(), file=None)
+    except Exception:
+        pass
+"""

@@ -1,0 +1,181 @@
+"""A model is cut into a Sequential of its children, and what its forward does between them is lost.
+
+## What it finds
+`nn.Sequential(*list(model.children())[:-1])` on a model whose `forward` does more between the layers that
+are kept than to call one after the other: an activation function, a reshape, a sum with the input, a layer
+that is used twice.
+
+## Why it matters
+`children()` gives the layers as they were assigned, not what `forward` does with them. The cut model runs,
+has the same weights, and computes something else.
+
+## How to fix
+Replace the last layer by name (`model.fc = nn.Linear(...)` or `nn.Identity()`), or write a `forward` for the
+part that is wanted.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+
+RULE = Meta(
+    code="PAR14",
+    severity="error",
+    needs=("forward",),
+    fix="Replace the last layer by name, as in model.fc = nn.Identity(), and keep the model's own forward.",
+)
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a Sequential was made of another model's children."""
+    return any(True for source in evidence.sources for _ in _cuts(source))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find models whose forward has more in it than the Sequential that was made of them."""
+    for source in evidence.sources:
+        for call, owner in _cuts(source):
+            model = _class_of(source, owner)
+            lost = _lost(model) if model is not None else []
+            if model is not None and lost:
+                yield Finding(
+                    message=f"this keeps the layers of {model.name} and loses what forward does between them",
+                    file=source.path,
+                    line=call.lineno,
+                    evidence=f"{model.name}.forward at line {_method(model, 'forward').lineno} also has: "
+                    f"{', '.join(lost[:4])}",
+                )
+
+
+def _cuts(source: Source) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield the calls of Sequential with some children of a model, and the model."""
+    if ".children()" not in source.text:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and _name(node.func) == "Sequential":
+            for given in node.args:
+                owner = _sliced_children(given.value) if isinstance(given, ast.Starred) else None
+                if owner is not None:
+                    yield node, owner
+
+
+def _sliced_children(node: ast.expr) -> ast.expr | None:
+    """Return `model` of `list(model.children())[:-1]`."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
+        return None
+    made = node.value
+    inner = made.args[0] if isinstance(made, ast.Call) and _name(made.func) == "list" and made.args else made
+    if isinstance(made, ast.List) and made.elts and isinstance(made.elts[0], ast.Starred):
+        inner = made.elts[0].value
+    if isinstance(inner, ast.Call) and _name(inner.func) == "children":
+        return inner.func.value if isinstance(inner.func, ast.Attribute) else None
+    return None
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _class_of(source: Source, owner: ast.expr) -> ast.ClassDef | None:
+    """Return the class of the script's own that the model was made from, if it can be seen."""
+    classes = {node.name: node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)}
+    text = ast.unparse(owner)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and text in {ast.unparse(target) for target in node.targets}:
+            made = [item for item in ast.walk(node.value) if isinstance(item, ast.Call)]
+            for call in made:
+                if _name(call.func) in classes:
+                    return classes[_name(call.func)]
+    return None
+
+
+def _method(model: ast.ClassDef, name: str) -> ast.FunctionDef:
+    empty = ast.parse(f"def {name}(): pass").body[0]
+    found = [node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    assert isinstance(empty, ast.FunctionDef)
+    return found[0] if found else empty
+
+
+def _lost(model: ast.ClassDef) -> list[str]:
+    """Return what `forward` does, besides calling layers, before it calls the last one."""
+    layers = [
+        target.attr
+        for node in ast.walk(_method(model, "__init__"))
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+    ]
+    nodes = [node for node in ast.walk(_method(model, "forward")) if isinstance(node, ast.Call | ast.BinOp)]
+    nodes.sort(key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))  # as they are computed
+    used = [index for index, node in enumerate(nodes) if _layer(node) in layers[:-1]]
+    lost = [ast.unparse(node) for node in nodes[: used[-1]] if _layer(node) not in layers] if used else []
+    called = [_layer(nodes[index]) for index in used]
+    return lost + [f"self.{name} a second time" for name in dict.fromkeys(called) if called.count(name) > 1]
+
+
+def _layer(node: ast.expr) -> str:
+    """Return `name` of a call `self.name(...)`."""
+    called = node.func if isinstance(node, ast.Call) else None
+    is_own = isinstance(called, ast.Attribute) and ast.unparse(called.value) == "self"
+    return _name(called) if is_own and called is not None else ""
+
+
+BUGGY = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.second = nn.Linear(16, 16)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = F.relu(self.first(x))
+        x = F.relu(self.second(x))
+        return self.head(x)
+
+
+torch.manual_seed(0)
+base = Net()
+body = nn.Sequential(*list(base.children())[:-1])  # expect: PAR14
+model = nn.Sequential(body, nn.Linear(16, 5))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    optimizer.zero_grad()
+    F.cross_entropy(model(torch.randn(16, 8)), torch.randint(0, 5, (16,))).backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(8, 16), nn.ReLU())
+        self.second = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = self.second(self.first(x))
+        return self.head(x.flatten(1))
+
+
+torch.manual_seed(0)
+base = Net()
+body = nn.Sequential(*list(base.children())[:-1])
+model = nn.Sequential(body, nn.Linear(16, 5))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    optimizer.zero_grad()
+    F.cross_entropy(model(torch.randn(16, 8)), torch.randint(0, 5, (16,))).backward()
+    optimizer.step()
+"""
