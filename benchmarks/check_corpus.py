@@ -1,6 +1,6 @@
 """Claim: `truestep check` finds the mistakes of the corpus at their lines, and accuses no right script.
 
-Runs every script of tests/corpus under the command: those with one mistake each, their repaired twins, and
+Runs every script of tests/corpus under all rules: those with one mistake each, their repaired twins, and
 right ones that look wrong. Beside it runs torch-audit, the nearest neighbour, on the same scripts, as far as
 it can be used without editing them; what it finds counts for it if one of its rules is about the mistake,
 wherever it is. Cost: processor time of whole scripts, bare, checked and audited in turns; `own` leaves out
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
+import runpy
 import statistics
 import subprocess
 import sys
@@ -27,11 +29,15 @@ from typing import Any
 
 from measure import Claim, Row, Sheet, report
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.gathering import judged
+
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 AUDITED = str(Path(__file__).with_name("audited.py"))
-COMMAND = "from truestep.cli import main; main()"
 MIN_FOUND, MAX_MEDIAN, MAX_WORST = 0.95, 1.05, 1.15
 MAX_S = 600
+FORKS = multiprocessing.get_context("forkserver")
 IMPORTS = "import torch, torch._dynamo, torch.utils.data"
 ABOUT = {
     "TA100": {"LOOP11", "DATA07"},
@@ -85,32 +91,42 @@ def run(words: Sequence[str], folder: str) -> tuple[str, float]:
         return out.read(), used.ru_utime + used.ru_stime
 
 
-def checked(script: Script) -> dict[str, Any]:
-    """Return what truestep says of a script."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-c", COMMAND, "check", "--format", "json", str(script.path)]
-        text, _ = run(words, folder)
-    answer: dict[str, Any] = json.loads(text)
-    return answer
+def checked(script: Script) -> list[dict[str, Any]]:
+    """Return what truestep says of a script, run in a fork of a process that has torch imported."""
+    found, told = judged(script.path)
+    troubles = [*told.failed, *found.evidence.first.troubles]
+    if troubles:
+        raise RuntimeError(f"{script.path.name}: {troubles}")
+    return [item.as_fields() for item in told.findings]
 
 
 def audited(script: Script) -> set[str]:
-    """Return the rules of torch-audit that fire with more than a remark."""
+    """Return the rules of torch-audit that fire with more than a remark, run in the same way."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "findings.json")
-        run([sys.executable, AUDITED, str(out), str(script.path)], folder)
+        process = FORKS.Process(target=_audit, args=(str(out), str(script.path), folder))
+        process.start()
+        process.join(MAX_S)
+        process.kill()
         found = json.loads(out.read_text()) if out.exists() else []
     return {item["rule"] for item in found if item["severity"] != "INFO"}
 
 
-def judge(script: Script, answer: dict[str, Any], others: set[str] | None) -> Row:
+def _audit(out: str, script: str, folder: str) -> None:
+    os.chdir(folder)
+    multiprocessing.set_start_method("fork", force=True)
+    with Path("output").open("w") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    sys.argv = [AUDITED, out, script]
+    runpy.run_path(AUDITED, run_name="__main__")
+
+
+def judge(script: Script, told: list[dict[str, Any]], others: set[str] | None) -> Row:
     """Return a line of the table."""
-    findings = [
-        *answer["findings"],
-        *(item for told in answer["findings"] for item in told["consequences"]),
-    ]
+    findings = [*told, *(item for one in told for item in one["consequences"])]
     hits = [item for item in findings if item["code"] == script.code and item["line"] in script.lines]
-    alarms = sorted({item["code"] for item in answer["findings"] if item["severity"] != "info"})
+    alarms = sorted({item["code"] for item in told if item["severity"] != "info"})
     return {
         "script": script.path.stem,
         "kind": script.kind,

@@ -153,10 +153,7 @@ class _Page:
         if verdict.same is None:
             self._print(("could not tell", "bold yellow"), f": {verdict.reason}")
         elif verdict.same:
-            what = (
-                "losses, gradients, weights, optimizer state and buffers are equal to the bit at every step"
-            )
-            self._print(("same", "bold green"), f": {what}")
+            self._print(("same", "bold green"), f": {_compared(verdict)} are equal to the bit at every step")
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference)
 
@@ -183,6 +180,13 @@ class _Page:
         from rich.text import Text
 
         self._console.print(Text.assemble(*parts))
+
+
+def _compared(verdict: "Verdict") -> str:
+    """Return what all runs had in common: each of several processes has batches and losses of its own."""
+    if any(run.kind == "processes" for run in verdict.runs):
+        return "gradients, weights and optimizer state"
+    return "losses, gradients, weights, optimizer state and buffers"
 
 
 def _operation(found: "Difference") -> str:
