@@ -1,4 +1,4 @@
-"""An error while the loss is computed or applied is swallowed, and training goes on without that batch.
+"""An error while the loss is computed or applied is swallowed: training goes on without that batch.
 
 ## What it finds
 `try` around the collecting of a loss, `backward()` or `step()`, in a loop, with an `except` that takes every
