@@ -1,7 +1,8 @@
 """What watching costs: the time of a watched step over that of the same step left alone.
 
-Cheap moments are judged (at most 1.05 in the median of all scripts, 1.15 in the worst). Digests of every
-step, and the look at every operation, which a script that differs gets for a few steps, are stated.
+Judged are cheap moments, and all that `truestep check` keeps once its first steps are over: at most 1.05 in
+the median of all scripts, 1.15 in the worst. Stated are digests of every step, the look at every operation,
+which a script that differs gets for a few steps, and what the first steps under `check` cost in all.
 Watched and bare steps take turns in one process, with observers switched off for the bare ones; what
 passing those costs is measured and taken off. Times are the processor's, system calls included.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told (too noisy a machine).
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,12 +29,15 @@ from torch import nn
 from torch.optim import SGD, AdamW
 from torch.utils.data import DataLoader, TensorDataset
 
+from truestep.rules import check_plan
 from truestep.watch import DIGESTS, Plan
 from truestep.watch.engine import watch_torch
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import UNSEEN
 
 MAX_MEDIAN, MAX_WORST = 1.05, 1.15
+NUM_FIRST, NUM_BEFORE = 16, 128
+"""How many steps are the first ones, and how many are made before those that are measured."""
 Steps = Callable[[int], None]
 
 
@@ -195,6 +199,7 @@ class Watched:
 
     def __init__(self, plan: Plan, folder: str) -> None:
         self._tape = Tape(folder, plan)
+        self._is_looked_at = plan.operations is not None and plan.operations[1] == sys.maxsize
         self._wraps = watch_torch(self._tape)
         self._runs = {name: script.make() for name, script in SCRIPTS.items()}
         gc.collect()
@@ -206,7 +211,7 @@ class Watched:
         self._tape.is_on = is_watched
         if not is_watched:
             self._switch_off()
-        elif self._tape.look is not None and not self._tape.look.is_open:
+        elif self._is_looked_at and not self._tape.look.is_open:
             self._tape.look.move(0)
         begun = time.thread_time()
         self._runs[name](num)
@@ -217,8 +222,9 @@ class Watched:
     def pairs(self, name: str, seconds: float) -> list[tuple[float, float]]:
         """Let watched and bare steps take turns in random order."""
         order = random.Random(0)
-        for is_watched in (True, False) * 3:
-            self.turn(name, is_watched=is_watched)
+        for _ in range(-(-NUM_BEFORE // SCRIPTS[name].num_steps) if self._tape.plan.inspect else 3):
+            self.turn(name, is_watched=True)
+            self.turn(name, is_watched=False)
         passing_s = self.num_passed(name) * self.passing_s()
         found = []
         end = time.perf_counter() + seconds
@@ -293,6 +299,43 @@ def measure_here(plan: Plan, seconds: float) -> dict[str, list[tuple[float, floa
     return found
 
 
+def measure_first(plan: Plan, name: str) -> tuple[float, float]:
+    """Return what building a script and its first steps cost more if watched, and alone, in seconds."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure_first_here, (plan, name))
+
+
+def measure_first_here(plan: Plan, name: str) -> tuple[float, float]:
+    torch.set_num_threads(1)
+    script = SCRIPTS[name]
+
+    def begin() -> float:
+        begun = time.thread_time()
+        steps = script.make()
+        for _ in range(-(-NUM_FIRST // script.num_steps)):
+            steps(script.num_steps)
+        return time.thread_time() - begun
+
+    alone = min(begin() for _ in range(5))
+    with tempfile.TemporaryDirectory() as folder:
+        tape = Tape(folder, plan)
+        wraps = watch_torch(tape)
+        watched = begin()
+        tape.close()
+        wraps.undo()
+    return watched - alone, alone
+
+
+def list_first(plan: Plan, rounds: int) -> Sheet:
+    rows: list[Row] = []
+    for name, script in SCRIPTS.items():
+        found = [measure_first(plan, name) for _ in range(rounds)]
+        more, alone = (statistics.median(item[place] * 1e3 for item in found) for place in (0, 1))
+        steps = -(-NUM_FIRST // script.num_steps) * script.num_steps
+        rows.append({"script": script.label, "more, ms": more, "alone, ms": alone, "steps": str(steps)})
+    return Sheet(title="First steps under check, with the building (stated, not judged)", rows=rows)
+
+
 def ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return statistics.median(watched / bare for watched, bare in pairs)
 
@@ -320,26 +363,32 @@ def list_results(title: str, results: dict[str, list[tuple[float, float]]]) -> S
     return Sheet(title=title, rows=rows, num_digits=3)
 
 
+def claims_of(what: str, results: dict[str, list[tuple[float, float]]]) -> list[Claim]:
+    estimates = sorted(estimate_with_error(pairs, ratio) for pairs in results.values())
+    middle, worst = estimates[len(estimates) // 2], estimates[-1]
+    return [
+        Claim(text=f"median over scripts, {what}", found=middle[0], error=middle[1], limit=MAX_MEDIAN),
+        Claim(text=f"worst script, {what}", found=worst[0], error=worst[1], limit=MAX_WORST),
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="about twenty seconds, with wider spreads")
+    parser.add_argument("--quick", action="store_true", help="about a minute, with wider spreads")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
     seconds, digest_seconds = (3.0, 1.0) if options.quick else (12.0, 4.0)
     cheap = measure(Plan(flush_s=3600.0), seconds)
+    checked = measure(replace(check_plan(), flush_s=3600.0), seconds)
     digested = measure(Plan(digests=DIGESTS), digest_seconds)
     looked_at = measure(Plan(digests=DIGESTS, operations=(0, sys.maxsize)), digest_seconds)
-    estimates = [estimate_with_error(pairs, ratio) for pairs in cheap.values()]
-    middle = sorted(estimates)[len(estimates) // 2]
-    worst = max(estimates)
-    claims = [
-        Claim(text="median over scripts, cheap moments", found=middle[0], error=middle[1], limit=MAX_MEDIAN),
-        Claim(text="worst script, cheap moments", found=worst[0], error=worst[1], limit=MAX_WORST),
-    ]
+    claims = [*claims_of("cheap moments", cheap), *claims_of("check", checked)]
     sheets = [
         list_results("Time of a watched step over a bare one, cheap moments", cheap),
+        list_results("The same under check, after the first steps", checked),
+        list_first(check_plan(), 1 if options.quick else 5),
         list_results("The same with the digest chain of every step (stated, not judged)", digested),
         list_results("The same with every operation noted as well (stated, not judged)", looked_at),
     ]

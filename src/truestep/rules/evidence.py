@@ -54,7 +54,10 @@ class Evidence:
     @staticmethod
     def read(folder: Path) -> "Evidence":
         """Return the evidence that watched processes have left in a folder."""
-        return Evidence(processes=watch.read(folder))
+        found = watch.read(folder)
+        # A script may leave all training to processes that it starts.
+        training = [process for process in found if any(item.kind == "step" for item in process.moments)]
+        return Evidence(processes=training or found)
 
     @property
     def first(self) -> Process:

@@ -23,7 +23,7 @@ class Told:
     @property
     def severity(self) -> Severity:
         """How bad it is."""
-        return self.rule.meta.severity
+        return self.finding.severity or self.rule.meta.severity
 
     @property
     def fix(self) -> str:

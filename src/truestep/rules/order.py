@@ -106,6 +106,31 @@ class Flow:
                 yield node.value, False
             elif isinstance(node, ast.comprehension | ast.For) and _is_name(node.target, name.id):
                 yield node.iter, True
+        function = self.function_of(name)
+        if function is not None:
+            yield from ((value, False) for value in self._given(function, name.id))
+
+    def _given(self, function: Function, name: str) -> Iterator[ast.expr]:
+        """Yield what a function's parameter is given by those who call it."""
+        names = [item.arg for item in function.args.args if item.arg not in ("self", "cls")]
+        for call in ast.walk(self.tree) if name in names else ():
+            if isinstance(call, ast.Call) and called(call) == function.name:
+                place = names.index(name)
+                if place < len(call.args):
+                    yield call.args[place]
+                yield from (word.value for word in call.keywords if word.arg == name)
+
+    def calls_on(self, value: ast.expr) -> Iterator[tuple[ast.Call, str]]:
+        """Yield calls of methods of what a value is assigned to, with their names."""
+        parent = self._parents.get(value)
+        targets = parent.targets if isinstance(parent, ast.Assign) else [getattr(parent, "target", None)]
+        if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
+            return
+        whole = self.tree if isinstance(targets[0], ast.Attribute) else self.scope_of(value)
+        for node in ast.walk(whole):
+            method = node.func if isinstance(node, ast.Call) else None
+            if isinstance(method, ast.Attribute) and _is_same(method.value, targets[0]):
+                yield node, method.attr  # type: ignore[misc]
 
     def _by_call(self, node: ast.AST, call: ast.Call, depth: int) -> ast.AST | None:
         if call.func is node:
@@ -201,6 +226,29 @@ class Flow:
                 makers = (item for item in node.body if isinstance(item, ast.FunctionDef))
                 return next((item for item in makers if item.name == "__init__"), None)
         return None
+
+
+def maker_of(source: Source, line: int) -> int | None:
+    """Return the one line that makes an object, for a line of its class's `__init__`; None if unknown."""
+    met: set[str] = set()
+    found: int | None = None
+    while (name := _class_made_at(source.tree, line)) is not None and name not in met:
+        met.add(name)
+        calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+        lines = {node.lineno for node in calls if called(node) == name}
+        if len(lines) != 1:
+            return None
+        line = found = lines.pop()
+    return found
+
+
+def _class_made_at(tree: ast.Module, line: int) -> str | None:
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for item in node.body:
+            is_making = isinstance(item, Function) and item.name == "__init__"
+            if is_making and item.lineno <= line <= (item.end_lineno or item.lineno):
+                return node.name
+    return None
 
 
 def called(call: ast.Call) -> str | None:

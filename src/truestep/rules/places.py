@@ -63,10 +63,17 @@ def find_assignment(
 ) -> tuple[str, int] | None:
     """Return file and line that first assign to an attribute: in its class if possible, else anywhere."""
     own = evidence.source(file)
-    if own is not None:
-        for statement, _ in assignments(class_in(own, holder), attribute):
-            return own.path, statement.lineno
-    for source in evidence.sources:
-        for statement, _ in assignments(source.tree, attribute):
+    trees = [(own, class_in(own, holder))] if own is not None else []
+    for source, tree in [*trees, *((source, source.tree) for source in evidence.sources)]:
+        found = [statement for statement, _ in assignments(tree, attribute)]
+        # A variable may have the same name, and become the attribute later.
+        for statement in sorted(found, key=lambda statement: not _has_attribute(statement, attribute)):
             return source.path, statement.lineno
     return None
+
+
+def _has_attribute(statement: ast.stmt, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == name
+        for node in ast.walk(statement)
+    )

@@ -46,6 +46,8 @@ class Finding:
     """How often it was seen."""
     details: dict[str, Any] = field(default_factory=dict, compare=False)
     """What else the rule needs to mend it."""
+    severity: Severity | None = None
+    """How bad it is, if that differs from what the rule says of all its findings."""
 
     @staticmethod
     def at(place: Moment | Operation, message: str, **more: Any) -> "Finding":

@@ -20,6 +20,7 @@ _OBSERVERS = {
     "concurrent.futures": ("threads:hold_completed",),
     "concurrent.futures.thread": ("threads:hold_pools",),
     "uuid": ("sources:watch_uuid",),
+    "multiprocessing.spawn": ("spawned:watch_spawning",),
     "random": ("hold:hold_random", "seeds:watch_random", "sources:watch_random", "draws:watch_random"),
     "numpy": ("hold:hold_numpy", "seeds:watch_numpy", "sources:watch_numpy", "draws:watch_numpy"),
     "torch": ("engine:watch_torch",),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from truestep.watch.chain import Chain
-from truestep.watch.leaves import outline
+from truestep.watch.leaves import is_transformed, outline
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -30,7 +30,7 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
     is_asked = chain is not None or tape.plan.inspect
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if tape.is_in_backward or not tape.is_on:
+        if tape.is_in_backward or not tape.is_on or is_transformed():
             try:
                 return run(*args, **kwargs)
             except BaseException as error:

@@ -96,11 +96,14 @@ def _wrap_next(
         if tape.is_over:
             tape.end_script()
         begun = perf_counter_ns()
+        tape.is_fetching = True
         try:
             batch = fetch(self)
         except BaseException as error:
             drop_frame(error)
             raise
+        finally:
+            tape.is_fetching = False
         number = loader_of.get(id(self), unknown)[0]
         tape.mark(("batch", sites.here(), number, outline(batch)), begun)
         if chain is not None:

@@ -12,7 +12,7 @@ from truestep.watch import (
     forward,
     group,
     hold,
-    look,
+    light,
     optimizer,
     scheduler,
     seeds,
@@ -51,6 +51,6 @@ def watch_torch(tape: Tape) -> Wraps:
     vary.vary_torch(tape, wraps)
     if plan.inspect:
         inspect_torch(tape, wraps)
-    look.watch(tape, wraps)
+    light.watch(tape, wraps)
     tape.note("torch", torch.__version__, torch.get_num_threads())
     return wraps

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from truestep.watch.chain import Chain
-from truestep.watch.leaves import outline
+from truestep.watch.leaves import is_transformed, outline
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -55,7 +55,8 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
         if number not in met:
             met.add(number)
             _introduce(tape, self, number)
-        if chain is not None:
+        is_told = not is_transformed()
+        if chain is not None and is_told:
             chain.take_inputs(self, (args, kwargs))
         key = (
             "forward",
@@ -66,7 +67,8 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
             is_inference(),
             outline(args) if args else outline(kwargs),
         )
-        if begins:
+        tape.forward_site = key[1]
+        if begins and is_told:
             tape.tell("forward_begins", self, args, kwargs)
         tape.is_inside = True
         begun = perf_counter_ns()
@@ -78,7 +80,7 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
         finally:
             tape.is_inside = False
         tape.mark(key, begun)
-        if ends:
+        if ends and is_told:
             tape.tell("forward_ends", self, args, kwargs, output)
         return output
 

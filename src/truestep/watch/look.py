@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import thread as pools
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -44,26 +43,18 @@ _BLOCK = 512
 _MAX_NEW_NODES = 64
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _NOWHERE = (0, 0, 0)
-_MAX_VISITS = 2
-_MAX_PER_STEP = 4096
-_MAX_PER_PLACE = 128
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape, look: "Look", wraps: Wraps) -> None:  # limits: private to this package
     """Note operations in the steps that the plan names."""
-    if tape.plan.operations is not None:
-        tape.look = look = Look(tape)
-        wraps.put("start", lambda start: _wrap_start(start, look), threading.Thread)
-        wraps.put("_bootstrap_inner", lambda run: _wrap_thread(run, look), threading.Thread)
-        wraps.put("run", lambda run: _wrap_work(run, look), pools._WorkItem)
-        if look.is_light:
-            tape.listeners["forward_begins"].append(look.meet_forward)
-            tape.listeners["forward_ends"].append(look.leave_forward)
-            tape.listeners["backward_begins"].append(look.resume)
-        look.move(tape.num_steps)
+    tape.look = look
+    wraps.put("start", lambda start: _wrap_start(start, look), threading.Thread)
+    wraps.put("_bootstrap_inner", lambda run: _wrap_thread(run, look), threading.Thread)
+    wraps.put("run", lambda run: _wrap_work(run, look), pools._WorkItem)
+    look.move(tape.num_steps)
 
 
-class _Mode(dispatch.TorchDispatchMode):
+class Mode(dispatch.TorchDispatchMode):
     """Sees the operations of one thread, below autograd and below modes of the user's."""
 
     supports_higher_order_operators = True
@@ -74,7 +65,9 @@ class _Mode(dispatch.TorchDispatchMode):
         self.thread = thread
         self.origins: dict[int, tuple[int, int, int]] = {}
         """By the number that autograd gives to a node: name, line and module of what it belongs to."""
-        self._last_node = _num_nodes()
+        self.is_aside = False
+        """Whether what runs is our own."""
+        self._last_node = num_nodes()
         self._last_origin = _NOWHERE
 
     @classmethod
@@ -83,7 +76,8 @@ class _Mode(dispatch.TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        return True  # bits: otherwise what is compiled would quietly run uncompiled
+        """Bits: otherwise what is compiled would quietly run uncompiled."""
+        return True
 
     def __torch_dispatch__(  # limits: torch calls it like this
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -91,14 +85,13 @@ class _Mode(dispatch.TorchDispatchMode):
         look = self.look
         try:
             # A mode below this one is one of the compiler's: nothing is computed, or not yet.
-            if not look.is_open or not isinstance(func, OpOverload) or torch._C._len_torch_dispatch_stack():
+            is_noted = look.is_open and not self.is_aside and isinstance(func, OpOverload)
+            if not is_noted or torch._C._len_torch_dispatch_stack():
                 return func(*args, **(kwargs or {}))
-            if any(kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ for kind in types):
+            if types and any(kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ for kind in types):
                 return NotImplemented  # a subclass does it by operations on plain tensors, which come here
             compiler = set_eval_frame(None)
             try:
-                if look.is_light and look.is_crowd(self, func):
-                    return look.pass_by(func, args, kwargs or {})
                 return look.note(self, func, args, kwargs or {})
             finally:
                 set_eval_frame(compiler)
@@ -113,7 +106,7 @@ class _Mode(dispatch.TorchDispatchMode):
 
         A node is made before its operation is called. Others, as for a changed view, are made after it.
         """
-        last = _num_nodes()
+        last = num_nodes()
         for node in range(max(self._last_node, last - _MAX_NEW_NODES), last):
             is_own = has_node and node == last - 1
             self.origins.setdefault(node, origin if is_own else self._last_origin)
@@ -121,50 +114,16 @@ class _Mode(dispatch.TorchDispatchMode):
         self._last_origin = origin
 
 
-def _num_nodes() -> int:
+def num_nodes() -> int:
     """Return how many nodes autograd has made in this thread."""
     return int(torch._C._autograd._get_sequence_nr())
 
 
-class _Windows:
-    """When a light look is on beyond its first steps: who comes later is looked at too."""
-
-    def __init__(self) -> None:
-        self._met: set[int] = set()
-        self._num_visits: dict[int, int] = {}
-        self.is_visit = False
-        """Whether it is on for one forward pass in evaluation."""
-        self.num_noted = 0
-
-    def meet(self, number: int) -> None:
-        """An outermost module is called while the look is on."""
-        self._met.add(number)
-
-    def opens_for(self, number: int, *, is_training: bool) -> bool:
-        """Whether it goes on for a call of the module: the first in training, or one of the first not."""
-        if is_training:
-            is_new = number not in self._met
-            self._met.add(number)
-            return is_new
-        num = self._num_visits[number] = self._num_visits.get(number, 0) + 1
-        self.is_visit = num <= _MAX_VISITS
-        return self.is_visit
-
-
-class _Place:
-    """An operation that one place of the user's own code calls, in one step."""
-
-    def __init__(self, code: Any, name: str) -> None:
-        self.code = code  # kept, so that no other code gets its id
-        self.name = name
-        self.site = 0
-        self.num_calls = 0
-        self.num_single = 0
-        self.took_ns = 0
-
-
 class Look:
     """The operations of a process."""
+
+    is_light = False
+    """Whether only what rules read is kept."""
 
     def __init__(self, tape: Tape) -> None:
         assert tape.plan.operations is not None
@@ -174,20 +133,15 @@ class Look:
         """Whether operations are noted."""
         self._is_entered = False
         """Whether the mode is on; it is also while nothing is noted, since a step has too many."""
-        self.is_light = tape.plan.inspect and tape.plan.bits == "none"
-        """Whether only what rules read is kept: no bits, and not all of what comes thousands of times."""
         self._tables = Tables()
-        self._callers = Callers(self._tables, tape.sites.is_own, has_states=self.is_light)
-        self._windows = _Windows()
-        self._places: dict[tuple[int, int, int], _Place] = {}
-        self._place = _Place(None, "")
+        self._callers = Callers(self._tables, tape.sites.is_own, is_light=self.is_light)
         self._traces = Traces(Path(tape.path), self._tables, bits=tape.plan.bits)
         self._facts: dict[OpOverload, Facts] = {}
         self._count = itertools.count()
         self._rows: list[list[Any]] = []
         self._lock = threading.RLock()
         self._local = threading.local()
-        self._modes: list[_Mode] = []
+        self._modes: list[Mode] = []
         self._num_threads = 1
         self._troubles: set[str] = set()
         os.register_at_fork(after_in_child=self._leave_child)
@@ -202,36 +156,14 @@ class Look:
         elif self._is_entered:
             self.is_open = True
             self._flush()
-        if self._places:
-            self._tell_places()
-        self._windows.num_noted = 0
 
-    def meet_forward(  # limits: the tape calls it like this
-        self, module: Any, _args: Any, _kwargs: Any
-    ) -> None:
-        """An outermost module is called: begin to note, if it is one that was not seen like this yet."""
-        if self._windows.is_visit:  # the last one did not return
-            self.close()
-        self.resume()
-        if self._is_entered:
-            self._windows.meet(self._tape.number("model", module))
-        elif self._windows.opens_for(self._tape.number("model", module), is_training=module.training):
-            self._windows.num_noted = 0
-            self._open()
-
-    def resume(self, *_: Any) -> None:
-        """Training begins, after a setup that was too much; or it goes on, and is too much itself."""
-        if self._is_entered and not self.is_open:
-            if self._callers.is_setup:
-                self.is_open = True
-                self._windows.num_noted = 0
-            else:
-                self.close()
-
-    def leave_forward(self, module: Any, *_: Any) -> None:
-        """It has returned."""
-        if self._windows.is_visit and not module.training:
-            self.close()
+    def set_aside(self) -> Mode | None:
+        """Our own work begins: return the mode that shall not note it."""
+        mode: Mode | None = getattr(self._local, "mode", None)
+        if mode is None or mode.is_aside:
+            return None
+        mode.is_aside = True
+        return mode
 
     def _open(self) -> None:
         self.is_open = self._is_entered = True
@@ -244,7 +176,7 @@ class Look:
         """Note nothing more, and write the rest."""
         if not self._is_entered:
             return
-        self.is_open = self._is_entered = self._windows.is_visit = False
+        self.is_open = self._is_entered = False
         del BackwardCFunction.__init__
         BackwardCFunction.apply = self._apply  # type: ignore[method-assign]
         self._leave()
@@ -269,8 +201,12 @@ class Look:
                 self._leave()
 
     def _enter(self, thread: threading.Thread) -> None:
-        mode = self._local.mode = _Mode(self, self._number_of(thread))
+        mode = Mode(self, self._number_of(thread))
         self._modes.append(mode)
+        self._push(mode)
+
+    def _push(self, mode: Mode) -> None:
+        self._local.mode = mode
         above = _lift_modes()
         dispatch._push_mode(mode)  # lowest of all: it is not popped in the place of another one
         _put_modes(above)
@@ -294,48 +230,8 @@ class Look:
             self.number_thread(thread)
         return int(thread._truestep_number)  # type: ignore[attr-defined]
 
-    def is_crowd(self, mode: _Mode, func: OpOverload) -> bool:
-        """Whether the place that calls, if it is the user's own, has called this too often in this step."""
-        frame = sys._getframe(2)
-        code = frame.f_code
-        if mode.thread or not self._tape.sites.is_own(code.co_filename):
-            return False
-        key = (id(code), frame.f_lasti, id(func))
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = _Place(code, str(func))
-        place.num_calls += 1
-        if place.num_calls == _MAX_PER_PLACE:
-            place.site = self._tape.sites.here(2)
-        self._place = place
-        return place.num_calls > _MAX_PER_PLACE
-
-    def pass_by(  # limits: private to this package
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run an operation of a crowd: it is timed, and no more."""
-        place = self._place
-        begun = perf_counter_ns()
-        result = func(*args, **kwargs)
-        place.took_ns += perf_counter_ns() - begun
-        place.num_single += type(result) is not Tensor or result.numel() == 1
-        return result
-
-    def _tell_places(self) -> None:
-        """Note what was called too often to be noted one by one, with the time that it took."""
-        places, self._places = self._places, {}
-        for place in places.values():
-            if place.num_calls > _MAX_PER_PLACE:
-                timed = place.num_calls - _MAX_PER_PLACE
-                value = {
-                    "calls": place.num_calls,
-                    "single": place.num_single / timed,
-                    "took_s": place.took_ns / timed * place.num_calls / 1e9,
-                }
-                self._tape.mark(("crowd", place.site, place.name), perf_counter_ns(), value=value)
-
     def note(  # limits: private to this module
-        self, mode: _Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run an operation and note it."""
         begun = self._try(self._begin, mode, func, args, kwargs)
@@ -348,24 +244,12 @@ class Look:
         if facts.may_draw and (before is None or self._try(source.state) != before):
             call.flags |= IS_RANDOM
         self._try(self._end, call, given, tensors_in((result,)), facts)
-        if self.is_light:
-            self._count_noted()
-            reader = self._tape.readers.get(facts.name)
-            if reader is not None:
-                self._try(reader, call.index, args, kwargs, result)
         return result
 
-    def _count_noted(self) -> None:
-        self._windows.num_noted += 1
-        if self._windows.num_noted >= _MAX_PER_STEP:
-            self.is_open = False  # until the next step, or the first forward pass
-
     def _begin(
-        self, mode: _Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Call, list[Given], Facts] | None:
-        facts = self._facts.get(func)
-        if facts is None:
-            facts = self._facts[func] = Facts.of(func)
+        facts = self._facts_of(func)
         if facts.is_passed_by:
             return None
         given = gather(args, kwargs, facts=facts)
@@ -378,16 +262,22 @@ class Look:
         call = self._new_call(mode, caller, name)
         call.scalars = scalars_of(args, kwargs)
         call.flags = IS_UNINITIALISED * facts.is_uninitialised
-        call.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
-        call.flags |= caller.state
+        if facts.takes_generator:
+            call.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
         call.ins = self._traces.read_ins(given)
         return call, given, facts
 
-    def _look_up(self, mode: _Mode, frame: Any) -> Caller:
+    def _facts_of(self, func: OpOverload) -> Facts:
+        facts = self._facts.get(func)
+        if facts is None:
+            facts = self._facts[func] = Facts.of(func)
+        return facts
+
+    def _look_up(self, mode: Mode, frame: Any) -> Caller:
         with self._lock:
             return self._callers.look_up(frame, is_main=mode.thread == 0)
 
-    def _new_call(self, mode: _Mode, caller: Caller, name: int) -> Call:
+    def _new_call(self, mode: Mode, caller: Caller, name: int) -> Call:
         node: Any = torch._C._current_autograd_node()
         phase, origin, node_name = caller.phase, 0, 0
         if node is not None:
@@ -408,7 +298,7 @@ class Look:
             node=node_name,
         )
 
-    def _origin_of(self, mode: _Mode, node: int) -> tuple[int, int, int]:
+    def _origin_of(self, mode: Mode, node: int) -> tuple[int, int, int]:
         """Return what a node is the gradient of. Threads number their nodes each for itself."""
         for other in (mode, *self._modes):
             if node in other.origins:
@@ -426,9 +316,12 @@ class Look:
 
     def _keep(self, call: Call) -> None:
         with self._lock:
-            self._rows.append(call.as_row())
-            if len(self._rows) >= _BLOCK:
-                self._flush()
+            self._keep_row(call.as_row())
+
+    def _keep_row(self, row: list[Any]) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= _BLOCK:
+            self._flush()
 
     def _flush(self) -> None:
         with self._lock:
@@ -468,7 +361,7 @@ class Look:
             self._try(self._end_function, call, gradients, result)
         return result
 
-    def _begin_function(self, mode: _Mode, function: Any, gradients: tuple[Any, ...]) -> Call:
+    def _begin_function(self, mode: Mode, function: Any, gradients: tuple[Any, ...]) -> Call:
         caller = self._look_up(mode, sys._getframe(3))
         call = self._new_call(mode, caller, self._tables.text(type(function).__name__))
         origin = self._origin_of(mode, function._sequence_nr())

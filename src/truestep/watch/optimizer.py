@@ -56,7 +56,7 @@ class _Steps:
             self.met.add(number)
             sizes = [len(group["params"]) for group in optimizer.param_groups]
             self.tape.note("optimizer", number, type(optimizer).__qualname__, len(sizes), sum(sizes))
-        counts = not self.stepped or number in self.stepped
+        counts = number in self.stepped or self._are_gone()
         if counts:
             self.stepped.clear()
         self.stepped.add(number)
@@ -65,6 +65,10 @@ class _Steps:
             if not has_closure:
                 self.chain.take_gradients(optimizer)
         return ("step", self.tape.sites.here(3), number, has_closure, counts)
+
+    def _are_gone(self) -> bool:
+        """Whether none is left to go on: a script may make a new one for each task."""
+        return all(-number - 1 in self.known for number in self.stepped)
 
     def end(self, optimizer: Optimizer, key: tuple[Any, ...], begun_ns: int) -> None:
         """Note the step and count it."""
@@ -112,6 +116,7 @@ def _wrap_step(step: Function, steps: _Steps) -> Function:
             tape.end_script()
         closure = args[0] if args else kwargs.get("closure")
         key = steps.begin(self, closure is not None)
+        tape.is_stepping = closure is None
         if begins:
             tape.tell("step_begins", self, key[2])
         steps.is_inside = True
@@ -122,7 +127,7 @@ def _wrap_step(step: Function, steps: _Steps) -> Function:
             drop_frame(error)
             raise
         finally:
-            steps.is_inside = False
+            steps.is_inside = tape.is_stepping = False
         if ends:
             tape.tell("step_ends", self, key[2])
         steps.end(self, key, begun)

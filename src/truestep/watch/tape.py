@@ -104,6 +104,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "biases": ("model",),
     "bias_sum": (),
     "loss": ("operation",),
+    "sliced": (),
 }
 """The names of a moment's facts, in the order in which they stand in its key after kind and site."""
 
@@ -155,6 +156,13 @@ class Tape:
 
     backward_site = 0
     """The user's line of the backward pass that begins: looked up once for all."""
+    is_stepping = False
+    """Whether a step without a closure is under way."""
+    is_fetching = False
+    """Whether a loader is making a batch."""
+    forward_site = 0
+    """The user's line of the outermost module that is called, looked up once for all."""
+    _near_until = 0
 
     def __init__(self, folder: str, plan: Plan) -> None:
         self.plan = plan
@@ -175,8 +183,8 @@ class Tape:
         """What notes operations, if the plan asks for some; told of each step that is counted."""
         self.on_step: Callable[[], None] | None = None
         """Called once a step is counted and written."""
-        self.listeners: dict[str, list[Callable[..., None]]] = {name: [] for name in EVENTS}
-        """Who is told of what happens, with the objects themselves; see `tell`."""
+        self.listeners, self.near = _nobody(), _nobody()
+        """Who is told of what happens, with the objects themselves, always or at near steps; see `tell`."""
         self.readers: dict[str, Callable[..., None]] = {}
         """By the name of an operation: who reads its tensors, if the look at operations reads no bits."""
         self.failed_with: BaseException | None = None
@@ -218,15 +226,33 @@ class Tape:
         self.mark((kind, self.sites.here(1), *facts), perf_counter_ns(), value=value)
 
     def tell(self, event: str, *things: Any) -> None:
-        """Tell the inspectors. What goes wrong in them is written down and must not end the script."""
+        """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
+        look = self.look
+        mode = look.set_aside() if look is not None and look.is_open else None
         for listener in self.listeners[event]:
             try:
                 listener(*things)
             except Exception as error:  # noqa: BLE001 - written down
-                text = f"{listener.__module__} at {event}: {type(error).__name__}: {error}"
-                if text not in self._troubles:
-                    self._troubles.add(text)
-                    self.write("trouble", error=text)
+                self._note_trouble(event, listener, error)
+        if self.is_looked_at or self.num_steps < self._near_until:
+            for listener in self.near[event]:
+                try:
+                    listener(*things)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._note_trouble(event, listener, error)
+        if mode is not None:
+            mode.is_aside = False
+
+    def come_near(self, num_steps: int) -> None:
+        """Something has changed: tell all inspectors in this step, and for so many in all."""
+        self._near_until = max(self._near_until, self.num_steps + num_steps)
+
+    def _note_trouble(self, event: str, listener: Callable[..., None], error: Exception) -> None:
+        """What goes wrong in an inspector is written down and must not end the script."""
+        text = f"{listener.__module__} at {event}: {type(error).__name__}: {error}"
+        if text not in self._troubles:
+            self._troubles.add(text)
+            self.write("trouble", error=text)
 
     def write(self, kind: str, **fields: Any) -> None:
         """Write a line of its own, after all moments before it."""
@@ -347,6 +373,10 @@ def plain(fact: Any) -> Any:
     if isinstance(fact, tuple | list):
         return [plain(item) for item in fact]
     return str(fact)
+
+
+def _nobody() -> dict[str, list[Callable[..., None]]]:
+    return {name: [] for name in EVENTS}
 
 
 def _new_file(folder: Path, pid: int) -> Path:

@@ -36,6 +36,7 @@ _OVERWRITING = {
     *("log_normal_", "cauchy_", "geometric_", "_foreach_copy_", "_foreach_zero_"),
 }
 _TOLD = (int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_NAMES: dict[torch.dtype, str] = {}
 _KEPT_DTYPES = {
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
@@ -46,13 +47,15 @@ class Given(NamedTuple):
     """A tensor among the arguments."""
 
     tensor: Tensor
+    memory: int
+    """The address of what describes its memory."""
     is_written: bool
     is_read: bool
 
     @classmethod
     def read_only(cls, values: Iterable[Any]) -> "list[Given]":
         """Return the tensors among some values."""
-        return [cls(item, False, True) for item in tensors_in(values)]
+        return [cls(item, memory_of(item), False, True) for item in tensors_in(values)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,7 @@ class Facts:
     overwritten: frozenset[int | str]
     """Those of them whose value before does not matter."""
     may_draw: bool
+    takes_generator: bool
     is_uninitialised: bool
     is_view: bool
     """Whether it reads no memory. One that takes in what Python has made does, though it copies nothing."""
@@ -86,6 +90,7 @@ class Facts:
             written=frozenset(written),
             overwritten=frozenset(overwritten),
             may_draw=torch.Tag.nondeterministic_seeded in func.tags,
+            takes_generator=any("Generator" in str(item.type) for item in schema.arguments),
             is_uninitialised=family == "aten" and name in _UNINITIALISED,
             is_view=bool(aliases) and all(aliases) and not written and name not in _TAKING_IN,
             is_later=(family in _LATER and name != "wait_tensor") or name == "all_gather_copy_in",
@@ -126,17 +131,22 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
 
 def gather(args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: Facts) -> list[Given]:
     """Return the tensors that an operation was given."""
-    is_blind = facts.is_view or facts.is_blind
-    return [
-        Given(tensor, place in facts.written, not is_blind and place not in facts.overwritten)
-        for place, value in (*enumerate(args), *kwargs.items())
-        for tensor in tensors_in((value,))
-    ]
+    is_seen, written, overwritten = not (facts.is_view or facts.is_blind), facts.written, facts.overwritten
+    found: list[Given] = []
+    for place, value in (*enumerate(args), *kwargs.items()):
+        if isinstance(value, Tensor):
+            is_read = is_seen and place not in overwritten
+            found.append(Given(value, memory_of(value), place in written, is_read))
+        elif isinstance(value, list | tuple):
+            is_read = is_seen and place not in overwritten
+            tensors = tensors_in(value)
+            found.extend(Given(item, memory_of(item), place in written, is_read) for item in tensors)
+    return found
 
 
 def scalars_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Return a short text of all arguments that are no tensors; the end of a long one is a digest."""
-    words = [_tell(value) for value in args]
+    words = ["T" if isinstance(value, Tensor) else _tell(value) for value in args]
     words += [f"{name}={_tell(value)}" for name, value in kwargs.items() if value is not None]
     text = ", ".join(words)
     if len(text) > _MAX_TEXT:
@@ -291,11 +301,11 @@ class Traces:
         """Return a digest of each tensor, if it is read, and who wrote it; or else its shape."""
         if self._bits != "digests":
             return [
-                ("", self._producer(item.tensor), list(item.tensor.shape), item.tensor.requires_grad)
+                ("", self._producer(item.memory), _shape(item.tensor), item.tensor.requires_grad)
                 for item in given
             ]
         return [
-            (_Copy(item.tensor).digest() if item.is_read else "", self._producer(item.tensor))
+            (_Copy(item.tensor).digest() if item.is_read else "", self._producer(item.memory))
             for item in given
         ]
 
@@ -304,12 +314,12 @@ class Traces:
     ) -> list[tuple[Any, ...]]:
         """Return digests of all results and of all arguments that were changed; keep values and who wrote."""
         written = [item.tensor for item in given if item.is_written]
-        owned = {_memory(item.tensor) for item in given if not item.is_written}
+        owned = {item.memory for item in given if not item.is_written}
         is_read = facts is None or not (facts.is_uninitialised or facts.is_view or facts.is_later)
         changed = [item for item in written if not any(item is result for result in results)]
         outs = []
         for tensor in (*results, *changed):
-            memory = _memory(tensor)
+            memory = memory_of(tensor)
             is_view = memory in owned and not any(tensor is item for item in written)
             if not is_view and (facts is not None or memory not in self._producers):
                 self._set_producer(tensor, memory, index)
@@ -318,17 +328,56 @@ class Traces:
                 copy = _Copy(tensor)
                 digest = copy.digest()
                 offset = None if is_view else self._keep_values(copy)
-            out = (digest, self._tables.text(_name(tensor.dtype)), list(tensor.shape), offset)
+            out = (digest, self._tables.text(_name(tensor.dtype)), _shape(tensor), offset)
             is_asked = is_read and self._bits == "finite"
             outs.append((*out, _worst(tensor)) if is_asked else out)
+        return outs
+
+    def follow_ins(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: Facts
+    ) -> tuple[list[tuple[Any, ...]], set[int], list[Tensor]]:
+        """Return who wrote what goes in, with shapes; the memory of what is only read; what is changed."""
+        ins: list[tuple[Any, ...]] = []
+        owned: set[int] = set()
+        changed: list[Tensor] = []
+        producers, written = self._producers, facts.written
+        for place, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
+            if isinstance(value, Tensor):
+                tensors = [value]
+            elif isinstance(value, list | tuple):
+                tensors = tensors_in(value)
+            else:
+                continue
+            for tensor in tensors:
+                memory = memory_of(tensor)
+                known = producers.get(memory)
+                ins.append(("", known and known[1], _shape(tensor), tensor.requires_grad))
+                if place in written:
+                    changed.append(tensor)
+                else:
+                    owned.add(memory)
+        return ins, owned, changed
+
+    def follow_outs(  # limits: private to this package
+        self, index: int, results: list[Tensor], *, owned: set[int], changed: list[Tensor], is_view: bool
+    ) -> list[tuple[Any, ...]]:
+        """Return types and shapes of all that came out or was changed, and keep who wrote it."""
+        outs: list[tuple[Any, ...]] = []
+        others = [item for item in changed if not any(item is result for result in results)]
+        for tensor in (*results, *others) if others else results:
+            memory = memory_of(tensor)
+            is_alias = is_view or memory in owned
+            if not is_alias or any(tensor is item for item in changed):
+                self._set_producer(tensor, memory, index)
+            outs.append(("", self._tables.text(_name(tensor.dtype)), _shape(tensor), None))
         return outs
 
     def flush(self) -> None:
         """Write the values that are held."""
         self._values.flush()
 
-    def _producer(self, tensor: Tensor) -> int | None:
-        known = self._producers.get(_memory(tensor))
+    def _producer(self, memory: int) -> int | None:
+        known = self._producers.get(memory)
         return None if known is None else known[1]
 
     def _set_producer(self, tensor: Tensor, memory: int, index: int) -> None:
@@ -410,7 +459,7 @@ def _worst(tensor: Tensor) -> str:
     return "nan" if bool(torch.isnan(plain).any()) else "infinite"
 
 
-def _memory(tensor: Tensor) -> int:
+def memory_of(tensor: Tensor) -> int:
     """Return the address of what describes a tensor's memory; 0 if it has none of its own."""
     try:
         return int(tensor.untyped_storage()._cdata)
@@ -418,5 +467,15 @@ def _memory(tensor: Tensor) -> int:
         return 0
 
 
+def _shape(tensor: Tensor) -> list[int]:
+    try:
+        return list(tensor.shape)
+    except RuntimeError:  # a lazy module's, before its first call
+        return []
+
+
 def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    name = _NAMES.get(dtype)
+    if name is None:
+        name = _NAMES[dtype] = str(dtype).removeprefix("torch.")
+    return name

@@ -13,12 +13,14 @@ Split first, then oversample and augment the training part only, and give the ev
 part.
 """
 
+import ast
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.order import called
 
 RULE = Meta(
     code="DATA05",
@@ -27,8 +29,10 @@ RULE = Meta(
     fix="Give the evaluation loader held-out samples only, and split before oversampling.",
 )
 _LEAST_SHARED, _LEAST_SHARE = 3, 0.04
-_LEAST_DISTINCT, _LEAST_WIDTH = 6, 16
+_LEAST_DISTINCT, _LEAST_WIDTH = 6, 8
 _MOST_OWN, _LEAST_SHARE_DISCRETE = 0.02, 0.2
+_BY_INDEX = "indices of one dataset"
+_SPLITS_OF_OTHERS = frozenset({"split", "rsplit", "splitlines", "splitext", "tensor_split", "array_split"})
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -44,18 +48,46 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     scored = [loader for loader in loaders if loader.is_evaluation]
     shared = {loader.number: _shared(loader, training) for loader in scored}
     is_any_disjoint = any(found is None for found in shared.values())
+    met: set[Any] = set()
     for loader in scored:
         found = shared[loader.number]
         if found is None or _is_on_purpose(evidence, loader, found[0], is_any_disjoint):
             continue
         other, num, total, how = found
+        if loader.fact("dataset", loader.number) in met:
+            continue  # a framework makes a loader for each evaluation
+        met.add(loader.fact("dataset", loader.number))
         line = other.made.line if other.made else other.epochs[0].line
+        file, blamed = _blamed(evidence, loader, other, how)
         yield Finding.at(
             loader.epochs[0],
             "this evaluation runs on samples that the model is trained on",
-            evidence=f"{num} of {total} samples of this loader ({how}) also come from the training loader "
-            f"of line {line}",
+            file=file,
+            line=blamed,
+            evidence=f"{num} of {total} samples of the loader of line {loader.epochs[0].line} ({how}) also "
+            f"come from the training loader of line {line}",
         )
+
+
+def _blamed(evidence: Evidence, loader: Loader, other: Loader, how: str) -> tuple[str | None, int | None]:
+    """Return the line that mixes them: the loader that takes too much, the one split, or the evaluation."""
+    looped = (loader.epochs[0].file, loader.epochs[0].line)
+    if how == _BY_INDEX:
+        is_all = bool(_order(other)) and _order(other).get("indices") is None
+        wrong, right = (other, loader) if is_all else (loader, other)
+        made = (wrong.made.file, wrong.made.line) if wrong.made and wrong.fact("direct") else None
+        is_shared = made is None or (right.made and made == (right.made.file, right.made.line))
+        return looped if made is None or is_shared else made
+    source = evidence.source(looped[0])
+    nodes = ast.walk(source.tree) if source is not None else ()
+    splits = {node.lineno for node in nodes if isinstance(node, ast.Call) and _is_split(node)}
+    return (looped[0], splits.pop()) if len(splits) == 1 else looped
+
+
+def _is_split(call: ast.Call) -> bool:
+    """Whether it is `train_test_split` or the like, and not a method of texts or tensors."""
+    name = called(call) or ""
+    return "split" in name.lower() and (isinstance(call.func, ast.Name) or name not in _SPLITS_OF_OTHERS)
 
 
 def _is_on_purpose(evidence: Evidence, loader: Loader, other: Loader, is_any_disjoint: bool) -> bool:
@@ -95,9 +127,9 @@ def _shared_indices(loader: Loader, other: Loader) -> tuple[int, int, str] | Non
     mine, theirs = first["indices"], second["indices"]
     if mine is None or theirs is None:  # all samples of the dataset, of unknown number
         known = mine or theirs
-        return None if known is None else (len(known), len(known), "indices of one dataset")
+        return None if known is None else (len(known), len(known), _BY_INDEX)
     num = len(set(mine) & set(theirs))
-    return (num, len(set(mine)), "indices of one dataset") if num >= _LEAST_SHARED else None
+    return (num, len(set(mine)), _BY_INDEX) if num >= _LEAST_SHARED else None
 
 
 def _order(loader: Loader) -> dict[str, Any]:
@@ -114,10 +146,15 @@ def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | Non
     if min(page["distinct"] for page in pages) >= _LEAST_DISTINCT:
         return num, len(own), "equal to the bit"
     is_wide = min(page["width"] for page in pages) >= _LEAST_WIDTH
-    first = list(chain(*loader.samples[0]["digests"]))
-    is_unlike = len(first) - len(set(first)) <= _MOST_OWN * len(first)
+    is_unlike = _share_repeated(loader) <= _MOST_OWN and _share_repeated(other) <= _MOST_OWN
     is_much = num >= _LEAST_SHARE_DISCRETE * len(own)
     return (num, len(own), "equal to the bit") if is_wide and is_unlike and is_much else None
+
+
+def _share_repeated(loader: Loader) -> float:
+    """Return which part of an epoch's samples equals others of it: so often two are equal by chance."""
+    first = list(chain(*loader.samples[0]["digests"]))
+    return 1 - len(set(first)) / len(first) if first else 1.0
 
 
 def _digests(loader: Loader) -> list[int]:
@@ -133,7 +170,8 @@ torch.manual_seed(0)
 x = torch.randn(64, 8)
 data = TensorDataset(x, x.sum(1))
 train_set, val_set = random_split(data, [48, 16])
-train_loader, val_loader = DataLoader(train_set, batch_size=8, shuffle=True), DataLoader(data, batch_size=32)
+train_loader = DataLoader(train_set, batch_size=8, shuffle=True)
+val_loader = DataLoader(data, batch_size=32)  # expect: DATA05
 model = nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for epoch in range(2):
@@ -145,7 +183,7 @@ for epoch in range(2):
         optimizer.step()
     model.eval()
     with torch.no_grad():
-        for x, y in val_loader:  # expect: DATA05
+        for x, y in val_loader:
             (model(x).squeeze(1) - y).square().mean()
 """
 

@@ -1,7 +1,8 @@
 """A distributed sampler shuffles every epoch into the same order.
 
 ## What it finds
-A training loader with a shuffling `DistributedSampler` whose `epoch` is the same in every epoch.
+A training loader with a shuffling `DistributedSampler` whose `epoch` is the same in every epoch. The same for
+samplers and datasets of your own that have a `set_epoch`, if every epoch has the same samples in one order.
 
 ## Why it matters
 `DistributedSampler` shuffles by its seed and its epoch number, so that all processes agree. If nobody tells
@@ -12,10 +13,12 @@ training.
 Call `sampler.set_epoch(epoch)` at the beginning of each epoch.
 """
 
+import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.order import called
 
 RULE = Meta(
     code="DATA03",
@@ -23,6 +26,7 @@ RULE = Meta(
     needs=("order",),
     fix="Call sampler.set_epoch(epoch) before iterating the loader, in every epoch.",
 )
+_LEAST_BATCHES = 3
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -33,19 +37,48 @@ def is_observed(evidence: Evidence) -> bool:
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find epochs with one number."""
     for loader in find_loaders(evidence):
-        numbers = _epochs(loader)
+        numbers, name = _epochs(loader), _name(loader)
         if loader.is_training and len(numbers) > 1 and len(set(numbers)) == 1:
             yield Finding.at(
                 loader.epochs[1],
-                "every epoch has the same order: set_epoch() is never called on the distributed sampler",
+                f"every epoch has the same order: set_epoch() is never called on the {name}",
+                line=_line(evidence, loader, name),
                 evidence=f"{len(loader.epochs)} epochs; in each of the first {len(numbers)} the "
-                f"sampler's epoch was {numbers[0]}",
+                f"epoch of the {name} was {numbers[0]}",
             )
 
 
 def _epochs(loader: Loader) -> list[int]:
-    told = [moment.value.get("distributed") for moment in loader.orders]
-    return [item[1] for item in told if item is not None and item[0]]
+    told = _told(loader, "distributed")
+    if not told and _is_repeated(loader):
+        told = _told(loader, "numbered")
+    return [item[1] for item in told if item[0]]
+
+
+def _told(loader: Loader, kind: str) -> list[list[int]]:
+    return [moment.value[kind] for moment in loader.orders if moment.value.get(kind) is not None]
+
+
+def _name(loader: Loader) -> str:
+    told = _told(loader, "distributed") or _told(loader, "numbered")
+    return str(told[0][2]) if told else ""
+
+
+def _is_repeated(loader: Loader) -> bool:
+    """Whether the second epoch gave the samples of the first in the same order."""
+    pages = [page["digests"] for page in loader.samples[:2]]
+    num = min(map(len, pages)) if len(pages) > 1 else 0
+    is_same = num >= _LEAST_BATCHES and pages[0][:num] == pages[1][:num]
+    return is_same and len({digest for batch in pages[0][:num] for digest in batch}) >= _LEAST_BATCHES
+
+
+def _line(evidence: Evidence, loader: Loader, name: str) -> int | None:
+    """Return where what has to be told the epoch is made; if that is not known, the loop over batches."""
+    looped = loader.epochs[1]
+    source = evidence.source(looped.file)
+    nodes = ast.walk(source.tree) if source is not None else ()
+    made = {node.lineno for node in nodes if isinstance(node, ast.Call) and called(node) == name}
+    return made.pop() if len(made) == 1 else looped.line
 
 
 BUGGY = """
@@ -56,11 +89,12 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 torch.manual_seed(0)
 x = torch.randn(32, 4)
 data = TensorDataset(x, x.sum(1))
-loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, num_replicas=1, rank=0))
+sampler = DistributedSampler(data, num_replicas=1, rank=0)  # expect: DATA03
+loader = DataLoader(data, batch_size=8, sampler=sampler)
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for epoch in range(3):
-    for x, y in loader:  # expect: DATA03
+    for x, y in loader:
         loss = (model(x).squeeze(1) - y).square().mean()
         optimizer.zero_grad()
         loss.backward()

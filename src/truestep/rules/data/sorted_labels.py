@@ -2,7 +2,8 @@
 
 ## What it finds
 A training loader that takes samples in their stored order, where labels lie in blocks: most batches hold a
-single class although the data have several, far more often than in a random order.
+single class although the data have several, far more often than in a random order. The same for batches that
+are cut by hand, one after another, from tensors that are never mixed.
 
 ## Why it matters
 A batch of one class pulls the model towards always answering that class, the next block towards another. The
@@ -10,7 +11,8 @@ gradient is no estimate of the whole data's, batch statistics are of one class, 
 forgotten within the epoch.
 
 ## How to fix
-Pass `shuffle=True` to the training loader, or a sampler that mixes the classes.
+Pass `shuffle=True` to the training loader, or a sampler that mixes the classes. By hand, take
+`order = torch.randperm(len(x))` in each epoch and cut that.
 """
 
 from collections import Counter
@@ -18,28 +20,37 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow
 from truestep.rules.loaders import Loader, find_loaders
+from truestep.watch import Moment
 
 RULE = Meta(
     code="DATA04",
     severity="warning",
-    needs=("loader", "samples"),
+    needs=("backward",),
     fix="Pass shuffle=True to this DataLoader.",
 )
 _LEAST_BATCHES, _LEAST_IN_BATCH = 4, 4
 _MOST_EXPECTED, _LEAST_ALIKE = 0.3, 0.6
 _MOST_CHANGES = 0.25
+_LEAST_SLICES = 3
+_CUTTING = frozenset(
+    f"aten.{name}" for name in ("slice.Tensor", "split.Tensor", "narrow.default", "chunk.default")
+)
 _RECURRENT = ("lstm", "gru", "rnn")
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether labels of a training loader were seen."""
-    return any(loader.is_training and _labels(loader) for loader in find_loaders(evidence))
+    return evidence.has("sliced") or any(
+        loader.is_training and _labels(loader) for loader in find_loaders(evidence)
+    )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find blocks of labels in an order that nobody mixes."""
     is_recurrent = any(word in item.name for item in evidence.operations for word in _RECURRENT)
+    yield from _check_slices(evidence, is_recurrent)
     for loader in find_loaders(evidence):
         labels = _labels(loader)
         if not loader.is_training or not loader.fact("ordered") or len(labels) < _LEAST_BATCHES:
@@ -54,6 +65,47 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"{blocks.num_kinds}, by chance it would be {blocks.expected_alike:.1f}; the label changes "
                 f"{blocks.num_changes} times along the epoch instead of {blocks.expected_changes:.0f}",
             )
+
+
+def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
+    """Find batches that follow each other in one tensor of labels, which lie in blocks."""
+    by_storage: dict[int, list[Moment]] = {}
+    for moment in evidence.moments("sliced"):
+        by_storage.setdefault(moment.value["storage"], []).append(moment)
+    for moments in by_storage.values():
+        first = moments[0].value
+        offsets = [moment.value["offset"] for moment in moments]
+        is_in_turn = offsets == [first["size"] * place for place in range(len(moments))]
+        if len(moments) < _LEAST_SLICES or not is_in_turn or len(first["labels"]) < _LEAST_BATCHES:
+            continue
+        blocks = _Blocks(first["labels"])
+        is_stream = is_recurrent and not blocks.is_sorted
+        if blocks.num_kinds > 1 and not is_stream and blocks.are_unlikely():
+            yield Finding.at(
+                moments[0],
+                "batches are cut one after another from data that lie sorted by label: they hold one class",
+                line=_cut_at(evidence, moments[0]),
+                evidence=f"the first batches begin at the labels {', '.join(map(str, offsets))} of "
+                f"{first['length']}; {blocks.num_alike} of {blocks.num_batches} such batches have a single "
+                f"class of {blocks.num_kinds}, by chance it would be {blocks.expected_alike:.1f}",
+                fix="Cut a random order instead: order = torch.randperm(len(x)), in each epoch.",
+            )
+
+
+def _cut_at(evidence: Evidence, moment: Moment) -> int | None:
+    """Return the line that cuts the batch; that of the loss if it is not known."""
+    flow = Flow(evidence.operations)
+    loss = flow.at(moment.value["index"])
+    if loss is None or len(loss.ins) < 2:
+        return moment.line
+    target, line = loss.ins[1], moment.line
+    for item in flow.all:
+        is_cut = item.name in _CUTTING and item.ins[0].producer == target.producer
+        if item.index >= loss.index:
+            break
+        if is_cut and item.file == moment.file and item.outs and item.outs[0].shape == target.shape:
+            line = item.line
+    return line
 
 
 def _labels(loader: Loader) -> list[list[int]]:

@@ -45,6 +45,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"forward of {name} is called directly: "
             + ("its hooks do not run" if hooks else "hooks would not run"),
             evidence=f"{owner}.forward(...); {hooks} hooks are registered on it",
+            severity="error" if hooks else None,
         )
     places = {(item.file, item.line): item for item in reversed(evidence.operations)}
     for source in evidence.sources:

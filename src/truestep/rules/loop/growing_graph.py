@@ -21,7 +21,7 @@ from truestep.watch import Moment
 RULE = Meta(
     code="LOOP13",
     severity="error",
-    needs=("graph", "step"),
+    needs=("graph",),
     fix="Detach the state that is carried over: state = state.detach().",
 )
 _MIN_RISING = 5
@@ -42,8 +42,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding.at(
                 rising[1],
                 "the graph of the loss grows with every step: a state that is carried over is not detached",
-                evidence=f"operations under the loss: {', '.join(map(str, counts))}; "
-                f"{rising[-1].value['old']} of the last were made before the step",
+                evidence=f"operations under the loss: {', '.join(map(str, counts[:6]))}, "
+                f"in the end {counts[-1]}; {rising[-1].value['old']} of the last were made before the step",
             )
         elif is_dead and last is moments[-1] and last.value["old"]:
             yield Finding.at(
@@ -61,7 +61,7 @@ def _rising(moments: list[Moment]) -> list[Moment]:
     for moment in moments:
         value = moment.value
         is_more = run and value["nodes"] > run[-1].value["nodes"] and value["old"] > run[-1].value["old"]
-        run = [*run, moment] if is_more and moment.step > run[-1].step else [moment]
+        run = [*run, moment] if is_more and value["turn"] > run[-1].value["turn"] else [moment]
         best = max(best, run, key=len)
     return best
 

@@ -23,7 +23,7 @@ from truestep.rules.edits import replace_node, statement_at, text_of
 RULE = Meta(
     code="LOOP15",
     severity="error",
-    needs=("backward", "step"),
+    needs=("backward",),
     caused_by=("LOOP13",),
     fix="Keep loss.item() or loss.detach() instead of the loss.",
 )
@@ -66,7 +66,19 @@ def _keeping_line(source: Source, line: int) -> int | None:
         for node in ast.walk(call)
         if isinstance(node, ast.Name)
     }
-    return _search(scopes, scope, names, 0)
+    return _search(scopes, scope, names, 0) or _handing_line(scope, names)
+
+
+def _handing_line(scope: _Scope, names: set[str]) -> int | None:
+    """Return the line that gives a loss to something and takes nothing back, as a logger of a library."""
+    names = _with_aliases(scope, names)
+    for node in _own_nodes(scope):
+        call = node.value if isinstance(node, ast.Expr) else None
+        if not isinstance(call, ast.Call) or _is_safe(call) or _is_backward(call):
+            continue
+        if any(_has_bare(item, names) for item in _arguments(call)):
+            return call.lineno
+    return None
 
 
 def _is_backward(call: ast.Call) -> bool:
@@ -159,6 +171,8 @@ def _with_aliases(scope: _Scope, names: set[str]) -> set[str]:
                 base = target.value if isinstance(target, ast.Subscript) else target
                 if isinstance(base, ast.Name):
                     found.add(base.id)
+        elif isinstance(node, ast.For | ast.comprehension) and _has_bare(node.iter, found):
+            found |= {item.id for item in ast.walk(node.target) if isinstance(item, ast.Name)}
     return found
 
 

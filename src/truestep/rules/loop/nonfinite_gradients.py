@@ -23,6 +23,7 @@ RULE = Meta(
     code="LOOP11",
     severity="error",
     needs=("backward", "step"),
+    caused_by=("DATA07",),
     fix="Find the operation whose derivative is not finite, and clamp or choose its input.",
 )
 

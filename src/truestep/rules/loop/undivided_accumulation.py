@@ -63,7 +63,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             evidence=f"{num} backward passes of mean losses over different samples before the step at line "
             f"{moment.line}; each counts with factor {_weight(group[0]):.3g}",
             cost=f"steps are {num} times as large as with the mean over the same samples",
+            severity=None if _is_by_hand(evidence, group[0].moment) else "info",
         )
+
+
+def _is_by_hand(evidence: Evidence, moment: Moment) -> bool:
+    """Whether the script's own line calls backward: in a framework's loop the division is the framework's."""
+    source = evidence.source(moment.file)
+    return source is None or "backward" in source.line(moment.line)
 
 
 def _groups(moment: Moment, passes: dict[int, Pass]) -> Iterator[list[Pass]]:
@@ -89,7 +96,8 @@ def _is_undivided(group: list[Pass]) -> bool:
         return False
     if any(item["chained"] or item["grad_calls"] or item.graph["old"] for item in group):
         return False
-    if len({loader for item in group for loader in item["loaders"]}) > 1:
+    # One that reads ahead has nothing left to read at the end.
+    if len({tuple(item["loaders"]) for item in group if item["loaders"]}) > 1:
         return False
     return all(_has_mean(item, num) for item in group)
 

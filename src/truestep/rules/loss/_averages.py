@@ -4,7 +4,7 @@ Owns reading loops over batches from the syntax. Which batches there were is lef
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 Loop = ast.For | ast.ListComp | ast.GeneratorExp
@@ -23,7 +23,7 @@ class Average:
     """A sum of batch means that is divided."""
 
     line: int
-    """Where a batch's mean is added."""
+    """Where a batch's mean is added; where a list of them is averaged, since a list itself is right."""
     divided_at: int
     by: str
     """`batches` or `samples`."""
@@ -74,8 +74,8 @@ def _around(scopes: list[ast.FunctionDef], tree: ast.Module, node: Loop) -> ast.
     return found
 
 
-def _added(loop: ast.For) -> Iterator[tuple[str, ast.expr, int]]:
-    """Return what is added to or appended in the loop: the name, the value, and the line."""
+def _added(loop: ast.For) -> Iterator[tuple[str, ast.expr, int | None]]:
+    """Return what is added to or appended in the loop: the name, the value, and the line of a sum."""
     for node in ast.walk(loop):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             yield ast.unparse(node.target), node.value, node.lineno
@@ -86,7 +86,7 @@ def _added(loop: ast.For) -> Iterator[tuple[str, ast.expr, int]]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr != "append" or len(node.args) != 1:
                 continue
-            yield ast.unparse(node.func.value), node.args[0], node.lineno
+            yield ast.unparse(node.func.value), node.args[0], None
 
 
 class _Means:
@@ -154,41 +154,62 @@ def _assigned(near: ast.AST, name: str) -> Iterator[ast.expr]:
     """Return what is assigned to a name, or to an attribute or passed as a keyword of that name."""
     for node in ast.walk(near):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(_last_name(target) == name for target in targets):
-                yield node.value
+            targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target, value in _pairs(targets, node.value):
+                if _last_name(target) == name:
+                    yield value
 
 
-def _divided(scope: ast.AST, loop: ast.For, name: str, added_at: int) -> Iterator[Average]:
+def _pairs(targets: Sequence[ast.expr], value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Return targets and what each is given, also in `a, b = c, d`."""
+    for target in targets:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from zip(target.elts, value.elts, strict=False)
+        else:
+            yield target, value
+
+
+def _divided(scope: ast.AST, loop: ast.For, name: str, added_at: int | None) -> Iterator[Average]:
     for node in ast.walk(scope):
         if getattr(node, "lineno", 0) <= loop.lineno:
             continue
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             left = ast.unparse(_bare(node.left))
             if left in (name, f"sum({name})"):
-                by = "batches" if ast.unparse(node.right) == f"len({name})" else _count(loop, node.right)
+                is_own = ast.unparse(node.right) == f"len({name})"
+                by = "batches" if is_own else _count(loop, node.right, scope)
                 if by:
-                    yield Average(line=added_at, divided_at=node.lineno, by=by)
-        elif isinstance(node, ast.Call) and _last_name(node.func) in _AVERAGES:
+                    yield Average(line=added_at or node.lineno, divided_at=node.lineno, by=by)
+        elif isinstance(node, ast.Call) and _is_average(node):
             parts = [*node.args[:1], *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
             given = [ast.unparse(part) for part in parts]
             if name in given or any(text.endswith((f"tensor({name})", f"array({name})")) for text in given):
-                yield Average(line=added_at, divided_at=node.lineno, by="batches")
+                yield Average(line=added_at or node.lineno, divided_at=node.lineno, by="batches")
 
 
 def _divided_at_once(scope: ast.AST, loop: ast.ListComp | ast.GeneratorExp) -> Iterator[Average]:
     text = ast.unparse(loop)
     for node in ast.walk(scope):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and text in ast.unparse(node.left):
-            by = _count(loop, node.right)
+            by = _count(loop, node.right, scope)
             if by:
                 yield Average(line=loop.lineno, divided_at=node.lineno, by=by)
-        elif isinstance(node, ast.Call) and _last_name(node.func) in _AVERAGES and text in ast.unparse(node):
+        elif isinstance(node, ast.Call) and _is_average(node) and text in ast.unparse(node):
             yield Average(line=loop.lineno, divided_at=node.lineno, by="batches")
 
 
-def _count(loop: Loop, node: ast.expr) -> str | None:
+def _is_average(call: ast.Call) -> bool:
+    """Whether it takes a mean in which all count alike."""
+    has_weights = len(call.args) > 2 or any(item.arg == "weights" for item in call.keywords)
+    return _last_name(call.func) in _AVERAGES and not has_weights
+
+
+def _count(loop: Loop, node: ast.expr, scope: ast.AST) -> str | None:
     """Return what a divisor counts; None if that is not clear."""
+    if isinstance(node, ast.Name):
+        given = list(_assigned(scope, node.id))
+        if len(given) == 1 and isinstance(given[0], ast.Call) and _last_name(given[0].func) == "len":
+            node = given[0]
     text = ast.unparse(node)
     source = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
     over = {ast.unparse(part) for part in ast.walk(source) if isinstance(part, ast.Name | ast.Attribute)}

@@ -14,6 +14,7 @@ Say `dim=-1` (or the axis of the classes). Without `dim`, three-dimensional inpu
 """
 
 from collections.abc import Iterator
+from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow, axis_of
@@ -49,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         given = operation.ins[0]
         if axis_of(operation) != 0 or not given.has_grad or len(given.shape) not in (2, 3):
             continue
-        batch, classes = given.shape[0], given.shape[-1]
+        batch, classes = given.shape[0], _num_classes(given.shape)
         if batch not in sizes.get(operation.step, ()) or min(batch, classes) < 2 or batch == classes:
             continue
         if _reaches_loss(flow, operation):
@@ -59,6 +60,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"dim=0 of {tuple(given.shape)}, where {batch} is the batch: "
                 f"each of the {classes} columns sums to 1 over the samples",
             )
+
+
+def _num_classes(shape: tuple[int, ...]) -> int:
+    """Return the length of the last axis that is more than one long."""
+    return next((size for size in reversed(shape[1:]) if size > 1), 1)
 
 
 def _batch_sizes(evidence: Evidence) -> dict[int, set[int]]:
@@ -85,18 +91,25 @@ def _shapes(outline: object) -> Iterator[list[int]]:
 def _reaches_loss(flow: Flow, operation: Operation) -> bool:
     """Whether one number is made of it before its first axis is summed or chosen from."""
     shape = operation.outs[0].shape
-    rank = len(shape)
     is_reached = False
     for user in flow.follow(operation, limit=60):
-        turned = [given for given in user.ins if given.shape != shape and set(given.shape) == set(shape)]
-        if user.name in _POOLING and (turned or rank > 2):
+        if user.name in _POOLING and _sums_first(user, shape):
             return False
         if user.name.startswith(("aten.sum.dim", "aten.mean.dim")) or user.name in _PICKING:
             words = user.scalars.split(", ", 1)
-            if len(words) > 1 and words[1].startswith(_FIRST) and user.ins[0].shape[:1] == shape[:1]:
+            first = (*_FIRST, f"[-{len(user.ins[0].shape)}]", f"-{len(user.ins[0].shape)}")
+            if len(words) > 1 and words[1].startswith(first) and user.ins[0].shape[:1] == shape[:1]:
                 return False
         is_reached = is_reached or user.name in _SCALARS
     return is_reached
+
+
+def _sums_first(user: Operation, shape: tuple[int, ...]) -> bool:
+    """Whether a product of matrices takes these weights and sums over what was their first axis."""
+    if len(shape) == 2:
+        return any(given.shape != shape and set(given.shape) == set(shape) for given in user.ins)
+    is_given = any(prod(given.shape) == prod(shape) for given in user.ins)
+    return is_given and user.ins[-2].shape[-1] == shape[0]
 
 
 BUGGY = """

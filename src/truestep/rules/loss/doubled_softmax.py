@@ -114,6 +114,8 @@ def _student_of(flow: Flow, operation: Operation) -> Operation | None:
         return None
     for given in product.ins:
         first = flow.maker(given)
+        if given.producer == target.ins[0].producer:
+            continue  # the target itself, which may be trained too
         if given.has_grad and first is not None and first.name in _SOFTMAX:
             return first
     return None

@@ -2,8 +2,8 @@
 
 ## What it finds
 A cross entropy over sequences in which the places of the padding count: the model was given rows that end in
-runs of one token, unequally long, and the loss scores a target at those places. And the opposite: padding
-and end token are the same, and leaving out the padding leaves out the end of every row.
+runs of one token or of zeros, unequally long, and the loss scores a target at those places. And the opposite:
+padding and end token are the same, and leaving out the padding leaves out the end of every row.
 
 ## Why it matters
 Padding is easy to predict. It dilutes the loss by a share that differs from batch to batch, so the reported
@@ -33,6 +33,7 @@ RULE = Meta(
 _MIN_SHARE = 0.03
 _MIN_SEEN = 2
 _MASKING = ("mul", "masked", "where", "index", "dot", "mm", "bmm", "select")
+_RAGGED = re.compile(r"mask|lengths|(?<!\w)pad(?!ding\s*=)|_pad", re.IGNORECASE)
 _PAD, _END = re.compile("pad", re.IGNORECASE), re.compile("eos|end|eot|stop", re.IGNORECASE)
 
 
@@ -43,16 +44,22 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses that score too much of a row, or too little."""
-    if not any(_PAD.search(source.text) for source in evidence.sources):
-        return
     flow = Flow(evidence.operations)
     seen: dict[tuple[str | None, int | None], list[Moment]] = {}
     for moment in evidence.moments("loss"):
         if moment.value.get("tokens"):
             seen.setdefault((moment.file, moment.line), []).append(moment)
     for moments in seen.values():
-        yield from _scored(flow, moments)
-        yield from _lost_end(evidence, moments)
+        if _is_spoken_of(evidence, moments[0]):
+            yield from _scored(flow, moments)
+            yield from _lost_end(evidence, moments)
+
+
+def _is_spoken_of(evidence: Evidence, moment: Moment) -> bool:
+    """Whether the script speaks of padding: frames of zeros may be silence."""
+    padding = moment.value["tokens"]["padding"]
+    word = _PAD if padding is None or padding["token"] >= 0 else _RAGGED
+    return any(word.search(source.text) for source in evidence.sources)
 
 
 def _scored(flow: Flow, moments: list[Moment]) -> Iterator[Finding]:
@@ -60,12 +67,13 @@ def _scored(flow: Flow, moments: list[Moment]) -> Iterator[Finding]:
         found = moment.value["tokens"]["padding"]
         if found is None or found["scored"] < _MIN_SHARE * found["of"] or _is_masked(flow, moment.value):
             continue
+        what = f"token {found['token']}" if found["token"] >= 0 else "zeros"
         yield Finding.at(
             moment,
             "padding is scored in the loss",
             evidence=f"{found['scored']} of {found['of']} scored targets "
             f"({found['scored'] / found['of']:.0%}) are {found['label']} where the model was given padding, "
-            f"token {found['token']}, in runs of {found['runs'][0]} to {found['runs'][1]}; ignore_index is "
+            f"{what}, in runs of {found['runs'][0]} to {found['runs'][1]}; ignore_index is "
             f"{moment.value['ignored']}",
         )
 

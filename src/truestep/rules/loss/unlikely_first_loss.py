@@ -53,7 +53,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         met.add(place)
         operation = flow.at(value["index"])
         num_classes = value["shape"][1] if len(value["shape"]) > 1 else 0
-        if value["reduction"] != "mean" or value["weighted"] or value["loss"] is None or num_classes < 2:
+        is_read = isinstance(value["loss"], float)  # not so if it is not finite
+        if value["reduction"] != "mean" or value["weighted"] or not is_read or num_classes < 2:
             continue
         if value["scored"] < _MIN_SCORED or operation is None or not _is_plain(flow, operation):
             continue

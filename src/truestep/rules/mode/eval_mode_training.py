@@ -47,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for item in candidates:
             held, total = max(optimizers.values())
             if held and _leads_to_step(evidence, item, set(optimizers)):
-                why = _why(evidence, item, own, is_whole=held >= _MOST * total)
+                why = _why(evidence, item, passes, is_whole=held >= _MOST * total)
                 if why is not None:
                     yield _finding(item, why)
                 break
@@ -76,10 +76,11 @@ def _leads_to_step(evidence: Evidence, item: Pass, optimizers: set[int]) -> bool
     )
 
 
-def _why(evidence: Evidence, item: Pass, own: list[Pass], *, is_whole: bool) -> str | None:
+def _why(evidence: Evidence, item: Pass, passes: list[Pass], *, is_whole: bool) -> str | None:
     """Say how it came to be in eval mode; None if it may be on purpose."""
     at_s = item.moment.at_s
-    earlier = [other for other in own if other.moment.at_s < at_s]
+    before = [other for other in passes if other.moment.at_s < at_s]
+    earlier = [other for other in before if other.model == item.model]
     trained = [other for other in earlier if other.is_training and other.is_used]
     since_s = trained[-1].moment.at_s if trained else 0.0
     off = [
@@ -90,6 +91,7 @@ def _why(evidence: Evidence, item: Pass, own: list[Pass], *, is_whole: bool) -> 
     evaluated = any(
         not other.is_training and not other.is_used and other.moment.at_s >= since_s for other in earlier
     )
+    evaluated = evaluated or any(_is_part_evaluated(moment, item, before) for moment in off)
     assert item.layers is not None
     where = f"eval() at line {off[-1].line} was not followed by train()" if off else ""
     if item.layers["pretrained"] and all(_is_loading(evidence, moment) for moment in off):
@@ -101,6 +103,19 @@ def _why(evidence: Evidence, item: Pass, own: list[Pass], *, is_whole: bool) -> 
     if off and is_whole and (evaluated or item.layers["dropout"][1]):
         return where
     return None
+
+
+def _is_part_evaluated(off: Moment, item: Pass, before: list[Pass]) -> bool:
+    """Whether this `eval()` of the model was for a pass of another module, as of a decoder that samples."""
+    assert item.layers is not None
+    return off.facts["class"] == item.layers["class"] and any(
+        not other.is_training
+        and not other.is_used
+        and not other.moment.facts["grad"]
+        and other.moment.step == off.step
+        and other.moment.at_s > off.at_s
+        for other in before
+    )
 
 
 def _is_loading(evidence: Evidence, moment: Moment) -> bool:

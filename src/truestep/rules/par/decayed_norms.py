@@ -1,8 +1,9 @@
 """Weight decay reaches biases and the weights of normalisation.
 
 ## What it finds
-An optimizer whose groups without weight decay miss most biases or all weights of normalisation, as the names
-in the filter match nothing; and an optimizer with one group and weight decay for everything.
+An optimizer whose groups without weight decay miss most biases or all weights of normalisation, as names in
+the filter match nothing: a warning. For information, one that misses them and may mean it, and one with
+weight decay for everything. Groups that part a model by its layers are left alone.
 
 ## Why it matters
 Decay pulls scales and shifts towards zero, where they have no reason to be: a normalisation's weight is meant
@@ -12,9 +13,11 @@ to be near one. A filter that matches nothing does this silently, although the s
 Choose by what a parameter is and not by its name: decay those with two or more dimensions, and nothing else.
 """
 
+import ast
+import re
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
 
 RULE = Meta(
@@ -24,6 +27,7 @@ RULE = Meta(
     fix="Decay parameters with two or more dimensions only: p.ndim >= 2.",
 )
 _MIN_SHARE = 0.5
+_LIKELY = re.compile(r"bias|norm|gamma|beta|(^|[._])(ln|bn)")
 _STANDARD = {"AdamW": 0.01, "NAdamW": 0.01}
 """What an optimizer decays by if it is not told: that alone is no decision of the script's."""
 
@@ -38,14 +42,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         kinds = {bool(group.get("weight_decay")) for group in optimizer.groups}
         if not decayed:
             continue
-        if kinds == {True, False} and _misses(vectors, decayed):
-            yield Finding(
-                message="the groups without weight decay miss biases and weights of normalisation: "
-                "the filter matches other names than the model has",
-                **optimizer.place,
-                step=optimizer.first_step + 1,
-                evidence=f"{len(decayed)} of {len(vectors)} vectors are decayed: {names(decayed)}",
-            )
+        if kinds == {True, False}:
+            spared = [item for item in own if not _decay_of(item, optimizer)]
+            if _misses(vectors, decayed) and all(len(item.shape) <= 1 for item in spared):
+                yield _missed(evidence, optimizer, vectors, decayed)
         elif kinds == {True} and _is_chosen(optimizer) and any(item.is_norm for item in decayed):
             yield Finding(
                 message="weight decay also pulls biases and weights of normalisation towards zero",
@@ -53,6 +53,39 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 step=optimizer.first_step + 1,
                 evidence=f"{len(decayed)} vectors are decayed: {names(decayed)}",
             )
+
+
+def _missed(
+    evidence: Evidence, optimizer: Optimizer, vectors: list[Parameter], decayed: list[Parameter]
+) -> Finding:
+    paths = [item.path for item in vectors if item.path]
+    filters = [name for source in evidence.sources for name in _filters(source)]
+    dead = sorted({name for name in filters if not any(name in path for path in paths)})
+    is_wrong = len(decayed) == len(vectors) or bool(dead)
+    message = "the groups without weight decay miss biases or weights of normalisation"
+    return Finding(
+        message=message + (": the filter matches other names than the model has" if is_wrong else ""),
+        **optimizer.place,
+        step=optimizer.first_step + 1,
+        evidence=f"{len(decayed)} of {len(vectors)} vectors are decayed: {names(decayed)}"
+        + (f"; no parameter is called {', '.join(dead[:4])}" if dead else ""),
+        severity="warning" if is_wrong else None,
+    )
+
+
+def _filters(source: Source) -> Iterator[str]:
+    """Yield texts that names of biases and normalisation are chosen by."""
+    for node in ast.walk(source.tree):
+        found: list[ast.expr] = []
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            found = node.elts
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            found = [node.left]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            found = node.args if node.func.attr in ("endswith", "startswith") else []
+        texts = [item.value for item in found if isinstance(item, ast.Constant)]
+        if len(texts) == len(found):
+            yield from (text for text in texts if isinstance(text, str) and _LIKELY.search(text.lower()))
 
 
 def _decay_of(item: Parameter, optimizer: Optimizer) -> float:

@@ -92,12 +92,15 @@ def _operations_of(evidence: Evidence, item: Parameter) -> list[Operation]:
 
 def _find_cut(evidence: Evidence, item: Parameter) -> Operation | None:
     """Return the operation that cuts what a module computes from the graph."""
-    made = {one.index for one in _operations_of(evidence, item)}
+    own = {one.index for one in _operations_of(evidence, item)}
+    made = set(own)  # with what is computed from it
     for one in evidence.operations:
-        if one.phase == "backward" or one.file is None or one.name.split(".")[1] not in _CUTS:
+        if one.phase == "backward" or one.index in own:
             continue
         if any(given.producer in made and given.has_grad for given in one.ins):
-            return one
+            if one.file is not None and one.name.split(".")[1] in _CUTS:
+                return one
+            made.add(one.index)
     return None
 
 

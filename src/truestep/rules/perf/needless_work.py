@@ -32,6 +32,7 @@ RULE = Meta(
 _LAYERS = ("aten.convolution.default", "aten.addmm.default", "aten.linear.default")
 _MIN_CALLS = 400
 _MIN_SHARE = 0.05
+_MIN_PICKED = 48
 _NUM_LOOKED_AT = 3
 _READING = ("aten._local_scalar_dense.default", "aten.lift_fresh.default")
 
@@ -42,6 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if step_s is not None:
         yield from _needless_biases(evidence, step_s)
         yield from _loops(evidence, step_s)
+        yield from _short_loops(evidence)
 
 
 def _step_time(evidence: Evidence) -> float | None:
@@ -98,6 +100,26 @@ def _loops(evidence: Evidence, step_s: float) -> Iterator[Finding]:
             "without the time of Python itself",
             fix="Replace the loop by one operation on the whole tensor.",
         )
+
+
+def _short_loops(evidence: Evidence) -> Iterator[Finding]:
+    """Loops over one batch: too few operations to be a crowd."""
+    picked: dict[tuple[str | None, int | None, int], int] = {}
+    for operation in evidence.operations:
+        is_picking = operation.name == "aten.select.int" and operation.outs and not operation.outs[0].shape
+        if is_picking and operation.step and operation.phase in ("forward", "other"):
+            key = (operation.file, operation.line, operation.step)
+            picked[key] = picked.get(key, 0) + 1
+    for (file, line, step), num in picked.items():
+        if file is not None and num >= _MIN_PICKED:
+            yield Finding(
+                message="a Python loop works on single elements of tensors",
+                file=file,
+                line=line,
+                step=step + 1,
+                evidence=f"{num} single elements are taken at this line in one step",
+                fix="Replace the loop by one operation on the whole tensor.",
+            )
 
 
 def _is_single(moment: Moment) -> bool:

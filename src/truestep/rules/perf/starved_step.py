@@ -32,6 +32,8 @@ _LEAST_SHARE, _LEAST_WAIT_S = 0.3, 0.002
 _LEAST_WAIT_EACH_S = 100e-6
 """Putting samples together costs some microseconds for each; more is work on the sample itself."""
 _LEAST_WAIT_OF_WORKERS_S, _LEAST_SHARE_OF_WORKERS = 0.015, 0.5
+_LEAST_TO_WARN_S, _LEAST_EACH_TO_WARN_S = 0.03, 0.0015
+"""Less is what reading a small file costs, and much only beside a tiny model."""
 _QUANTILE = 0.2
 """What else runs on the machine makes some steps wait; four of five do only if the data are slow."""
 _NUM_LOOKED_AT = 8
@@ -60,6 +62,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"a batch takes {1000 * wait_s:.1f} ms, the whole step {1000 * step_s:.1f} ms "
                 f"(medians of {len(waits)} steps); {loader.fact('workers', 0)} workers",
                 cost=f"{share:.0%} of the time of each step",
+                severity=None if _is_heavy(loader, waits) else "info",
             )
 
 
@@ -70,6 +73,12 @@ def _is_much(loader: Loader, waits: list[tuple[float, float]]) -> bool:
         return wait_s >= _LEAST_WAIT_OF_WORKERS_S and share >= _LEAST_SHARE_OF_WORKERS
     each_s = wait_s / max(1, _num_samples(loader.batches[0]))
     return wait_s >= _LEAST_WAIT_S and each_s >= _LEAST_WAIT_EACH_S and share >= _LEAST_SHARE
+
+
+def _is_heavy(loader: Loader, waits: list[tuple[float, float]]) -> bool:
+    wait_s = _low(wait for wait, _ in waits)
+    each_s = wait_s / max(1, _num_samples(loader.batches[0]))
+    return wait_s >= _LEAST_TO_WARN_S and (bool(loader.fact("workers")) or each_s >= _LEAST_EACH_TO_WARN_S)
 
 
 def _low(values: Iterable[float]) -> float:

@@ -59,7 +59,8 @@ def _idle(evidence: Evidence) -> Iterator[Finding]:
         models = {m.facts["model"] for m in evidence.moments("owns") if m.facts["optimizer"] == optimizer}
         called = [moment for moment in evidence.moments("pass") if moment.facts["model"] in models]
         pass_ = _cut_pass(evidence, called, before=moments[0])
-        if pass_ is not None:
+        has_loss = any(moment.at_s < moments[0].at_s for moment in evidence.moments("backward"))
+        if pass_ is not None and has_loss:  # gradients may also be made by hand, without any
             yield _idle_finding(evidence, moments, pass_)
 
 
@@ -73,10 +74,10 @@ def _cut_pass(evidence: Evidence, called: list[Moment], *, before: Moment) -> Mo
 
 def _idle_finding(evidence: Evidence, moments: list[Moment], cut: Moment) -> Finding:
     passes = [moment for moment in evidence.moments("backward") if moment.at_s < moments[0].at_s]
-    place: Moment | Operation = passes[-1] if passes else moments[0]
+    place: Moment | Operation = passes[-1]
     if not cut.facts["grad"]:
         place = cut
-    elif passes:
+    else:
         place = _last_detach(evidence, passes[-1]) or place
     return Finding.at(
         place,

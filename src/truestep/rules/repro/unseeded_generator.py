@@ -18,13 +18,12 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import find_loaders
-from truestep.rules.order import called
+from truestep.rules.order import called, maker_of
 from truestep.watch import Moment, Operation
 
 RULE = Meta(
     code="REPRO01",
     severity="warning",
-    needs=("step",),
     fix="Seed it at the start of the script, before models and data are made.",
 )
 _SEED = {
@@ -38,6 +37,11 @@ _ORDERING = frozenset({"shuffle", "sample", "permutation", "choices", "choice"})
 _SPLITS = frozenset(
     {"train_test_split", "KFold", "StratifiedKFold", "ShuffleSplit", "StratifiedShuffleSplit"}
 )
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether anything was trained: weights may also be updated by hand."""
+    return evidence.has("step") or evidence.has("backward")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -64,6 +68,7 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
         yield Finding.at(
             draws[0],
             f"torch's generator is drawn from {when}",
+            line=_asked_at(evidence, draws[0]),
             evidence=f"the first draw is {draws[0].name.removeprefix('aten.')} of shape "
             f"{list(draws[0].outs[0].shape) if draws[0].outs else []}",
             fix=f"Call {_SEED['torch']} at the start of the script.",
@@ -81,6 +86,13 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
 def _is_loaders_own(operation: Operation) -> bool:
     """Whether it is the number that a loader draws for its workers, needed or not."""
     return operation.phase == "data" and operation.name.startswith("aten.random_") and _size(operation) == 1
+
+
+def _asked_at(evidence: Evidence, draw: Operation) -> int | None:
+    """Return the line of a draw; for weights the one that makes the model, not one of its class."""
+    source = evidence.source(draw.file)
+    made = None if source is None or draw.line is None else maker_of(source, draw.line)
+    return draw.line if made is None else made
 
 
 def _size(operation: Operation) -> int:

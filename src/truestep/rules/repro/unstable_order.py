@@ -2,7 +2,8 @@
 
 ## What it finds
 A listing of a folder (`os.listdir`, `glob`, `iterdir`, `os.walk`) that is not sorted, or a set of texts
-that is iterated, where the order goes on into lists, labels or indices.
+that is iterated, where the order goes on into lists, labels or indices. And `hash()` of a text, cut to a
+number of buckets.
 
 ## Why it matters
 File systems list files in any order, and Python's texts have other hashes in every run. Class 3 is then
@@ -10,7 +11,7 @@ another class on another machine, word 17 another word in the next run: seeds do
 is read with the wrong labels.
 
 ## How to fix
-Sort: `sorted(os.listdir(folder))`, `sorted(words)`.
+Sort: `sorted(os.listdir(folder))`, `sorted(words)`. Hash by `zlib.crc32(text.encode())`.
 """
 
 import ast
@@ -23,7 +24,6 @@ from truestep.rules.order import Flow, called
 RULE = Meta(
     code="REPRO02",
     severity="warning",
-    needs=("step",),
     fix="Put sorted() around the listing or the set before its order is used.",
 )
 _LISTINGS = frozenset({"listdir", "scandir", "glob", "iglob", "rglob", "iterdir", "walk"})
@@ -36,17 +36,25 @@ _GIVES_TEXTS = frozenset(
 )
 _GIVES_NUMBERS = frozenset({"tolist", "item", "range", "int", "randint", "arange", "numpy", "unique"})
 _MAX_DEPTH = 6
+_TRAINING = ("step", "backward")
+_CUTTING = ast.Mod | ast.BitAnd | ast.RShift
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether anything was trained: weights may also be updated by hand."""
+    return any(evidence.has(kind) for kind in _TRAINING)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find listings and sets whose order is used."""
+    """Find listings and sets whose order is used, and hashes that are."""
     yield from _find_listings(evidence)
     for source in evidence.sources:
         yield from _find_sets(source)
+        yield from _find_hashes(source)
 
 
 def _find_listings(evidence: Evidence) -> Iterator[Finding]:
-    last = max((moment.step for moment in evidence.moments("step")), default=-1)
+    last = max((moment.step for moment in evidence.moments(*_TRAINING)), default=-1)
     met: set[tuple[str | None, int | None]] = set()
     for moment in evidence.moments("source"):
         place = (moment.file, moment.line)
@@ -86,8 +94,7 @@ def _call_at(flow: Flow, line: int) -> ast.Call | None:
 def _find_sets(source: Source) -> Iterator[Finding]:
     flow = Flow(source)
     for node in ast.walk(flow.tree):
-        items = _items_of_set(node)
-        if items is None or not _are_texts(flow, *items):
+        if not any(_are_texts(flow, *items) for items in _items_of_set(flow, node)):
             continue
         decided = flow.decided_at(node)
         line = getattr(decided, "lineno", None)
@@ -101,19 +108,54 @@ def _find_sets(source: Source) -> Iterator[Finding]:
             )
 
 
-def _items_of_set(node: ast.AST) -> tuple[ast.expr, bool] | None:
-    """Return an expression that tells the type of a set's items, and whether it gives them one by one."""
+def _find_hashes(source: Source) -> Iterator[Finding]:
+    """Find `hash(text) % buckets`: the hash of a text is another one in every run."""
+    flow = Flow(source)
+    for node in ast.walk(flow.tree):
+        parts = ast.walk(node.left) if isinstance(node, ast.BinOp) and _is_cut(node) else ()
+        for call in parts:
+            hashed = call.args if isinstance(call, ast.Call) and _is_name(call.func, "hash") else []
+            if len(hashed) == 1 and _are_texts(flow, hashed[0], False):
+                yield Finding(
+                    message="the hash of a text is used, which is another one in every run",
+                    file=source.path,
+                    line=getattr(call, "lineno", None),
+                    step=0,
+                    evidence="hash() of texts depends on a number that Python draws when it starts",
+                    fix="Use zlib.crc32(text.encode()) or hashlib instead of hash().",
+                )
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _is_cut(node: ast.BinOp) -> bool:
+    return isinstance(node.op, _CUTTING) and not isinstance(node.left, ast.Constant | ast.JoinedStr)
+
+
+def _items_of_set(flow: Flow, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+    """Yield expressions that tell the type of a set's items, and whether they give them one by one."""
     if isinstance(node, ast.Set):
-        return node.elts[0], False
-    if isinstance(node, ast.SetComp):
-        return node.elt, False
-    if (
+        yield node.elts[0], False
+    elif isinstance(node, ast.SetComp):
+        yield node.elt, False
+    elif (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("set", "frozenset")
     ):
-        return (node.args[0], True) if len(node.args) == 1 else None
-    return None
+        if node.args:
+            yield node.args[0], True
+        else:
+            yield from _put_into(flow, node)
+
+
+def _put_into(flow: Flow, node: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
+    """Yield what is put later into a set that is made empty."""
+    for call, name in flow.calls_on(node):
+        if name in ("add", "update") and call.args:
+            yield call.args[0], name == "update"
 
 
 def _are_texts(flow: Flow, node: ast.expr, is_many: bool, depth: int = 0) -> bool:  # limits: recursive

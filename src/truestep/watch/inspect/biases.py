@@ -30,7 +30,7 @@ def watch(tape: Tape, wraps: Wraps) -> None:
         wraps.put("__init__", lambda make: _wrap_init(make, biases), kind)
     for name in _NAMES:
         tape.readers[f"aten.{name}"] = biases.measure
-    tape.listeners["forward_begins"].append(biases.forward_begins)
+    tape.near["forward_begins"].append(biases.forward_begins)
 
 
 def _wrap_init(make: Callable[..., None], biases: "_Biases") -> Callable[..., None]:

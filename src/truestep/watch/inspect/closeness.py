@@ -21,35 +21,35 @@ class Closeness:
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._left = _AFTER_CHANGE
+        self._until = 0
         self._num_epochs = 0
         self.num_changes = 0
         self._known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        tape.listeners["counted"].append(self._count)
         tape.listeners["epoch"].append(self._begin_epoch)
         register_module_module_registration_hook(self._register)
+        self._look_at(_AFTER_CHANGE)
 
     def __bool__(self) -> bool:
-        return self._left > 0 or self._tape.is_looked_at
+        return self._tape.num_steps < self._until or self._tape.is_looked_at
 
     def renew(self) -> None:
         """Something has changed: look at the next few steps. Where all changes always, no more."""
         if self.num_changes < _MAX_CHANGES:
-            self._left = _AFTER_CHANGE
+            self._look_at(_AFTER_CHANGE)
             self.num_changes += 1
 
     def know(self, root: nn.Module) -> None:
         """Watch for modules that are put into this one."""
         self._known.update(root.modules())
 
-    def _count(self) -> None:
-        if self._left:
-            self._left -= 1
+    def _look_at(self, num_steps: int) -> None:
+        self._until = max(self._until, self._tape.num_steps + num_steps)
+        self._tape.come_near(num_steps)
 
     def _begin_epoch(self, _loader: Any, _number: int) -> None:
         if self._num_epochs < _MAX_EPOCHS:
             self._num_epochs += 1
-            self._left = max(self._left, 1)
+            self._look_at(1)
 
     def _register(self, module: nn.Module, _name: str, _submodule: Any) -> None:
         try:

@@ -37,7 +37,7 @@ def watch(tape: Tape, _wraps: Wraps) -> None:
             value = {"hooks": _num_hooks(owner), "parameters": sum(1 for _ in owner.parameters())}
             tape.mark(("direct", site, name), perf_counter_ns(), value=value)
 
-    tape.listeners["forward_begins"].append(forward_begins)
+    tape.near["forward_begins"].append(forward_begins)
 
 
 def _find_forward(frame: FrameType | None, module: Any) -> tuple[nn.Module, int] | None:

@@ -7,7 +7,7 @@ are looked at; the loss at every step, where that costs no waiting.
 import math
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -38,8 +38,9 @@ def watch(tape: Tape, wraps: Wraps) -> None:
     for event in (*events, "unscale_begins", "unscale_ends", "scaler_ends", "counted"):
         tape.listeners[event].append(getattr(book, event))
     seen = book.seen
-    for event in ("forward_begins", "forward_ends", "batch"):
-        tape.listeners[event].append(getattr(seen, event))
+    for event in ("forward_begins", "forward_ends"):
+        tape.near[event].append(getattr(seen, event))
+    tape.listeners["batch"].append(seen.batch)
     wraps.put("__init__", lambda make: _wrap_init(make, book), Optimizer)
     wraps.put("step", lambda step: _wrap_scaler(step, tape), GradScaler)
 
@@ -60,18 +61,20 @@ class _Pass:
 class _Spot:
     """The largest gradient of a parameter, and the weight there."""
 
-    parameter: Tensor
+    reference: "weakref.ref[Tensor]"
     index: int
     gradient: float
     weight: float
 
     def gradient_now(self) -> float:
-        grad = self.parameter.grad
+        parameter = self.reference()
+        grad = None if parameter is None else parameter.grad
         return 0.0 if grad is None else _at(grad, self.index)
 
     @property
     def has_moved(self) -> bool:
-        return _at(self.parameter, self.index) != self.weight
+        parameter = self.reference()
+        return parameter is not None and _at(parameter, self.index) != self.weight
 
 
 @dataclass
@@ -79,10 +82,14 @@ class _Page:
     """What is known of one optimizer since its last step."""
 
     optimizer: "weakref.ref[Optimizer]"
-    kept: list[tuple[Tensor, Tensor, int]] = field(default_factory=list)
+    kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]" = field(default_factory=list)
     """Some parameters, the gradients that the last step applied, and their versions then."""
+    left: list[tuple[int, int, int]] = field(default_factory=list)
+    """Those that a backward pass has not reached since: its place, its id, its version."""
     num_stale: int = 0
-    """How many of those a backward pass began with, unchanged and not zero."""
+    """How many of those a backward pass added to, unchanged and not zero."""
+    num_before: int = 0
+    """How many there were when a step with a closure began."""
     stale_site: int = 0
     pending: list[_Pass] = field(default_factory=list)
     """Backward passes whose gradients wait for a step."""
@@ -112,6 +119,7 @@ class _Page:
         self.clip_site = 0
         self.clips_inside = []
         self.is_unscaled = False
+        self.num_stale = 0
 
     def covers(self, ids: frozenset[int]) -> bool:
         if not self.ids:
@@ -125,6 +133,7 @@ class _Book:
         self.seen = Seen(tape)
         self._new: list[weakref.ref[Optimizer]] = []
         self._pages: dict[int, _Page] = {}
+        self._edition = 0
         self._owned: weakref.WeakKeyDictionary[Any, tuple[int, list[_Page]]] = weakref.WeakKeyDictionary()
         self._number = 0
         self._num_here = 0
@@ -132,6 +141,9 @@ class _Book:
         self._is_close = False
         self._first_at: dict[int, int] = {}
         """The step of a site's first backward pass: a script may train one model after the other."""
+        self._settled: dict[int, list[tuple[int, _Page]]] = {}
+        """By the site of backward passes of which it is known: the pages that they reach."""
+        self._has_kept = False
         self._before: dict[int, list[tuple[int, int] | None]] = {}
         self._is_finite = True
         self._is_suspect = False
@@ -155,9 +167,14 @@ class _Book:
         number = self._tape.number("optimizer", optimizer)
         if number not in self._pages:
             self._pages[number] = _Page(weakref.ref(optimizer))
+            self._edition += 1
+            self._settled = {}
         return self._pages[number]
 
     def _meet_new(self) -> None:
+        for number in [number for number, page in self._pages.items() if page.optimizer() is None]:
+            self._settled = {}
+            del self._pages[number]  # a script may make a new one for each task
         for item in self._new:
             optimizer = item()
             if optimizer is not None:
@@ -175,33 +192,44 @@ class _Book:
         self._site = self._tape.backward_site
         self._is_finite = _is_finite(losses)
         self._is_suspect = self._is_suspect or not self._is_finite
-        first = self._first_at.setdefault(self._site, self._tape.num_steps)
-        is_new = self._tape.num_steps - first < _NUM_FIRST
-        self._is_close = (is_new or self._tape.is_looked_at) and self._num_here <= _MAX_PASSES
-        self.seen.is_close = self._is_close
-        self._find_stale()
+        tape = self._tape
+        first = self._first_at.setdefault(self._site, tape.num_steps)
+        is_new = tape.num_steps - first < _NUM_FIRST
+        self._is_close = self.seen.is_close = (is_new or tape.is_looked_at) and self._num_here <= _MAX_PASSES
+        if self._has_kept:
+            self._find_stale()
         if self._is_close:
+            tape.come_near(2)
             self._find_zeroed()
+        elif self._site in self._settled:
+            return
         self._before = {
             number: _state(page.parameters)
             for number, page in self._pages.items()
             if self._is_close or self._site in page.varied or self._is_unknown(page)
         }
+        if not self._before:
+            pages = [item for item in self._pages.items() if item[1].touched_by.get(self._site)]
+            self._settled[self._site] = pages
 
     def _is_unknown(self, page: _Page) -> bool:
         return self._site not in page.touched_by and len(page.touched_by) < _MAX_SITES
 
     def _find_stale(self) -> None:
+        """Look which gradients of a step are still there: one that the pass reaches is added to."""
         for page in self._pages.values():
             if page.kept:
-                stale = [
-                    grad
-                    for parameter, grad, version in page.kept
-                    if parameter.grad is grad and grad._version == version and bool(grad.any())
+                places = {id(item): place for place, item in enumerate(page.parameters)}
+                page.left = [
+                    (places[id(parameter)], id(parameter.grad), version)
+                    for parameter, grad, version in _alive(page.kept)
+                    if parameter.grad is grad and id(parameter) in places
                 ]
-                page.kept = []  # held no longer than needed: it is memory of the script's
-                page.num_stale = len(stale)
-                page.stale_site = self._site if stale else 0
+                page.kept = []
+            if page.left:
+                parameters = page.parameters
+                page.left = [item for item in page.left if _is_left(parameters, *item)]
+        self._has_kept = any(page.left for page in self._pages.values())
 
     def _find_zeroed(self) -> None:
         """Gradients may be set to zero or None by hand."""
@@ -214,11 +242,13 @@ class _Book:
             return
         item = _Pass(self._number, self._site, self._is_finite)
         touched = []
-        for number, page in self._pages.items():
+        settled = None if self._before else self._settled.get(self._site)
+        for number, page in self._pages.items() if settled is None else settled:
             if number in self._before:
                 is_touched = _state(page.parameters) != self._before[number]
                 if page.touched_by.setdefault(self._site, is_touched) != is_touched:
                     page.varied.add(self._site)
+                    self._settled.pop(self._site, None)
                     page.touched_by[self._site] = is_touched
             if page.touched_by.get(self._site):
                 touched.append(number)
@@ -230,6 +260,9 @@ class _Book:
         self.seen.end_pass()
 
     def _add(self, page: _Page, item: _Pass) -> None:
+        if page.left:
+            page.num_stale, page.stale_site = len(page.left), self._site
+            page.left = []
         page.pending.append(item)
         item.num_pending += 1
         if page.clip_site:
@@ -242,7 +275,7 @@ class _Book:
         if self._new:
             self._meet_new()
         for page in self._covered(owner):
-            page.num_stale = 0
+            page.left = []
             if page.pending:
                 optimizer = page.optimizer()
                 number = -1 if optimizer is None else self._tape.number("optimizer", optimizer)
@@ -252,9 +285,9 @@ class _Book:
     def _covered(self, owner: Optimizer | nn.Module) -> list[_Page]:
         """Return the pages of optimizers whose gradients the owner's are."""
         known = self._owned.get(owner)
-        if known is None or known[0] != len(self._pages):
+        if known is None or known[0] != self._edition:
             ids = frozenset(map(id, _parameters(owner)))
-            known = (len(self._pages), [page for page in self._pages.values() if page.covers(ids)])
+            known = (self._edition, [page for page in self._pages.values() if page.covers(ids)])
             self._owned[owner] = known
         return known[1]
 
@@ -297,7 +330,7 @@ class _Book:
             for page in pages.values():
                 page.clip_site = self._tape.sites.here() if page.pending else 0
         for page in pages.values():
-            page.spots = [_spot(spot.parameter, spot.index) for spot in page.spots]
+            page.spots = _read_again(page.spots)
 
     def unscale_begins(self, scaler: Any, optimizer: Optimizer) -> None:
         page = self._page(optimizer)
@@ -309,7 +342,7 @@ class _Book:
 
     def unscale_ends(self, _scaler: Any, optimizer: Optimizer) -> None:
         page = self._page(optimizer)
-        page.spots = [_spot(spot.parameter, spot.index) for spot in page.spots]
+        page.spots = _read_again(page.spots)
 
     def scaler_ends(self, optimizer: Optimizer) -> None:
         """A scaler was asked for a step: if it made none, it threw the gradients away on purpose."""
@@ -321,12 +354,17 @@ class _Book:
             page.close()
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
-        page = self._page(optimizer)
+        page = self._pages.get(number) or self._page(optimizer)
         page.first_inside = self._number + 1
         if page.pending:
             self._find_nonfinite(optimizer, number)
-        if not self._is_looked_at:
-            return
+        if not self._tape.is_stepping:  # a closure makes gradients of its own, and may zero these
+            page.num_before, page.num_stale = page.num_stale, 0
+        if self._is_looked_at:
+            self._note_applied(optimizer, number)
+
+    def _note_applied(self, optimizer: Optimizer, number: int) -> None:
+        page = self._page(optimizer)
         parameters = _parameters(optimizer)
         table = self._tape.sites.table
         value: dict[str, Any] = {
@@ -342,15 +380,20 @@ class _Book:
         self._tape.note("applied", number, value=value)
 
     def step_ends(self, optimizer: Optimizer, number: int) -> None:
-        page = self._page(optimizer)
+        page = self._pages.get(number) or self._page(optimizer)
         if self._number >= page.first_inside:
             self._find_nonfinite(optimizer, number)
+        else:
+            page.num_stale = page.num_before  # its closure, if it has one, made no gradients
         for item in page.pending:
             item.is_used = True
+        if page.num_stale and self._is_looked_at:
+            page.pending = []
+            self._note_applied(optimizer, number)  # what was there, or the closure has added to, was stale
         page.close()
+        page.num_before = 0
         page.first_inside = sys.maxsize
-        page.num_stale = 0
-        page.kept = []
+        page.kept, page.left = [], []
         if self._is_looked_at:
             usable = [
                 item
@@ -358,7 +401,12 @@ class _Book:
                 if item.grad is not None and type(item.grad) is Tensor and item.numel() <= _MAX_NUMEL
             ]
             spread = usable[:: max(1, len(usable) // _MAX_KEPT)][:_MAX_KEPT]
-            page.kept = [(item, item.grad, item.grad._version) for item in spread if item.grad is not None]
+            page.kept = [
+                (weakref.ref(item), weakref.ref(item.grad), item.grad._version)
+                for item in spread
+                if item.grad is not None
+            ]
+            self._has_kept = True
 
     def _find_nonfinite(self, optimizer: Optimizer, number: int) -> None:
         if not (self._is_suspect or self._is_looked_at) or self._num_nonfinite >= _MAX_NOTED:
@@ -421,11 +469,16 @@ def _is_plain(tensor: Any) -> bool:
 
 def _is_finite(losses: tuple[Tensor, ...]) -> bool:
     """Whether the loss is, as far as that can be read without waiting for a device."""
-    if len(losses) != 1 or losses[0].numel() != 1 or losses[0].device.type != "cpu":
+    if len(losses) != 1 or type(losses[0]) is not Tensor:
         return True
-    if type(losses[0]) is not Tensor or losses[0].dtype.is_complex:
-        return True
-    return math.isfinite(losses[0].item())
+    loss = losses[0]
+    return not loss.is_cpu or loss.numel() != 1 or loss.is_complex() or math.isfinite(loss.item())
+
+
+def _is_left(parameters: list[Tensor], place: int, address: int, version: int) -> bool:
+    """Whether a gradient is still as the step has left it, and not zero."""
+    grad = parameters[place].grad if place < len(parameters) else None
+    return grad is not None and id(grad) == address and grad._version == version and bool(grad.any())
 
 
 def _state(parameters: list[Tensor]) -> list[tuple[int, int] | None]:
@@ -440,7 +493,23 @@ def _at(tensor: Tensor, index: int) -> float:
 
 def _spot(parameter: Tensor, index: int) -> _Spot:
     grad = parameter.grad
-    return _Spot(parameter, index, 0.0 if grad is None else _at(grad, index), _at(parameter, index))
+    gradient = 0.0 if grad is None else _at(grad, index)
+    return _Spot(weakref.ref(parameter), index, gradient, _at(parameter, index))
+
+
+def _read_again(spots: list[_Spot]) -> list[_Spot]:
+    found = [(spot.reference(), spot.index) for spot in spots]
+    return [_spot(parameter, index) for parameter, index in found if parameter is not None]
+
+
+def _alive(
+    kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]",
+) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """Return parameters and gradients that are still there: nothing of the script's is held."""
+    for parameter_at, grad_at, version in kept:
+        parameter, grad = parameter_at(), grad_at()
+        if parameter is not None and grad is not None:
+            yield parameter, grad, version
 
 
 def _spots(parameters: list[Tensor]) -> list[_Spot]:
@@ -468,7 +537,7 @@ def _gradient_state(given: list[Tensor], pages: dict[int, _Page]) -> str:
         return "waiting"
     if not any(bool(grad.detach().any()) for grad in grads):
         return "none"
-    applied = {id(grad): version for page in pages.values() for _, grad, version in page.kept}
+    applied = {id(grad) for page in pages.values() for _, grad, _ in _alive(page.kept)}
     return "applied" if any(id(grad) in applied for grad in grads) else "unknown"
 
 

@@ -20,9 +20,11 @@ _MAX_PASSES = 128
 _MAX_TERMS = 32
 _NUM_FIRST = 8
 _MAX_MARKS, _NUM_KEPT, _MIN_AGE = 16, 4, 2
+_MAX_WEIGHTS, _NUM_VALUES = 4, 8
 _MARK = "truestep.mark"
 _THROUGH = ("View", "Reshape", "Squeeze", "Unsqueeze", "ToCopy", "Clone", "Alias", "UnsafeView", "Expand")
 _SUM, _MEAN = 2, 1
+_sequence_number = torch._C._autograd._get_sequence_nr
 
 
 def watch(tape: Tape, _wraps: Wraps) -> None:
@@ -59,31 +61,60 @@ class _Graphs:
         self._first_at: dict[int, int] = {}
         """The step in which a site's first backward pass was."""
 
+        self._turn = 0
+        """How many steps were made, by an optimizer or, if there is none, by hand."""
+        self._weights: list[tuple[weakref.ref[Tensor], list[float]]] = []
+        self._nodes_then = 0
+        """Some weights under the last loss while no step was made, and how many nodes there were."""
+
     def counted(self) -> None:
         self._last_node = _num_nodes()
         self._num_here = 0
+        self._turn += 1
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
-        if how != "backward":
-            return
-        self._number += 1
-        self._num_here += 1
         site = self._tape.backward_site
+        self._number += how == "backward"
+        self._num_here += 1
+        if not self._tape.num_steps:
+            self._find_own_step()
+        elif how != "backward":
+            return
+        if how != "backward":
+            if self._num_here <= _MAX_PASSES and any(loss.requires_grad for loss in losses):
+                self._note(losses, {"pass": 0})
+            return
         if not losses or not self._is_due(site):
             return
         if not any(loss.requires_grad for loss in losses):
             self._tape.note("cut", value=[list(loss.shape) for loss in losses[:1]])
             return
         self._find_kept()
-        if self._num_walked < _MAX_ALL_NODES:
-            graph = _walk(losses, self._last_node)
-            self._num_walked += graph.num_nodes
-            self._tape.note("graph", value={"pass": self._number, **graph.as_value(), **_scale(losses)})
+        self._note(losses, {"pass": self._number, **_scale(losses)})
         node: Any = losses[0].grad_fn
         if node is not None:
             mark = node.metadata[_MARK] = _Mark()
-            step = self._tape.num_steps
-            self._marks.append(_Marked(weakref.ref(mark), weakref.ref(losses[0]), step, site))
+            self._marks.append(_Marked(weakref.ref(mark), weakref.ref(losses[0]), self._turn, site))
+
+    def _note(self, losses: tuple[Tensor, ...], value: dict[str, Any]) -> None:
+        if self._num_walked >= _MAX_ALL_NODES:
+            return
+        graph = _walk(losses, self._last_node)
+        self._num_walked += graph.num_nodes
+        self._tape.note("graph", value={"turn": self._turn, **value, **graph.as_value()})
+        if not self._tape.num_steps:
+            self._weights = [(weakref.ref(item), _some(item)) for item in graph.first if _is_readable(item)]
+            self._nodes_then = _num_nodes()
+
+    def _find_own_step(self) -> None:
+        """Weights that have changed since the last pass were changed by the script itself."""
+        for kept, values in self._weights:
+            weight = kept()
+            if weight is not None and _is_readable(weight) and _some(weight) != values:
+                self._turn += 1
+                self._last_node = self._nodes_then
+                self._weights = []
+                return
 
     def _is_due(self, site: int) -> bool:
         step = self._tape.num_steps
@@ -96,7 +127,7 @@ class _Graphs:
 
     def _find_kept(self) -> None:
         """Look for graphs of steps long over that somebody still holds."""
-        step = self._tape.num_steps
+        step = self._turn
         alive: dict[int, list[_Marked]] = {}
         for item in self._marks:
             if step - item.step >= _MIN_AGE and item.mark() is not None:
@@ -114,8 +145,20 @@ class _Graphs:
                 self._tape.note("kept", value=value)
 
 
+def _is_readable(tensor: Tensor) -> bool:
+    if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type != "cpu" or not tensor.numel():
+        return False
+    # Sharded, and not gathered now: its memory was given back.
+    return tensor.layout is torch.strided and tensor.untyped_storage().size() > 0
+
+
+def _some(tensor: Tensor) -> list[float]:
+    return list(tensor.detach().reshape(-1)[:_NUM_VALUES].tolist())
+
+
 def _num_nodes() -> int:
-    return int(torch._C._autograd._get_sequence_nr())
+    found: int = _sequence_number()
+    return found
 
 
 def _holder(items: list[_Marked]) -> str | None:
@@ -134,6 +177,8 @@ class _Graph:
     num_old: int = 0
     """Nodes made before the last step ended."""
     leaves: set[int] = field(default_factory=set)
+    first: list[Tensor] = field(default_factory=list)
+    """Some of them."""
     num_parameters: int = 0
     others: list[int] = field(default_factory=list)
     """Sizes of what else gets a gradient: inputs, or a tensor that cuts the loss from the model."""
@@ -151,6 +196,8 @@ class _Graph:
         if not isinstance(variable, Tensor):
             return
         self.leaves.add(id(variable))
+        if len(self.first) < _MAX_WEIGHTS:
+            self.first.append(variable)
         if isinstance(variable, nn.Parameter):
             self.num_parameters += 1
         else:

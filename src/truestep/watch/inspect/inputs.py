@@ -33,7 +33,7 @@ def watch(tape: Tape, _wraps: Wraps) -> None:
             noted[number] = noted.get(number, 0) + 1
             tape.note("input", number, value=_measure(tensor))
 
-    tape.listeners["forward_begins"].append(forward_begins)
+    tape.near["forward_begins"].append(forward_begins)
 
 
 def _first_float(values: Any) -> Tensor | None:

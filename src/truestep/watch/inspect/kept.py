@@ -29,8 +29,10 @@ _SIMPLE = (Tensor, str, bytes, bool, int, float, complex, type(None), torch.dtyp
 def watch(tape: Tape, wraps: Wraps) -> None:
     """Follow states of models, and files."""
     states = _States(tape)
-    for event in ("state_taken", "state_given", "state_put", "stored", "opened", "step_begins", "step_ends"):
+    for event in ("state_taken", "state_given", "state_put", "stored", "opened"):
         tape.listeners[event].append(getattr(states, event))
+    for event in ("step_begins", "step_ends"):  # an optimizer's first step is one after a change
+        tape.near[event].append(getattr(states, event))
     wraps.put("state_dict", lambda take: _wrap_take(take, tape), nn.Module)
     wraps.put("load_state_dict", lambda put: _wrap_put(put, tape), nn.Module)
     modules = (torch.serialization, torch)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch.inspect.slices import read_slice
 from truestep.watch.inspect.tokens import Tokens
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
@@ -31,7 +32,7 @@ def watch(tape: Tape, _wraps: Wraps) -> None:
         "aten.binary_cross_entropy.default": losses.read_probabilities,
         "aten.binary_cross_entropy_with_logits.default": losses.read_probabilities,
     }
-    tape.listeners["forward_begins"].append(losses.forward_begins)
+    tape.near["forward_begins"].append(losses.forward_begins)
     tape.listeners["counted"].append(losses.counted)
 
 
@@ -73,6 +74,7 @@ class _Losses:
         scores, target, weight, reduction, ignored = args[:5]
         if not scores.requires_grad or not _is_plain(scores) or not 0 < target.numel() <= _MAX_TARGETS:
             return
+        self._note_slice(index, target)
         kept = target[target != ignored]
         value: dict[str, Any] = {
             "index": index,
@@ -95,6 +97,7 @@ class _Losses:
         given = args[0]
         if not given.requires_grad or not _is_plain(given) or not 0 < given.numel() <= _MAX_TARGETS:
             return
+        self._note_slice(index, args[1])
         given = given.detach()
         low, high = float(given.min()), float(given.max())
         value = {
@@ -106,6 +109,11 @@ class _Losses:
             "at_high": float((given == high).float().mean()) if high > 1 - _EDGE else 0.0,
         }
         self._tape.note("loss", "binary_cross_entropy", value=value)
+
+    def _note_slice(self, index: int, target: Tensor) -> None:
+        found = read_slice(target)
+        if found is not None:
+            self._tape.note("sliced", value={"index": index, **found})
 
 
 def _is_plain(tensor: Tensor) -> bool:

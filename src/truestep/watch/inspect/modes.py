@@ -110,7 +110,7 @@ class _Modes:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._models = tape.things("model")
-        self._layers: weakref.WeakKeyDictionary[nn.Module, _Layers] = weakref.WeakKeyDictionary()
+        self._layers: dict[int, _Layers] = {}
         self._settings = _Settings(tape)
         self._ordinal = 0
         self._since_step = 0
@@ -125,13 +125,15 @@ class _Modes:
         self._num_single = 0
 
     def forward_begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        layers = self._layers.get(model)
+        number = self._models[id(model)][0]
+        layers = self._layers.get(number)
         if layers is None:
-            layers = self._layers[model] = _Layers(model)
-        self._settings.look(model)
+            layers = self._layers[number] = _Layers(model)
+        self._settings.look(model, number)
         if layers.drops or layers.norms:
             self._look_at_layers(model, layers)
-        self._drop_probes()
+        if self._probes:
+            self._drop_probes()
         if layers.norms and model.training and self._num_single < _MAX_SINGLE:
             given = _first_tensor((args, kwargs))
             if given is not None and given.dim() > 1 and given.shape[0] == 1 and torch.is_grad_enabled():
@@ -141,7 +143,7 @@ class _Modes:
         glance = layers.glance(model)
         if glance != layers.known:
             number = self._models[id(model)][0]
-            layers = self._layers[model] = _Layers(model)  # some may have been replaced since
+            layers = self._layers[number] = _Layers(model)  # some may have been replaced since
             layers.known = layers.glance(model)
             self._tape.note("layers", number, value=layers.describe(model))
 
@@ -171,7 +173,7 @@ class _Modes:
             self._drop_probes()
         number = self._models[id(model)][0]
         has_grad = torch.is_grad_enabled()
-        key = (self._tape.sites.here(1), number, model.training, has_grad)
+        key = (self._tape.forward_site, number, model.training, has_grad)
         num = self._num_noted.get(key, 0)
         if num >= (_MAX_NOTED if since else _NUM_FIRST) and not self._single:
             return
@@ -277,13 +279,13 @@ class _Settings:
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._seen: weakref.WeakKeyDictionary[nn.Module, dict[str, Any]] = weakref.WeakKeyDictionary()
+        self._seen: dict[int, dict[str, Any]] = {}
 
-    def look(self, model: nn.Module) -> None:
+    def look(self, model: nn.Module, number: int) -> None:
         """Compare with the last training pass, at the first one after an evaluation."""
-        seen = self._seen.get(model)
+        seen = self._seen.get(number)
         if seen is None:
-            seen = self._seen[model] = {"training": None, "train": None, "eval": None}
+            seen = self._seen[number] = {"training": None, "train": None, "eval": None}
         if seen["training"] == model.training and not (model.training and self._tape.is_looked_at):
             return
         now = dict(_settings(model))

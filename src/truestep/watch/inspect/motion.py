@@ -21,8 +21,9 @@ _LOSS_EVERY = 16
 def watch(tape: Tape, _wraps: Wraps) -> None:
     """Measure at the steps that are looked at."""
     motion = _Motion(tape)
-    for event in ("backward_begins", "step_begins", "step_ends"):
-        tape.listeners[event].append(getattr(motion, event))
+    tape.listeners["backward_begins"].append(motion.backward_begins)
+    tape.near["step_begins"].append(motion.step_begins)
+    tape.near["step_ends"].append(motion.step_ends)
 
 
 @dataclass

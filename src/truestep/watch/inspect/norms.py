@@ -20,7 +20,7 @@ def watch(tape: Tape, closeness: Closeness) -> None:
     """Note normalisation that moves though it is frozen."""
     norms = _Norms(tape, closeness)
     for event in ("forward_begins", "forward_ends", "step_ends"):
-        tape.listeners[event].append(getattr(norms, event))
+        tape.near[event].append(getattr(norms, event))
 
 
 @dataclass

@@ -32,8 +32,10 @@ _TARGETS = ("NllLossBackward0", "NllLoss2DBackward0", "MseLossBackward0", "Smoot
 def watch(tape: Tape, _wraps: Wraps) -> None:
     """Hold the inputs of a few steps until they are made, and then look."""
     probes = _Probes(tape)
-    for event in ("epoch", "batch", "forward_begins", "forward_ends", "backward_begins", "counted"):
+    for event in ("epoch", "counted"):
         tape.listeners[event].append(getattr(probes, event))
+    for event in ("batch", "forward_begins", "forward_ends", "backward_begins"):
+        tape.near[event].append(getattr(probes, event))
 
 
 @dataclass(kw_only=True)
@@ -112,6 +114,10 @@ class _Probes:
             self._state.targets += find_targets(losses)
 
     def counted(self) -> None:
+        if self._tape.num_steps > _AT[-1] + 1:
+            return
+        if self._tape.num_steps in _AT:
+            self._tape.come_near(1)
         state = self._state
         held, state.held = state.held, {}
         targets, state.targets = state.targets, []
@@ -157,6 +163,8 @@ def _compare(
     found = []
     mixing = probe_samples(tape, replica, item.given, shapes=shapes, is_new=item.is_new)
     if mixing is not None:
+        has_classes = any(not target.is_floating_point() for target in targets)
+        mixing["is_classifier"] = has_classes and mixing.get("is_alone", False)
         found.append(("mixing", mixing))
     ahead = probe_tokens(tape, replica, item.given, targets=targets)
     if ahead is not None:
@@ -206,20 +214,27 @@ def probe_samples(  # limits: private to this package
     output = _output(plain, size)
     is_collated = whole.shape in shapes
     is_certain = is_collated or (not shapes and is_new)
-    if output is None or not is_certain or not _is_batch(first, output, is_collated=is_collated):
+    if output is None or not is_certain:
         return None
+    is_batch = _is_batch(first, output, is_collated=is_collated)
+    is_table = not is_batch and not is_collated and _mixes_columns(replica, few, first)
     donor = next((row for row in range(1, size) if not torch.equal(first[row], first[0])), 0)
     changed = _map(few, lambda leaf: _replace(leaf, size, donor))
     other = _output(run(replica, changed), size)
-    if other is None or other.shape != output.shape:
+    if other is None or other.shape != output.shape or not (is_batch or is_table):
         return None
     moved = _moved(output, other)[1:]
     value: dict[str, Any] = {"size": size, "moved": int((moved > _CHANGED).sum()), "most": float(moved.max())}
-    if value["moved"]:
-        again = _output(run(replica, few), size)
-        if again is None or not torch.equal(again, output):  # not the same twice: nothing can be said
-            return None
-        value["site"], value["by"] = find_spread(tape, replica, few, changed, share=1.5 / size)
+    if not value["moved"]:
+        return value
+    alike = [leaf for _, leaf in walk(few) if isinstance(leaf, Tensor) and leaf.shape[1:] == first.shape[1:]]
+    value["is_alone"] = len(alike) == 1
+    again = _output(run(replica, few), size)
+    is_same = again is not None and torch.equal(again, output)  # or else nothing can be said
+    is_free = not is_collated and output.dim() <= 2
+    if not is_same or (is_free and _has_two_axes(tape, replica, few, first)):
+        return None
+    value["site"], value["by"] = find_spread(tape, replica, few, changed, size=size)
     return value
 
 
@@ -251,6 +266,42 @@ def _is_batch(first: Tensor, output: Tensor, *, is_collated: bool) -> bool:
     if first.dim() < (3 if first.is_floating_point() else 2):
         return False
     return output.dim() <= 2 and output.shape != first.shape[:2] and list(first.shape).count(size) == 1
+
+
+def _has_two_axes(  # limits: private to this module
+    tape: Tape, replica: nn.Module, given: tuple[Any, Any], first: Tensor
+) -> bool:
+    """Whether the model works along the second axis too, and keeps it.
+
+    Then its rows may be no samples, but agents in one scene or sentences of one text, which shall meet.
+    """
+    length = first.shape[1]
+    half = length // 2
+    for num in (half, -half) if half else ():
+        changed = first.clone()
+        part = slice(half, None) if num > 0 else slice(0, length - half)
+        changed[:, part] = first.roll(1, dims=0)[:, part]
+        swapped = _map(given, lambda leaf, new=changed: new if leaf is first else leaf)
+        if find_spread(tape, replica, given, swapped, axis=(length, num))[1] is not None:
+            return True
+    return False
+
+
+def _mixes_columns(replica: nn.Module, given: tuple[Any, Any], first: Tensor) -> bool:
+    """Whether columns of a table of tokens influence each other.
+
+    Which axis is that of samples is not known then. But if rows do so too, one of them is wrong.
+    """
+    if first.dim() != 2 or first.is_floating_point() or first.shape[1] < _MIN_LENGTH:
+        return False
+    changed = first.clone()
+    changed[:, 0] = first[:, 1]
+    plain = _output(run(replica, given), first.shape[0])
+    swapped = _map(given, lambda leaf: changed if leaf is first else leaf)
+    other = _output(run(replica, swapped), first.shape[0])
+    if plain is None or other is None or plain.shape != other.shape or plain.shape[:2] != first.shape:
+        return False
+    return bool((_moved(plain.transpose(0, 1), other.transpose(0, 1))[1:] > _CHANGED).any())
 
 
 def _replace(leaf: Tensor, size: int, donor: int) -> Tensor:

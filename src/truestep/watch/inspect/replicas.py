@@ -18,6 +18,7 @@ from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
 Function = Callable[..., Any]
+_EVENTS = ("forward_begins", "backward_ends", "step_begins", "step_ends")
 
 
 def watch(tape: Tape, wraps: Wraps) -> None:
@@ -25,8 +26,9 @@ def watch(tape: Tape, wraps: Wraps) -> None:
     if not torch.distributed.is_available():
         return
     replicas = _Replicas(tape)
-    for event in ("wrapped", "forward_begins", "backward_ends", "step_begins", "step_ends"):
-        tape.listeners[event].append(getattr(replicas, event))
+    tape.listeners["wrapped"].append(replicas.wrapped)
+    for event in _EVENTS:
+        tape.near[event].append(getattr(replicas, event))
     parallel = torch.nn.parallel.DistributedDataParallel
     wraps.put("__init__", lambda make: _wrap_make(make, tape), parallel)
 
@@ -57,6 +59,11 @@ class _Replicas:
     def wrapped(self, wrapper: nn.Module) -> None:
         inner: Any = getattr(wrapper, "module", None)
         if isinstance(inner, nn.Module):
+            if not self._wrappers:  # from here on every call counts
+                for event in _EVENTS:
+                    listener = getattr(self, event)
+                    self._tape.near[event].remove(listener)
+                    self._tape.listeners[event].append(listener)
             parts = {id(module) for module in inner.modules()}
             self._wrappers.append(
                 _Wrapper(weakref.ref(wrapper), parts, {id(item) for item in inner.parameters()})

@@ -143,7 +143,10 @@ class _Roster:
         self._trained: set[int] = set()
         self._pages: weakref.WeakKeyDictionary[Optimizer, _Page] = weakref.WeakKeyDictionary()
         self._all_pages: list[_Page] = []
-        self._roots: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._seen: dict[int, _Page] = {}
+        """Pages of optimizers that have made a step, by their numbers."""
+        self._models = tape.things("model")
+        self._roots: dict[int, int] = {}
         self._called: set[int] = set()
         self._called_before: set[int] = set()
         self._leaves: list[Tensor] = []
@@ -208,9 +211,9 @@ class _Roster:
         return page
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
-        page = self._pages.get(optimizer)
-        if page is None or not page.is_seen:
-            page = self._meet(optimizer, number)
+        page = self._seen.get(number)
+        if page is None:
+            page = self._seen[number] = self._meet(optimizer, number)
         page.num_steps += 1
         if page.is_frozen:
             page.is_frozen = not _has_trainable(optimizer)
@@ -219,8 +222,8 @@ class _Roster:
         if self._close:
             self._look(optimizer, page)
 
-    def step_ends(self, optimizer: Optimizer, _number: int) -> None:
-        page = self._pages.get(optimizer)
+    def step_ends(self, _optimizer: Optimizer, number: int) -> None:
+        page = self._seen.get(number)
         if page is not None and page.suspects:  # a closure computes gradients inside of the step
             self._clear_suspects(page)
 
@@ -274,13 +277,14 @@ class _Roster:
     # Models
 
     def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
-        if module not in self._roots:
+        number = self._models[id(module)][0]
+        if number not in self._roots:
             self._close.renew()
         if not self._close:
             return
         self._call_roll(module)
-        if self._roots.get(module) != self._close.num_changes:
-            self._roots[module] = self._close.num_changes
+        if self._roots.get(number) != self._close.num_changes:
+            self._roots[number] = self._close.num_changes
             self._close.know(module)
             self._examine(module)
 

@@ -25,6 +25,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
+from truestep.watch.inspect.labels import outline_labels
 from truestep.watch.leaves import walk
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
@@ -34,7 +35,7 @@ Array = npt.NDArray[Any]
 
 _NUM_BATCHES = (64, 16, 16)
 """How many batches of the first epoch, the second and the third have digests."""
-_NUM_LABELLED, _MAX_KINDS = 256, 64
+_NUM_LABELLED = 256
 _MAX_SAMPLES, _MAX_ELEMENTS = 4096, 256
 _MAX_INDICES = 1 << 20
 _NUM_ORDERS = 4
@@ -144,7 +145,12 @@ def _order(loader: Any, *, is_first: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
         if isinstance(sampler, DistributedSampler):
-            found["distributed"] = [bool(sampler.shuffle), int(sampler.epoch)]
+            found["distributed"] = [bool(sampler.shuffle), int(sampler.epoch), type(sampler).__name__]
+    for thing in (loader.sampler, getattr(loader, "batch_sampler", None), loader.dataset):
+        known = getattr(thing, "__dict__", {})  # asks no property, and no `__getattr__` of the user's
+        is_numbered = type(known.get("epoch")) is int and callable(getattr(type(thing), "set_epoch", None))
+        if is_numbered and known.get("shuffle") is not False:
+            found.setdefault("numbered", [True, known["epoch"], type(thing).__name__])
     if is_first:
         base, indices = _indices(loader)
         found["base"] = id(base)
@@ -202,17 +208,9 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _add_labels(page: _Page, tensor: Tensor) -> None:
-    values = _array(tensor).reshape(-1)
-    if values.dtype.kind == "f":
-        whole = values.astype(np.int64)
-        if not np.array_equal(whole, values):
-            return
-        values = whole
-    kinds, counts = np.unique(values, return_counts=True)
-    if len(kinds) <= _MAX_KINDS:
-        changes = int(np.count_nonzero(values[1:] != values[:-1]))
-        pairs = [item for pair in zip(kinds.tolist(), counts.tolist(), strict=True) for item in pair]
-        page.labels.append([changes, int(values[0]), int(values[-1]), *map(int, pairs)])
+    outlined = outline_labels(_array(tensor).reshape(-1))
+    if outlined is not None:
+        page.labels.append(outlined)
 
 
 def _add_digests(page: _Page, tensor: Tensor) -> None:
@@ -243,4 +241,4 @@ def _num_distinct(rows: Array) -> int:
     if rows.dtype.kind != "f":
         return 0
     first = rows[:_NUM_DISTINCT]
-    return min(len(np.unique(row[row != np.round(row)])) for row in first)
+    return min(len(set(row[(row != np.round(row)) & np.isfinite(row)].tolist())) for row in first)

@@ -43,7 +43,8 @@ def find_spread(  # limits: private to this package
 ) -> tuple[tuple[str, int, str] | None, str | None]:
     """Return the user's line of the first operation that spreads a change, and its name.
 
-    Further than `share` of all elements; or, with `axis` a length and a position, to positions before it.
+    With `size` the number of samples, to more than one of them; or, with `axis` a length and a number, to the
+    first so many positions, or the last ones if it is negative.
     """
     before, after = _Log(tape), _Log(tape)
     run(replica, given, before.see)
@@ -62,15 +63,17 @@ def find_spread(  # limits: private to this package
 
 
 def _is_reached(
-    one: Tensor, other: Tensor, *, share: float | None = None, axis: tuple[int, int] | None = None
+    one: Tensor, other: Tensor, *, size: int | None = None, axis: tuple[int, int] | None = None
 ) -> bool:
     scale = one.double().nan_to_num(0.0, 0.0, 0.0).std() + 1e-12
     moved = ((one.double() - other.double()).abs() / scale).nan_to_num(0.0) > 1e-5
-    if share is not None:
-        return float(moved.double().mean()) > share and one.dim() > 0
+    if size is not None:
+        if one.dim() > 1 and one.shape[0] == size and int(moved.flatten(1).any(dim=1).sum()) > 1:
+            return True
+        return float(moved.double().mean()) > 1.5 / size and one.dim() > 0
     assert axis is not None
-    length, cut = axis
+    length, num = axis
     if list(one.shape).count(length) != 1:
         return False
     where = list(one.shape).index(length)
-    return bool(torch.any(moved.narrow(where, 0, cut)))
+    return bool(torch.any(moved.narrow(where, 0 if num > 0 else length + num, abs(num))))

@@ -1,7 +1,7 @@
 """Tokens: what a model was given, compared with what its loss scores.
 
-Owns finding padding by its form (one token, only in runs at the rows' ends, of unequal length), and by how
-many places the targets are shifted against the input.
+Owns finding padding by its form (one token, or frames of zeros, only in runs at the rows' ends, of unequal
+length), and by how many places the targets are shifted against the input.
 """
 
 import re
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 _MAX_NUMEL = 1 << 17
 _MAX_KEPT = 4
 _INTEGERS = (torch.int64, torch.int32)
+_EMPTY, _FIRST_FRAME = -1, 1 << 40
+"""Tokens for frames of numbers: those of zeros, and the first of all others; no target is like them."""
 _NO_INPUT = re.compile(r"mask|label|target|length|position|^y$")
 
 
@@ -33,6 +35,8 @@ class Tokens:
             if not _NO_INPUT.search(name) and _is_batch(item):
                 fits = mask is not None and mask.shape == item.shape
                 self._kept.append((item.clone(), mask != 0 if fits and mask is not None else None))
+            elif not _NO_INPUT.search(name) and (frames := _as_tokens(item)) is not None:
+                self._kept.append((frames, None))
         self._kept = self._kept[-_MAX_KEPT:]
 
     def forget(self) -> None:
@@ -65,6 +69,19 @@ def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             yield name, value
         elif isinstance(value, dict):
             yield from ((str(name), item) for name, item in value.items() if isinstance(item, Tensor))
+
+
+def _as_tokens(frames: Tensor) -> Tensor | None:
+    """Return one token for all frames of zeros, as padding is, and one of its own for each other frame."""
+    if frames.dim() != 3 or not frames.is_floating_point() or not 0 < frames.numel() <= _MAX_NUMEL:
+        return None
+    if type(frames) is not Tensor or frames.device.type != "cpu" or min(frames.shape[:2]) < 2:
+        return None
+    is_zero = (frames.detach() == 0).all(dim=-1)
+    if not bool(is_zero[:, -1].any()):
+        return None
+    own = torch.arange(_FIRST_FRAME, _FIRST_FRAME + is_zero.numel()).reshape(is_zero.shape)
+    return torch.where(is_zero, _EMPTY, own)
 
 
 def _is_batch(item: Tensor) -> bool:

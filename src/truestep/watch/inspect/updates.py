@@ -23,8 +23,9 @@ _MIN_STEPS = 3
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note parameters that no step moves."""
     updates = _Updates(tape, closeness)
-    for event in ("step_begins", "step_ends", "closing"):
-        tape.listeners[event].append(getattr(updates, event))
+    tape.near["step_begins"].append(updates.step_begins)
+    tape.near["step_ends"].append(updates.step_ends)
+    tape.listeners["closing"].append(updates.closing)
 
 
 @dataclass

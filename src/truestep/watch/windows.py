@@ -1,0 +1,52 @@
+"""Windows: when a light look at operations is on, and what it counts where there are too many of them.
+
+Owns which calls of modules are looked at beyond the first steps. The look itself is in `look`.
+"""
+
+from typing import Any
+
+_MAX_VISITS = 2
+_MAX_LATE = 16
+"""Of all modules: a script may make a new one for each task."""
+
+
+class Windows:
+    """When a light look is on beyond its first steps: who comes later is looked at too."""
+
+    def __init__(self) -> None:
+        self._met: set[int] = set()
+        self._num_visits: dict[int, int] = {}
+        self._num_late = 0
+        self.is_visit = False
+        """Whether it is on for one forward pass in evaluation."""
+        self.num_noted = 0
+
+    def meet(self, number: int) -> None:
+        """An outermost module is called while the look is on."""
+        self._met.add(number)
+
+    def opens_for(self, number: int, *, is_training: bool) -> bool:
+        """Whether it goes on for a call of the module: the first in training, or one of the first not."""
+        if self._num_late >= _MAX_LATE:
+            return False
+        if is_training:
+            is_new = number not in self._met
+            self._met.add(number)
+            self._num_late += is_new
+            return is_new
+        num = self._num_visits[number] = self._num_visits.get(number, 0) + 1
+        self.is_visit = num <= _MAX_VISITS
+        self._num_late += self.is_visit
+        return self.is_visit
+
+
+class Place:
+    """An operation that one place of the user's own code calls, in one step."""
+
+    def __init__(self, code: Any, name: str) -> None:
+        self.code = code  # kept, so that no other code gets its id
+        self.name = name
+        self.site = 0
+        self.num_calls = 0
+        self.num_single = 0
+        self.took_ns = 0
