@@ -268,3 +268,36 @@ def test_a_rule_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     told = judge([*find_rules(), read_rule(module)], evidence)
     assert told.failed == ["MINE01 broken: IndexError: list index out of range"]
     assert "LOOP01" in [item.rule.meta.code for item in told.findings]
+
+
+SPAWNED = """\
+import torch
+from torch import multiprocessing, nn
+from torch.utils.data import DataLoader
+
+
+def train(rank):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x in DataLoader(torch.arange(48.0).reshape(12, 4), batch_size=2, num_workers=1):
+        model(x).mean().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    multiprocessing.set_start_method("spawn")
+    multiprocessing.spawn(train, nprocs=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_training_that_the_script_spawns_is_checked_and_loader_workers_are_left_alone(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, SPAWNED)
+    done = check(tmp_path, "--format", "json", str(path))
+    assert done.returncode == 1, done.stderr
+    answer = json.loads(done.stdout)
+    assert ("LOOP01", 10) in {(item["code"], item["line"]) for item in answer["findings"]}
+    assert answer["steps"] == 6

@@ -17,7 +17,7 @@ SCRIPTS = {
     "addresses": """
         things = [object() for _ in range(5000)]
         places = {thing: place for place, thing in enumerate(things)}
-        print([places[thing] for thing in set(things)])
+        print(id(things[0]), [places[thing] for thing in set(things)])
     """,
     "clock": """
         import time
