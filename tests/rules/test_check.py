@@ -301,3 +301,11 @@ def test_a_training_that_the_script_spawns_is_checked_and_loader_workers_are_lef
     answer = json.loads(done.stdout)
     assert ("LOOP01", 10) in {(item["code"], item["line"]) for item in answer["findings"]}
     assert answer["steps"] == 6
+
+
+@pytest.mark.slow
+def test_with_several_processes_arguments_arrive_as_they_were_written(tmp_path: Path) -> None:
+    path = write(tmp_path, "import os, sys\n" + MENDED)
+    done = check(tmp_path, "--format", "json", "--processes", "2", str(path), "${local_rank}", "$$HOME")
+    assert done.returncode == 0, done.stderr
+    assert "begins ${local_rank} $$HOME" in done.stderr

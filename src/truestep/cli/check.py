@@ -5,7 +5,6 @@ Owns the options and what is printed. The run and the rules are in `truestep.rul
 
 import json
 import sys
-import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,16 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import truestep
+from truestep.cli._page import STYLES, Page, require_script, short
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
     from truestep.rules import Result, Script, Settings, Told
 
-_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _INTERRUPTED = (-2, 130)
 _FAILED, _FOUND = 2, 1
 _MAX_EVIDENCE = 400
-_INDENT = 8
 
 
 class Format(StrEnum):
@@ -72,25 +70,24 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
 
     The exit code is 0 if nothing worse than a remark is found, 1 otherwise, 2 if the script failed.
     """
-    if not is_module and not Path(script).is_file():
-        raise UsageError(
-            f"{script} is not a file. Options of truestep come before the script, its own after it: "
-            f"truestep check --steps 100 train.py --lr 0.1"
-        )
+    if not is_module:
+        require_script(script, example="truestep check --steps 100 train.py --lr 0.1")
+    if processes < 1:
+        raise UsageError(f"--processes must be at least 1, got {processes}.")
     from truestep.rules import Script, read_settings
 
     settings = read_settings(Path.cwd()).updated(
         select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
     )
     given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
-    look = _Look(script=given, settings=settings, steps=steps, before=_torchrun(processes), format=format_)
+    look = _Look(script=given, settings=settings, steps=steps, processes=processes, format=format_)
     result = look.examine()
     if fix and _mend(result):
         result = look.examine()
     if write_baseline is not None:
         _write_baseline(write_baseline, result)
     if format_ is Format.text:
-        _Page().show(result)
+        _Answer().show(result)
     else:
         print(json.dumps(_fields(result) if format_ is Format.json else _sarif(result), indent=2))
     raise typer.Exit(_exit_code(result))
@@ -100,21 +97,12 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def _torchrun(processes: int) -> list[str]:
-    if processes < 1:
-        raise UsageError(f"--processes must be at least 1, got {processes}.")
-    if processes == 1:
-        return []
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return [sys.executable, *words, "--no-python"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Look:
     script: "Script"
     settings: "Settings"
     steps: int | None
-    before: list[str]
+    processes: int
     format: Format
 
     def examine(self) -> "Result":
@@ -122,7 +110,7 @@ class _Look:
         from truestep.rules import examine
 
         stdout = None if self.format is Format.text else sys.stderr  # stdout is for the answer alone
-        return examine(self.script, self.settings, steps=self.steps, before=self.before, stdout=stdout)
+        return examine(self.script, self.settings, steps=self.steps, processes=self.processes, stdout=stdout)
 
 
 def _mend(result: "Result") -> bool:
@@ -134,7 +122,7 @@ def _mend(result: "Result") -> bool:
         print(line, file=sys.stderr)
     for file, text in changed.items():
         Path(file).write_text(text, encoding="utf-8")
-    words = f"changed {', '.join(map(_short, changed))}; checking again" if changed else "nothing to mend"
+    words = f"changed {', '.join(map(short, changed))}; checking again" if changed else "nothing to mend"
     print(f"truestep: {words}", file=sys.stderr)
     return bool(changed)
 
@@ -146,7 +134,7 @@ def _diff_lines(changed: dict[str, str], result: "Result") -> list[str]:
     for file, text in changed.items():
         source = result.evidence.source(file)
         if source is not None:
-            lines += diff(source, text, name=_short(file))
+            lines += diff(source, text, name=short(file))
     return lines
 
 
@@ -181,27 +169,29 @@ def _sarif(result: "Result") -> dict[str, Any]:
     return as_sarif(result.findings, rules=result.rules, version=truestep.__version__, folder=Path.cwd())
 
 
-class _Page:
+class _Answer:
     """The answer for a terminal: findings, the worst first, each with its line of code."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._page = Page()
 
     def show(self, result: "Result") -> None:
         """Print all of it."""
         for told in result.findings:
             self._show(told, result)
         for comment, name in result.unknown:
-            self._print(f"{_short(comment.file)}:{comment.line}: {name} is no rule: nothing is hidden by it")
+            self._page.print(
+                f"{short(comment.file)}:{comment.line}: {name} is no rule: nothing is hidden by it"
+            )
         unknown = {comment for comment, _ in result.unknown}
         for comment in result.unused:
             if comment not in unknown:
                 names = ", ".join(comment.names)
-                self._print(f"{_short(comment.file)}:{comment.line}: nothing to hide, remove ignore[{names}]")
+                self._page.print(
+                    f"{short(comment.file)}:{comment.line}: nothing to hide, remove ignore[{names}]"
+                )
         for text in result.judgement.failed:
-            self._print(("a rule failed: ", "bold red"), text)
+            self._page.print(("a rule failed: ", "bold red"), text)
         self._show_mending(result)
         self._show_end(result)
 
@@ -210,66 +200,48 @@ class _Page:
 
         lines = _diff_lines(propose(result.findings, result.evidence), result)
         if lines:
-            self._print("")
-            self._print(("with --fix:", "bold"))
+            self._page.print("")
+            self._page.print(("with --fix:", "bold"))
         styles = {"+": "green", "-": "red", "@": "dim"}
         for line in lines:
-            self._print((line, styles.get(line[0], "dim")))
+            self._page.print((line, styles.get(line[0], "dim")))
 
     def _show(self, told: "Told", result: "Result") -> None:
         finding = told.finding
         rule = told.rule
-        self._print("")
-        self._print((told.severity, _STYLES[told.severity]), f"  {rule.meta.code} {rule.name}")
+        self._page.print("")
+        self._page.print((told.severity, STYLES[told.severity]), f"  {rule.meta.code} {rule.name}")
         if finding.file:
-            self._print((f"  {_short(finding.file)}:{finding.line}", "bold"))
             source = result.evidence.source(finding.file)
             text = source.line(finding.line).strip() if source else ""
-            if text:
-                self._print((f"    {text}", "cyan"))
-        self._print(f"  {finding.message}")
-        rows = {"seen": _seen(told), "cost": finding.cost, "fix": told.fix}
-        for name, words in rows.items():
-            if words:
-                self._print("  ", (f"{name:<6}", "dim"), self._wrapped(words))
+            self._page.show_place(finding.file, finding.line, source=text)
+        self._page.print(f"  {finding.message}")
+        self._page.show_rows({"seen": _seen(told), "cost": finding.cost, "fix": told.fix})
         for item in told.consequences:
             where = f"line {item.finding.line}: " if item.finding.line else ""
             words = f"{item.rule.meta.code} {where}{item.finding.message}"
-            self._print("  ", ("so    ", "dim"), self._wrapped(words))
-
-    def _wrapped(self, words: str) -> str:
-        """Break lines at words where a terminal would break them anywhere."""
-        if not self._console.is_terminal:
-            return words
-        width = max(40, self._console.width - _INDENT)
-        return textwrap.fill(words, width).replace("\n", "\n" + " " * _INDENT)
+            self._page.show_rows({"so": words})
 
     def _show_end(self, result: "Result") -> None:
         steps = max((process.num_steps for process in result.evidence.processes), default=0)
-        num = {name: sum(told.severity == name for told in result.findings) for name in _STYLES}
+        num = {name: sum(told.severity == name for told in result.findings) for name in STYLES}
         plural = {"error": "errors", "warning": "warnings", "info": "remarks"}
         single = {"error": "error", "warning": "warning", "info": "remark"}
         parts = [
             f"{count} {(single if count == 1 else plural)[name]}" for name, count in num.items() if count
         ]
         style = "bold green" if not result.has_mistakes else "bold"
-        self._print("")
+        self._page.print("")
         if result.code and result.code not in _INTERRUPTED:
             error = result.evidence.processes[0].error if result.evidence.processes else None
             first = (error or "").partition("\n")[0]
-            self._print(("the script failed", "bold red"), f" (exit code {result.code}): {first}")
-        self._print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
+            self._page.print(("the script failed", "bold red"), f" (exit code {result.code}): {first}")
+        self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
         looked = len(result.rules) - len(result.judgement.not_observed)
         rest = f"{looked} rules looked, {len(result.judgement.not_observed)} had nothing to look at"
         words = "finding is" if result.num_hidden == 1 else "findings are"
         hidden = f"; {result.num_hidden} {words} hidden" if result.num_hidden else ""
-        self._print((rest + hidden, "dim"))
-
-    def _print(self, *parts: str | tuple[str, str]) -> None:
-        """Print texts, those with a style in it; nothing in them is taken for markup."""
-        from rich.text import Text
-
-        self._console.print(Text.assemble(*parts))
+        self._page.print((rest + hidden, "dim"))
 
 
 def _seen(told: "Told") -> str:
@@ -284,11 +256,6 @@ def _seen(told: "Told") -> str:
         else finding.evidence[:_MAX_EVIDENCE] + "..."
     )
     return f"{when}: {text}" if finding.step is not None else text
-
-
-def _short(file: str) -> str:
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def add_to(app: typer.Typer) -> None:

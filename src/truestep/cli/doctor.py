@@ -7,30 +7,22 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from truestep.cli._page import STYLES, Format, Page
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
     from truestep.rules import Judgement, Told
     from truestep.rules.machine import Machine
 
-_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _FAMILY = "ENV"
 _FOUND = 1
 _GIB = 2**30
 _WIDTH = 14
-
-
-class Format(StrEnum):
-    """How the answer is printed."""
-
-    text = "text"
-    json = "json"
 
 
 def doctor(
@@ -53,7 +45,7 @@ def doctor(
         findings = [told.as_fields() for told in judgement.findings]
         print(json.dumps({"findings": findings, "machine": known.as_fields()}, indent=2))
     else:
-        _Page().show(known, judgement)
+        _Answer().show(known, judgement)
     raise typer.Exit(_FOUND if any(told.severity != "info" for told in judgement.findings) else 0)
 
 
@@ -88,43 +80,33 @@ def _judge(machine: "Machine") -> "Judgement":
     return judge(asked, Evidence(machine=machine))
 
 
-class _Page:
+class _Answer:
     """The answer for a terminal: the facts, then what is wrong with them."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._page = Page()
 
     def show(self, machine: "Machine", judgement: "Judgement") -> None:
         """Print all of it."""
         for name, words in _facts(machine):
-            self._print((f"{name:<{_WIDTH}}", "dim"), words)
+            self._page.print((f"{name:<{_WIDTH}}", "dim"), words)
         for told in judgement.findings:
             self._show(told)
         for text in judgement.failed:
-            self._print(("a rule failed: ", "bold red"), text)
+            self._page.print(("a rule failed: ", "bold red"), text)
         num = sum(told.severity != "info" for told in judgement.findings)
         words = f"{num} thing{'s' if num != 1 else ''} to mend" if num else "fine: all of it fits together"
-        self._print("")
-        self._print((words, "bold" if num else "bold green"))
+        self._page.print("")
+        self._page.print((words, "bold" if num else "bold green"))
 
     def _show(self, told: "Told") -> None:
         finding = told.finding
-        self._print("")
-        self._print((told.severity, _STYLES[told.severity]), f"  {told.rule.meta.code} {told.rule.name}")
-        self._print(f"  {finding.message}")
-        for name, words in {"seen": finding.evidence, "fix": told.fix}.items():
-            if words:
-                self._print("  ", (f"{name:<6}", "dim"), words)
+        self._page.print("")
+        self._page.print((told.severity, STYLES[told.severity]), f"  {told.rule.meta.code} {told.rule.name}")
+        self._page.print(f"  {finding.message}")
+        self._page.show_rows({"seen": finding.evidence, "fix": told.fix})
         for item in told.consequences:
-            self._print("  ", ("so    ", "dim"), f"{item.rule.meta.code} {item.finding.message}")
-
-    def _print(self, *parts: str | tuple[str, str]) -> None:
-        """Print texts, those with a style in it; nothing in them is taken for markup."""
-        from rich.text import Text
-
-        self._console.print(Text.assemble(*parts))
+            self._page.show_rows({"so": f"{item.rule.meta.code} {item.finding.message}"})
 
 
 def _facts(machine: "Machine") -> list[tuple[str, str]]:

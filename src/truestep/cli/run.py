@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from truestep.cli._page import require_script
 from truestep.errors import UsageError
 
 _LOOK_S = 0.05
@@ -323,11 +324,7 @@ def _check(script: Path, *, processes: int, min_processes: int, max_restarts: in
         raise UsageError(
             f"--max-restarts must be 0 or more, got {max_restarts}. Pass 0 to never start again."
         )
-    if not script.is_file():
-        raise UsageError(
-            f"{script} is not a file. Options of truestep come before the script, its own after it: "
-            f"truestep run -n 2 train.py --lr 0.1"
-        )
+    require_script(script, example="truestep run -n 2 train.py --lr 0.1")
 
 
 def _signal_name(number: int) -> str:

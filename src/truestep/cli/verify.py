@@ -4,31 +4,21 @@ Owns the options and what is printed. The runs and the reasons are in `truestep.
 """
 
 import json
-import os
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from truestep.cli._page import Format, Page, require_script
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from truestep.verify import Asked, Difference, RunTold, Script, Verdict
 
 
 _WRITTEN = {"aten.lift_fresh": "torch.tensor", "aten.set_": "torch.load"}
-
-
-class Format(StrEnum):
-    """How the answer is printed."""
-
-    text = "text"
-    json = "json"
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:
@@ -86,11 +76,8 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
 
     The exit code is 0 if all runs are the same, 1 if one differs, 2 if that could not be told.
     """
-    if not is_module and not Path(script).is_file():
-        raise UsageError(
-            f"{script} is not a file. Options of truestep come before the script, its own after it: "
-            f"truestep verify --kill train.py --lr 0.1"
-        )
+    if not is_module:
+        require_script(script, example="truestep verify --kill train.py --lr 0.1")
     from truestep.verify import Asked, Script
 
     asked = Asked(
@@ -115,28 +102,26 @@ def _answer(script: "Script", asked: "Asked", *, is_json: bool) -> int:
         verdict = verify_script(script, asked, show=sys.stderr)
         print(json.dumps(verdict.as_fields(), indent=2))
     else:
-        from rich.console import Console
-
-        page = _Page(Console(highlight=False, soft_wrap=True))
-        verdict = page.follow(script, asked)
-        page.show(verdict)
+        answer = _Answer()
+        verdict = answer.follow(script, asked)
+        answer.show(verdict)
     return verdict.exit_code
 
 
-class _Page:
+class _Answer:
     """The answer for a terminal: a line for each run as it ends, then what follows from them."""
 
-    def __init__(self, console: "Console") -> None:
-        self._console = console
+    def __init__(self) -> None:
+        self._page = Page()
         self._num_runs = 0
 
     def follow(self, script: "Script", asked: "Asked") -> "Verdict":
         """Verify; on a terminal one more line says what is being done."""
         from truestep.verify import verify as verify_script
 
-        if not self._console.is_terminal:
+        if not self._page.console.is_terminal:
             return verify_script(script, asked, show=sys.stderr, told=self._show_run)
-        with self._console.status("starting ...") as status:
+        with self._page.console.status("starting ...") as status:
             return verify_script(
                 script, asked, tell=lambda line: status.update(f"{line} ..."), told=self._show_run
             )
@@ -146,40 +131,33 @@ class _Page:
         told = "" if run.parted_at is None else f"  parts at step {run.parted_at}"
         steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
         line = f"run {self._num_runs}  {run.words:<20} {steps:<10} {run.digest}"
-        self._print(line, (told, "yellow"))
+        self._page.print(line, (told, "yellow"))
 
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
         if verdict.same is None:
-            self._print(("could not tell", "bold yellow"), f": {verdict.reason}")
+            self._page.print(("could not tell", "bold yellow"), f": {verdict.reason}")
         elif verdict.same:
-            self._print(("same", "bold green"), f": {_compared(verdict)} are equal to the bit at every step")
+            self._page.print(
+                ("same", "bold green"), f": {_compared(verdict)} are equal to the bit at every step"
+            )
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference)
 
     def _show_difference(self, found: "Difference") -> None:
         when = f"at step {found.step}" if found.step else "before the first step"
-        self._print(("different", "bold red"), f": {when}, {found.what}")
+        self._page.print(("different", "bold red"), f": {when}, {found.what}")
         if found.file is not None:
-            self._print((f"\n  {_short(found.file)}:{found.line}", "bold"))
-            source = _source(found.file, found.line or 0)
-            if source:
-                self._print((f"    {source}", "cyan"))
+            self._page.print("")
+            line = found.line or 0
+            self._page.show_place(found.file, line, source=_source(found.file, line))
         rows = {
             "cause": found.cause,
             "proof" if found.is_proved else "signs": "; ".join(found.evidence),
             "first": _operation(found),
             "fix": found.fix,
         }
-        for name, words in rows.items():
-            if words:
-                self._print("  ", (f"{name:<7}", "dim"), words)
-
-    def _print(self, *parts: str | tuple[str, str]) -> None:
-        """Print texts, those with a style in it; nothing in them is taken for markup."""
-        from rich.text import Text
-
-        self._console.print(Text.assemble(*parts))
+        self._page.show_rows(rows)
 
 
 def _compared(verdict: "Verdict") -> str:
@@ -201,11 +179,6 @@ def _plain(operation: str) -> str:
     """Return an operation's name without its overload, and with what people write for it."""
     name = ".".join(operation.split(".")[:2])
     return f"{_WRITTEN[name]} ({name})" if name in _WRITTEN else name
-
-
-def _short(file: str) -> str:
-    relative = os.path.relpath(file)
-    return file if relative.startswith("..") else relative
 
 
 def _source(file: str, line: int) -> str:

@@ -7,11 +7,12 @@ from truestep.rules.baseline import write_baseline
 from truestep.rules.edits import Edit, diff, propose
 from truestep.rules.evidence import Evidence, Source
 from truestep.rules.examine import Result, examine
-from truestep.rules.gather import Script, check_plan, gather
+from truestep.rules.gather import check_plan, gather
 from truestep.rules.judge import Judgement, Told, judge
 from truestep.rules.rule import Finding, Meta, Rule, Severity, find_rules
 from truestep.rules.sarif import as_sarif
 from truestep.rules.settings import Settings, read_settings
+from truestep.watch import Script
 
 __all__ = [
     "Edit",

@@ -9,13 +9,13 @@ from typing import IO, Any
 
 from truestep.rules.baseline import leave_out_known
 from truestep.rules.evidence import Evidence
-from truestep.rules.gather import Script, check_plan, gather
+from truestep.rules.gather import check_plan, gather
 from truestep.rules.judge import Judgement, Told, judge
 from truestep.rules.replay import find_origin, replay_plan
 from truestep.rules.rule import Rule, find_rules
 from truestep.rules.settings import Settings
 from truestep.rules.suppress import Comment, hide, unknown_names
-from truestep.watch import Plan
+from truestep.watch import Plan, Script
 
 _NON_FINITE = "LOOP11"
 
@@ -53,19 +53,19 @@ def examine(
     settings: Settings,
     *,
     steps: int | None = None,
-    before: Sequence[str] = (),
+    processes: int = 1,
     stdout: int | IO[Any] | None = None,
 ) -> Result:
     """Run a script once under observation and judge it; once more if a value in it was not finite."""
     everything = find_rules(settings.rules)
     rules = [rule for rule in settings.choose(everything) if not is_of_doctor(rule)]
     plan = check_plan(steps)
-    code, evidence = gather(script, plan=plan, before=before, stdout=stdout)
+    code, evidence = gather(script, plan=plan, processes=processes, stdout=stdout)
 
     def replay(plan: Plan) -> Evidence:
         return gather(script, plan=plan, is_quiet=True)[1]
 
-    judgement = judge_closely(rules, evidence, replay=None if before else replay)
+    judgement = judge_closely(rules, evidence, replay=None if processes > 1 else replay)
     result = Result(code=code, evidence=evidence, rules=rules, judgement=judgement)
     _leave_out(result, settings, everything)
     return result

@@ -4,7 +4,7 @@ Owns the runs, the comparison and the reasons. Scripts are watched by `watch`; t
 """
 
 from truestep.verify.inquiry import Asked, verify
-from truestep.verify.runs import Script
 from truestep.verify.verdict import Difference, RunTold, Verdict
+from truestep.watch import Script
 
 __all__ = ["Asked", "Difference", "RunTold", "Script", "Verdict", "verify"]

@@ -12,12 +12,12 @@ from truestep.errors import TruestepError, UsageError
 from truestep.verify import chains, ranks, resume, streams
 from truestep.verify.causes import CAUSES, Finding
 from truestep.verify.proof import Proof
-from truestep.verify.runs import Ran, Runner, Script, chain_plan
+from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.scratch import Scratch
 from truestep.verify.suspects import drawn_by_dataset
 from truestep.verify.verdict import Difference, RunTold, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
-from truestep.watch import DIGESTS, Plan, Update
+from truestep.watch import DIGESTS, Plan, Script, Update
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,9 @@
 """Running a script in a way, and what is left of it: updates of each process, in order.
 
-Owns the commands, torchrun for several processes, and the kill. Comparing is left to `chains`.
+Owns what is started in which folder, and the kill. Comparing is left to `chains`.
 """
 
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,15 +15,6 @@ from truestep.verify.ways import Way
 
 _TAIL_LINES = 12
 _KILLED = -9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Script:
-    """What is verified: `python SCRIPT ARGUMENTS`, or `python -m` with a module's name."""
-
-    path: str
-    arguments: tuple[str, ...] = ()
-    is_module: bool = False
 
 
 @dataclass(kw_only=True)
@@ -53,7 +43,7 @@ class Ran:
 class Runner:
     """Runs one script again and again, each time in a fresh copy of the working folder."""
 
-    script: Script
+    script: watch.Script
     scratch: Scratch
     steps: int | None
     show: IO[Any] | None = None
@@ -110,9 +100,8 @@ class Runner:
             folder=folder,
             module=self.script.is_module,
             environment=way.settings,
+            processes=way.processes,
         )
-        if way.processes is not None:
-            words = [*_torchrun(way.processes), *(word.replace("$", "$$") for word in words)]
         with log.open("wb") as kept:
             goes_to = self.show if self.num_runs == 1 and self.show is not None else kept
             done = subprocess.Popen(words, cwd=self.scratch.work, stdout=goes_to, stderr=goes_to)
@@ -129,14 +118,3 @@ class Runner:
 def chain_plan(steps: int | None) -> watch.Plan:
     """What is kept when chains are compared."""
     return watch.Plan(digests=watch.DIGESTS, steps=steps)
-
-
-def _torchrun(num_processes: int) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={num_processes}",
-        "--no-python",
-    ]

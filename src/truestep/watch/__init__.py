@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from truestep.watch.evidence import Moment, Operation, Process, Update, read, values_of
-    from truestep.watch.launch import Watched, command, start
+    from truestep.watch.launch import Script, Watched, command, start
     from truestep.watch.plan import DIGESTS, FAMILIES, Plan
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Operation",
     "Plan",
     "Process",
+    "Script",
     "Update",
     "Watched",
     "command",
@@ -34,6 +35,7 @@ _HOMES = {
     "Operation": "evidence",
     "Plan": "plan",
     "Process": "evidence",
+    "Script": "launch",
     "Update": "evidence",
     "Watched": "launch",
     "command": "launch",

@@ -39,6 +39,15 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What is run: as `python PATH ARGUMENTS`, or `python -m PATH ARGUMENTS`."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+
 def command(
     script: str | Path,
     arguments: Sequence[str] = (),
@@ -48,12 +57,13 @@ def command(
     module: bool = False,
     python: Sequence[str] = (),
     environment: Mapping[str, str | None] | None = None,
+    processes: int | None = None,
 ) -> list[str]:
     """Return the command that runs a script under observation; each process of it adds a file to the folder.
 
-    For several processes put it after `torchrun --nproc-per-node 2 --no-python`. `python` is the interpreter
-    with its options, this one if not given. With `module` the script is a module's name, as for `python -m`.
-    `environment` has variables to set; None takes one away.
+    `python` is the interpreter with its options, this one if not given. With `module` the script is a
+    module's name, as for `python -m`. `environment` has variables to set; None takes one away. With
+    `processes` torchrun starts so many.
     """
     if not module and not Path(script).exists():
         raise UsageError(f"{script} does not exist. Pass the path of a script, or module=True and its name.")
@@ -64,7 +74,14 @@ def command(
         "plan": plan.as_fields(),
     }
     words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
-    return [*_before(environment or {}, plan.hold), *words]
+    words = [*_before(environment or {}, plan.hold), *words]
+    return words if processes is None else _under_torchrun(words, processes)
+
+
+def _under_torchrun(words: list[str], processes: int) -> list[str]:
+    number = f"--nproc-per-node={processes}"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", number, "--no-python"]
+    return [*torchrun, *(word.replace("$", "$$") for word in words)]  # it replaces ${local_rank}, and $$ by $
 
 
 def _before(environment: Mapping[str, str | None], hold: Sequence[str]) -> list[str]:
