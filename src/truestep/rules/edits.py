@@ -11,6 +11,7 @@ from typing import Any
 
 from truestep.rules.evidence import Evidence, Source
 from truestep.rules.judge import Told
+from truestep.rules.places import calls, covers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +49,8 @@ def insert_after(source: Source, line: int, *texts: str) -> list[Edit]:  # limit
 
 def call_at(source: Source, line: int | None, *, name: str) -> ast.Call | None:
     """Return the call of a method or function of that name which stands on a line."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and node.lineno <= (line or 0) <= (node.end_lineno or node.lineno):
-            called = node.func
-            if getattr(called, "attr", getattr(called, "id", None)) == name:
-                return node
-    return None
+    around = (call for call in calls(source.tree, name) if covers(call, line))
+    return next(around, None)
 
 
 def replace_node(source: Source, node: ast.expr, *, text: str) -> list[Edit]:

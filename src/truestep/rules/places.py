@@ -8,6 +8,9 @@ from collections.abc import Iterator
 
 from truestep.rules.evidence import Evidence, Source
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = ast.Module | Function
+
 
 def name_of(node: ast.AST | None) -> str | None:
     """Return the last name of `a`, `self.a` or `x.y.a`; None for all else."""
@@ -51,11 +54,29 @@ def calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
             yield node
 
 
+def covers(node: ast.expr | ast.stmt, line: int | None) -> bool:
+    """Return whether a line is one of those on which something is written."""
+    return line is not None and node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
 def is_called_at(source: Source | None, line: int | None, *, name: str) -> bool:
     """Return whether a function of that name is called at a line."""
-    if source is None or line is None:
-        return False
-    return any(call.lineno <= line <= (call.end_lineno or call.lineno) for call in calls(source.tree, name))
+    return source is not None and any(covers(call, line) for call in calls(source.tree, name))
+
+
+def scopes_of(tree: ast.Module) -> list[Scope]:
+    """Return the file itself and all functions in it."""
+    return [tree, *(node for node in ast.walk(tree) if isinstance(node, Function))]
+
+
+def own_nodes(scope: Scope) -> Iterator[ast.AST]:
+    """Yield what stands in a function itself, in order, not in what is defined in it."""
+    stack: list[ast.AST] = list(scope.body)
+    while stack:
+        node = stack.pop(0)
+        yield node
+        if not isinstance(node, Function | ast.ClassDef):
+            stack = [*ast.iter_child_nodes(node), *stack]
 
 
 def find_assignment(

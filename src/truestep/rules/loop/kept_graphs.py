@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import replace_node, statement_at, text_of
+from truestep.rules.places import Function, Scope, name_of, own_nodes, scopes_of
 
 RULE = Meta(
     code="LOOP15",
@@ -31,9 +32,6 @@ _SAFE_METHODS = frozenset({"item", "detach", "tolist", "numpy", "backward", "dat
 _SAFE_FUNCTIONS = frozenset({"float", "int", "print", "str", "isfinite", "isnan", "len"})
 _KEEPERS = frozenset({"append", "appendleft", "extend", "insert", "add", "put", "setdefault"})
 _MAX_DEPTH = 3
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Scope = ast.Module | _Function
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -55,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _keeping_line(source: Source, line: int) -> int | None:
-    scopes = _scopes(source.tree)
+    scopes = scopes_of(source.tree)
     scope = _scope_at(scopes, line)
     names = {
         node.id
@@ -69,10 +67,10 @@ def _keeping_line(source: Source, line: int) -> int | None:
     return _search(scopes, scope, names, 0) or _handing_line(scope, names)
 
 
-def _handing_line(scope: _Scope, names: set[str]) -> int | None:
+def _handing_line(scope: Scope, names: set[str]) -> int | None:
     """Return the line that gives a loss to something and takes nothing back, as a logger of a library."""
     names = _with_aliases(scope, names)
-    for node in _own_nodes(scope):
+    for node in own_nodes(scope):
         call = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(call, ast.Call) or _is_safe(call) or _is_backward(call):
             continue
@@ -85,57 +83,43 @@ def _is_backward(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr.endswith("backward")
 
 
-def _scopes(tree: ast.Module) -> list[_Scope]:
-    return [tree, *(node for node in ast.walk(tree) if isinstance(node, _Function))]
-
-
-def _scope_at(scopes: list[_Scope], line: int) -> _Scope:
+def _scope_at(scopes: list[Scope], line: int) -> Scope:
     """Return the innermost function around a line."""
     around = [
         item
         for item in scopes[1:]
-        if isinstance(item, _Function) and item.lineno <= line <= (item.end_lineno or item.lineno)
+        if isinstance(item, Function) and item.lineno <= line <= (item.end_lineno or item.lineno)
     ]
     return max(around, key=lambda item: item.lineno, default=scopes[0])
 
 
-def _own_nodes(scope: _Scope) -> Iterator[ast.AST]:
-    """Yield what is in a function, without the functions in it."""
-    stack: list[ast.AST] = list(scope.body)
-    while stack:
-        node = stack.pop(0)
-        yield node
-        if not isinstance(node, _Function | ast.ClassDef):
-            stack = [*ast.iter_child_nodes(node), *stack]
-
-
-def _search(scopes: list[_Scope], scope: _Scope, names: set[str], depth: int) -> int | None:
+def _search(scopes: list[Scope], scope: Scope, names: set[str], depth: int) -> int | None:
     """Return the line that keeps one of the names: here, in what is called with it, or in a caller."""
     if depth > _MAX_DEPTH or not names:
         return None
     names = _with_aliases(scope, names)
-    for node in _own_nodes(scope):
+    for node in own_nodes(scope):
         if _keeps(node, names) and not _callees(scopes, node):
             return int(getattr(node, "lineno", 0)) or None
-    for node in _own_nodes(scope):
+    for node in own_nodes(scope):
         if isinstance(node, ast.Call) and any(_has_bare(item, names) for item in _arguments(node)):
             for callee in _callees(scopes, node):
                 found = _search(scopes, callee, _received(callee, node, names), depth + 1)
                 if found:
                     return found
-    if isinstance(scope, _Function) and any(
+    if isinstance(scope, Function) and any(
         isinstance(node, ast.Return) and node.value is not None and _has_bare(node.value, names)
-        for node in _own_nodes(scope)
+        for node in own_nodes(scope)
     ):
         return _search_callers(scopes, scope.name, depth)
     return None
 
 
-def _search_callers(scopes: list[_Scope], name: str, depth: int) -> int | None:
+def _search_callers(scopes: list[Scope], name: str, depth: int) -> int | None:
     """Return the line that keeps what a function of this name returns."""
     for scope in scopes:
         given: set[str] = set()
-        for node in _own_nodes(scope):
+        for node in own_nodes(scope):
             if _keeps_call(node, name):
                 return int(getattr(node, "lineno", 0)) or None
             if isinstance(node, ast.Assign) and _calls(node.value, name):
@@ -157,15 +141,15 @@ def _keeps_call(node: ast.AST, name: str) -> bool:
 
 def _calls(node: ast.AST, name: str) -> bool:
     """Whether an expression is what a function of this name returns, and not only its value."""
-    if isinstance(node, ast.Call) and _name_of(node.func) == name:
+    if isinstance(node, ast.Call) and name_of(node.func) == name:
         return True
     return not _is_safe(node) and any(_calls(child, name) for child in ast.iter_child_nodes(node))
 
 
-def _with_aliases(scope: _Scope, names: set[str]) -> set[str]:
+def _with_aliases(scope: Scope, names: set[str]) -> set[str]:
     """Add names that are given something made from one of these, as `logs = {"loss": loss}`."""
     found = set(names)
-    for node in _own_nodes(scope):
+    for node in own_nodes(scope):
         if isinstance(node, ast.Assign) and _has_bare(node.value, found):
             for target in node.targets:
                 base = target.value if isinstance(target, ast.Subscript) else target
@@ -211,22 +195,18 @@ def _is_safe(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in _SAFE_METHODS
     if isinstance(node, ast.Call):
-        return _name_of(node.func) in _SAFE_METHODS | _SAFE_FUNCTIONS
+        return name_of(node.func) in _SAFE_METHODS | _SAFE_FUNCTIONS
     return isinstance(node, ast.Compare | ast.JoinedStr)
 
 
-def _name_of(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
-def _callees(scopes: list[_Scope], node: ast.AST) -> list[_Function]:
+def _callees(scopes: list[Scope], node: ast.AST) -> list[Function]:
     if not isinstance(node, ast.Call):
         return []
-    name = _name_of(node.func)
-    return [item for item in scopes if isinstance(item, _Function) and item.name == name]
+    name = name_of(node.func)
+    return [item for item in scopes if isinstance(item, Function) and item.name == name]
 
 
-def _received(callee: _Function, call: ast.Call, names: set[str]) -> set[str]:
+def _received(callee: Function, call: ast.Call, names: set[str]) -> set[str]:
     """Return the names under which a function gets what it is called with."""
     parameters = [item.arg for item in callee.args.args]
     if parameters[:1] == ["self"]:

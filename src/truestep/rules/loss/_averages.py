@@ -7,6 +7,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from truestep.rules.places import name_of
+
 Loop = ast.For | ast.ListComp | ast.GeneratorExp
 _KEEPING = ("item", "detach", "cpu", "float", "numpy", "double", "squeeze")
 _AVERAGES = ("mean", "fmean", "average", "nanmean")
@@ -108,14 +110,14 @@ class _Means:
         return isinstance(value, ast.Attribute) and value.attr == "loss"
 
     def _is_mean_call(self, call: ast.Call, depth: int) -> bool:
-        name = _last_name(call.func)
+        name = name_of(call.func) or ""
         keywords = {item.arg: item.value for item in call.keywords}
         if name == "mean" and isinstance(call.func, ast.Attribute):
             return not call.args and not keywords
         if name in _FUNCTIONAL:
             return _is_default(keywords)
         layers = [item for item in _assigned(self._tree, name) if isinstance(item, ast.Call)]
-        losses = [item for item in layers if _last_name(item.func).endswith("Loss")]
+        losses = [item for item in layers if (name_of(item.func) or "").endswith("Loss")]
         if losses:
             return all(_is_default({item.arg: item.value for item in loss.keywords}) for loss in losses)
         for node in ast.walk(self._tree):
@@ -138,12 +140,6 @@ def _bare(value: ast.expr) -> ast.expr:
     return value
 
 
-def _last_name(node: ast.AST) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
 def _is_default(keywords: dict[str | None, ast.expr]) -> bool:
     how = keywords.get("reduction")
     is_mean = how is None or (isinstance(how, ast.Constant) and how.value in ("mean", "batchmean"))
@@ -156,7 +152,7 @@ def _assigned(near: ast.AST, name: str) -> Iterator[ast.expr]:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target, value in _pairs(targets, node.value):
-                if _last_name(target) == name:
+                if name_of(target) == name:
                     yield value
 
 
@@ -201,14 +197,14 @@ def _divided_at_once(scope: ast.AST, loop: ast.ListComp | ast.GeneratorExp) -> I
 def _is_average(call: ast.Call) -> bool:
     """Whether it takes a mean in which all count alike."""
     has_weights = len(call.args) > 2 or any(item.arg == "weights" for item in call.keywords)
-    return _last_name(call.func) in _AVERAGES and not has_weights
+    return name_of(call.func) in _AVERAGES and not has_weights
 
 
 def _count(loop: Loop, node: ast.expr, scope: ast.AST) -> str | None:
     """Return what a divisor counts; None if that is not clear."""
     if isinstance(node, ast.Name):
         given = list(_assigned(scope, node.id))
-        if len(given) == 1 and isinstance(given[0], ast.Call) and _last_name(given[0].func) == "len":
+        if len(given) == 1 and isinstance(given[0], ast.Call) and name_of(given[0].func) == "len":
             node = given[0]
     text = ast.unparse(node)
     source = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter

@@ -15,9 +15,9 @@ keep the old values and put them back.
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.places import Scope, covers, own_nodes, scopes_of
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -74,31 +74,14 @@ def _assigned_at(evidence: Evidence, switch: Moment, name: str) -> int | None:
     assert switch.line is not None
     if source is None:
         return None
-    scopes = list(_scopes(source.tree))
+    scopes = scopes_of(source.tree)
     lines = [(scope, line) for scope in scopes for line in _assignments(scope, name)]
     near = [line for scope, line in lines if _belongs(scope, line, switch, scopes)]
     return min(near, key=lambda line: abs(line - (switch.line or 0)), default=None)
 
 
-def _scopes(tree: ast.Module) -> Iterator[Any]:
-    yield tree
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
-def _own_nodes(scope: Any) -> Iterator[ast.AST]:
-    """Yield what stands in a function itself, not in those that are defined in it."""
-    waiting = list(ast.iter_child_nodes(scope))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            waiting += ast.iter_child_nodes(node)
-
-
-def _assignments(scope: Any, name: str) -> Iterator[int]:
-    for node in _own_nodes(scope):
+def _assignments(scope: Scope, name: str) -> Iterator[int]:
+    for node in own_nodes(scope):
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign):
             targets = node.targets
@@ -114,22 +97,18 @@ def _assignments(scope: Any, name: str) -> Iterator[int]:
             yield node.lineno
 
 
-def _belongs(scope: Any, line: int, switch: Moment, scopes: list[Any]) -> bool:
+def _belongs(scope: Scope, line: int, switch: Moment, scopes: list[Scope]) -> bool:
     """Whether an assignment is made where the mode is switched: there, or in a function called from there."""
     assert switch.line is not None
     if getattr(scope, "name", None) == "__init__":
         return False
     if isinstance(scope, ast.Module):
         return abs(line - switch.line) <= _NEAR
-    if scope.name in _SWITCHES or scope.lineno <= switch.line <= (scope.end_lineno or scope.lineno):
+    if scope.name in _SWITCHES or covers(scope, switch.line):
         return True
-    calling = [item for item in scopes if not isinstance(item, ast.Module) and _holds(item, switch.line)]
-    calls = [node for item in calling for node in _own_nodes(item) if isinstance(node, ast.Call)]
+    calling = [item for item in scopes if not isinstance(item, ast.Module) and covers(item, switch.line)]
+    calls = [node for item in calling for node in own_nodes(item) if isinstance(node, ast.Call)]
     return any(ast.unparse(node.func).rpartition(".")[2] == scope.name for node in calls)
-
-
-def _holds(scope: Any, line: int) -> bool:
-    return bool(scope.lineno <= line <= (scope.end_lineno or scope.lineno))
 
 
 BUGGY = """

@@ -18,6 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.places import name_of
 
 RULE = Meta(
     code="PAR14",
@@ -53,7 +54,7 @@ def _cuts(source: Source) -> Iterator[tuple[ast.Call, ast.expr]]:
     if ".children()" not in source.text:
         return
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and _name(node.func) == "Sequential":
+        if isinstance(node, ast.Call) and name_of(node.func) == "Sequential":
             for given in node.args:
                 owner = _sliced_children(given.value) if isinstance(given, ast.Starred) else None
                 if owner is not None:
@@ -65,16 +66,14 @@ def _sliced_children(node: ast.expr) -> ast.expr | None:
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
         return None
     made = node.value
-    inner = made.args[0] if isinstance(made, ast.Call) and _name(made.func) == "list" and made.args else made
+    inner = (
+        made.args[0] if isinstance(made, ast.Call) and name_of(made.func) == "list" and made.args else made
+    )
     if isinstance(made, ast.List) and made.elts and isinstance(made.elts[0], ast.Starred):
         inner = made.elts[0].value
-    if isinstance(inner, ast.Call) and _name(inner.func) == "children":
+    if isinstance(inner, ast.Call) and name_of(inner.func) == "children":
         return inner.func.value if isinstance(inner.func, ast.Attribute) else None
     return None
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _class_of(source: Source, owner: ast.expr) -> ast.ClassDef | None:
@@ -85,8 +84,9 @@ def _class_of(source: Source, owner: ast.expr) -> ast.ClassDef | None:
         if isinstance(node, ast.Assign) and text in {ast.unparse(target) for target in node.targets}:
             made = [item for item in ast.walk(node.value) if isinstance(item, ast.Call)]
             for call in made:
-                if _name(call.func) in classes:
-                    return classes[_name(call.func)]
+                name = name_of(call.func)
+                if name in classes:
+                    return classes[name]
     return None
 
 
@@ -118,7 +118,7 @@ def _layer(node: ast.expr) -> str:
     """Return `name` of a call `self.name(...)`."""
     called = node.func if isinstance(node, ast.Call) else None
     is_own = isinstance(called, ast.Attribute) and ast.unparse(called.value) == "self"
-    return _name(called) if is_own and called is not None else ""
+    return (name_of(called) or "") if is_own else ""
 
 
 BUGGY = """
