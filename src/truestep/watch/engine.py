@@ -20,7 +20,6 @@ from truestep.watch import (
     vary,
 )
 from truestep.watch.chain import Chain
-from truestep.watch.inspect import inspect_torch
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -50,6 +49,8 @@ def watch_torch(tape: Tape) -> Wraps:
         setup.watch(tape, wraps)
     vary.vary_torch(tape, wraps)
     if plan.inspect:
+        from truestep.watch.inspect import inspect_torch  # noqa: PLC0415 - a lot to import; verify does without
+
         inspect_torch(tape, wraps)
     light.watch(tape, wraps)
     tape.note("torch", torch.__version__, torch.get_num_threads())
