@@ -1,0 +1,1 @@
+"""Small functions that explain plain torch tensors."""
