@@ -1,18 +1,18 @@
 """Every example runs: python blocks of README and docs, docstrings, and the files in examples/.
 
 A block under a line `<!-- not run: reason -->` is not run; it is counted as a skipped test with its reason.
+A block fenced as `output` right after a python block holds what that block prints: scripts/page_outputs.py.
 """
 
 import doctest
 import importlib
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+
+from scripts.pages import Printed, as_script, differences, python_blocks, run_page, run_script
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -22,65 +22,6 @@ MODULES = [
     for path in sorted((ROOT / "src").rglob("*.py"))
     if ">>>" in path.read_text()
 ]
-
-FENCE = re.compile(r"^(?P<indent> *)(?P<mark>```+|~~~+) *(?P<language>\w*)")
-NOT_RUN = re.compile(r"^\s*<!-- not run: *(?P<reason>\S.*?) *-->\s*$")
-
-
-class Block(NamedTuple):
-    """One fenced python block: the lines of the page it covers, without indentation of its own."""
-
-    first_line: int
-    lines: list[str]
-    not_run: str | None
-
-
-def python_blocks(text: str) -> list[Block]:
-    blocks: list[Block] = []
-    lines = text.splitlines()
-    at = 0
-    above = ""
-    while at < len(lines):
-        fence = FENCE.match(lines[at])
-        if fence is None:
-            above = lines[at] if lines[at].strip() else above
-            at += 1
-            continue
-        start = at + 1
-        at = start
-        while at < len(lines) and lines[at].strip() != fence["mark"]:
-            at += 1
-        if fence["language"] == "python":
-            reason = NOT_RUN.match(above)
-            body = [line.removeprefix(fence["indent"]) for line in lines[start:at]]
-            blocks.append(Block(start + 1, body, reason["reason"] if reason else None))
-        above = ""
-        at += 1
-    return blocks
-
-
-def as_script(blocks: list[Block]) -> str:
-    """Return the blocks as one script in which every line keeps the number it has in the page."""
-    script: list[str] = []
-    for block in blocks:
-        script += [""] * (block.first_line - 1 - len(script))
-        script += block.lines
-    return "\n".join(script) + "\n"
-
-
-def run_script(script: Path, folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning:__main__", str(script)],
-        cwd=folder,
-        env=os.environ | {"CI": "true"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
 
 
 def page_id(page: Path) -> str:
@@ -96,14 +37,18 @@ NOT_RUN_BLOCKS = [
 ]
 
 
+def run(text: str, name: str = "page") -> Printed:
+    printed = run_page(text, name=name)
+    assert printed.code == 0, printed.everything
+    return printed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=page_id)
-def test_page_runs(page: Path, tmp_path: Path) -> None:
-    script = tmp_path / f"{page.stem}.py"
-    script.write_text(
-        as_script([block for block in python_blocks(page.read_text()) if block.not_run is None])
-    )
-    run_script(script, tmp_path)
+def test_page_runs_and_prints_what_it_says(page: Path) -> None:
+    text = page.read_text()
+    told = differences(text, run(text, page.stem))
+    assert not told, "\n\n".join(told)
 
 
 @pytest.mark.parametrize("reason", NOT_RUN_BLOCKS)
@@ -114,7 +59,8 @@ def test_page_block_is_not_run(reason: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(example: Path, tmp_path: Path) -> None:
-    run_script(example, tmp_path)
+    done = run_script(example, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -169,8 +115,104 @@ def test_a_reason_is_required_and_reaches_only_the_next_block() -> None:
     assert [block.not_run for block in python_blocks(page)] == [None, "slow", None]
 
 
-def test_a_failing_script_fails_with_its_output(tmp_path: Path) -> None:
-    script = tmp_path / "page.py"
-    script.write_text(as_script([Block(7, ["raise SystemError('from line 7')"], None)]))
-    with pytest.raises(AssertionError, match=r"line 7, in <module>[\s\S]*from line 7"):
-        run_script(script, tmp_path)
+def test_a_failing_page_fails_with_its_output_and_its_line() -> None:
+    with pytest.raises(AssertionError, match=r"before[\s\S]*line 3, in <module>[\s\S]*from line 3"):
+        run("```python\nprint('before')\nraise SystemError('from line 3')\n```\n")
+
+
+PRINTING = """
+```python
+for word in "ab":
+    print(word)
+```
+
+```output
+a
+b
+```
+
+```python
+print("no newline", end="")
+```
+```output
+no newline
+```
+
+- In a list:
+
+  ```python
+  import subprocess, sys
+  subprocess.run([sys.executable, "-c", "print('  from a child')"], check=True)
+  print("warning", file=sys.stderr)
+  ```
+
+  ```output
+    from a child
+  ```
+
+```python
+print("not told")
+```
+
+```python
+quiet = 1
+```
+"""
+
+
+def test_an_output_is_what_its_block_alone_prints_and_a_missing_one_is_no_error() -> None:
+    assert differences(PRINTING, run(PRINTING)) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("a\nb\n", "a\n"), ("a\nb\n", "a\nc\n"), ("a\nb\n", "a\nb\n\n"), ("no newline\n```\n\n", "```\n\n")],
+)
+def test_a_wrong_output_fails(right: str, wrong: str) -> None:
+    page = PRINTING.replace(right, wrong, 1)
+    assert page != PRINTING
+    (told,) = differences(page, run(page))
+    assert "the page says" in told
+
+
+def test_a_block_that_prints_nothing_cannot_claim_to() -> None:
+    page = PRINTING + "```output\nsomething\n```\n"
+    assert len(differences(page, run(page))) == 1
+
+
+def test_an_output_after_no_python_block_is_told() -> None:
+    page = (
+        PRINTING.replace("```output\na\n", "Prints:\n\n```output\na\n")
+        + "```bash\nls\n```\n```output\nb\n```\n"
+    )
+    told = differences(page, run(page))
+    assert len(told) == 2
+    assert all("follows no python block" in words for words in told)
+
+
+def write_outputs(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / "page_outputs.py"), *options, str(page)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_outputs_are_written_in_place(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PRINTING.replace("a\nb\n", "").replace("    from a child", "  wrong\n  lines"))
+    assert write_outputs(page).returncode == 0
+    assert page.read_text() == PRINTING
+
+
+def test_outputs_are_added_where_asked_for(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PRINTING)
+    assert write_outputs(page, "--add").returncode == 0
+    told = '```python\nprint("not told")\n```\n\n```output\nnot told\n```\n'
+    assert page.read_text() == PRINTING.replace('```python\nprint("not told")\n```\n', told)
+
+
+def test_a_page_that_fails_is_left_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\n1 / 0\n```\n```output\n```\n")
+    done = write_outputs(page)
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stdout
+    assert page.read_text() == "```python\n1 / 0\n```\n```output\n```\n"

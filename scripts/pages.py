@@ -1,0 +1,156 @@
+"""Pages that run: the python blocks of a Markdown file as one script, and what each of them prints.
+
+Owns how pages are read and run; tests/test_examples.py compares, scripts/page_outputs.py writes.
+A block fenced as `output` right after a python block holds exactly what that block prints.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+FENCE = re.compile(r"^(?P<indent> *)(?P<mark>```+|~~~+) *(?P<language>\w*)")
+NOT_RUN = re.compile(r"^\s*<!-- not run: *(?P<reason>\S.*?) *-->\s*$")
+OUTPUT = "output"
+BREAK = "\x1e end of the block at line "
+TIMEOUT_S = 300
+SETTLED = {"CI": "true", "COLUMNS": "100", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+"""What would otherwise make a page print something else on another machine or in another terminal."""
+
+
+class Fence(NamedTuple):
+    """One fenced block: its language, where it is, its lines without indentation, and the text above it."""
+
+    language: str
+    first_line: int
+    indent: str
+    lines: list[str]
+    above: str
+
+
+class Block(NamedTuple):
+    """One python block, its reason not to be run, and the output block right after it, if there is one."""
+
+    first_line: int
+    lines: list[str]
+    not_run: str | None = None
+    output: Fence | None = None
+
+
+class Printed(NamedTuple):
+    """How a page ended: exit code, what each block printed, and everything for a message."""
+
+    code: int
+    blocks: dict[int, list[str]]
+    everything: str
+
+
+def fences(text: str) -> Iterator[Fence]:
+    """Yield the fenced blocks of a page in order; lines are counted from 1."""
+    lines = text.splitlines()
+    at = 0
+    above = ""
+    while at < len(lines):
+        fence = FENCE.match(lines[at])
+        if fence is None:
+            above = lines[at] if lines[at].strip() else above
+            at += 1
+            continue
+        start = at + 1
+        at = start
+        while at < len(lines) and lines[at].strip() != fence["mark"]:
+            at += 1
+        body = [line.removeprefix(fence["indent"]) for line in lines[start:at]]
+        yield Fence(fence["language"], start + 1, fence["indent"], body, above)
+        above = ""
+        at += 1
+
+
+def python_blocks(text: str) -> list[Block]:
+    """Return the python blocks of a page, each with the output block that follows it."""
+    blocks: list[Block] = []
+    before = None
+    for fence in fences(text):
+        if fence.language == "python":
+            reason = NOT_RUN.match(fence.above)
+            blocks.append(Block(fence.first_line, fence.lines, reason["reason"] if reason else None))
+        elif fence.language == OUTPUT and before == "python" and not fence.above:
+            blocks[-1] = blocks[-1]._replace(output=fence)
+        before = fence.language
+    return blocks
+
+
+def stray_outputs(text: str) -> list[int]:
+    """Return the lines of output blocks that follow no python block: nobody would compare them."""
+    ours = {block.output.first_line for block in python_blocks(text) if block.output}
+    return [f.first_line for f in fences(text) if f.language == OUTPUT and f.first_line not in ours]
+
+
+def as_script(blocks: list[Block], *, is_split: bool = False) -> str:
+    """Return the blocks as one script in which every line keeps the number it has in the page.
+
+    With `is_split` the line of each closing fence prints a mark, so that outputs can be told apart.
+    """
+    script: list[str] = []
+    for block in blocks:
+        script += [""] * (block.first_line - 1 - len(script))
+        script += block.lines
+        if is_split:
+            script.append(f"print({BREAK + str(block.first_line)!r})")
+    return "\n".join(script) + "\n"
+
+
+def run_script(script: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a file in a folder, the same way wherever it is done."""
+    environment = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+    return subprocess.run(
+        [sys.executable, "-u", "-W", "error::DeprecationWarning:__main__", str(script)],
+        cwd=folder,
+        env=environment | SETTLED,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def run_page(text: str, *, name: str = "page") -> Printed:
+    """Run the blocks of a page from top to bottom in one namespace, in an empty folder."""
+    blocks = [block for block in python_blocks(text) if block.not_run is None]
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, f"{name}.py")
+        script.write_text(as_script(blocks, is_split=True), encoding="utf-8")
+        done = run_script(script, script.parent)
+    printed: dict[int, list[str]] = {}
+    since: list[str] = []
+    # Not splitlines(): it would cut at other characters too. Blanks at the end of a line are not seen.
+    for line in done.stdout.split("\n"):
+        start, is_break, first_line = line.partition(BREAK)
+        if is_break:
+            printed[int(first_line)] = [*since, start.rstrip()] if start else since
+            since = []
+        else:
+            since.append(line.rstrip())
+    return Printed(done.returncode, printed, done.stdout + done.stderr)
+
+
+def differences(text: str, printed: Printed) -> list[str]:
+    """Return what is wrong with the outputs in a page, a message for each."""
+    told = [f"line {line}: this output follows no python block" for line in stray_outputs(text)]
+    for block in python_blocks(text):
+        if block.output is None or block.not_run is not None:
+            continue
+        found = printed.blocks.get(block.first_line, [])
+        expected = [line.rstrip() for line in block.output.lines]
+        if found != expected:
+            said, shown = "\n".join(expected), "\n".join(found)
+            told.append(
+                f"line {block.output.first_line}: the page says\n{said}\nbut the block prints\n{shown}\n"
+                "Mend the block, or write what it prints: python scripts/page_outputs.py PAGE"
+            )
+    return told
