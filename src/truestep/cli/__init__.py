@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import truestep
-from truestep.cli import check, doctor, run, verify
+from truestep.cli import check, doctor, explain, run, verify
 from truestep.errors import TruestepError
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
@@ -20,6 +20,7 @@ COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     check.add_to,
     verify.add_to,
     run.add_to,
+    explain.add_to,
 )
 """The function `add_to(app)` of each file beside this one, in the order in which help lists them."""
 

@@ -1,0 +1,123 @@
+"""Reading shapes and strides: which axes broadcast, and which can be walked with one stride."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from truestep.tensor.facts import Broadcast, TensorFacts
+
+LETTERS = "ijklmnop"
+
+
+def written(shape: Sequence[int]) -> str:
+    """Write a shape as Python does: `(3,)`, `(2, 4)`, `()`."""
+    return str(tuple(shape))
+
+
+def slices(name: str, *, ndim: int, axes: Sequence[int]) -> str:
+    """Write which elements are taken together: `x[i, :, k]` for axis 1 of three.
+
+    >>> slices("x", ndim=3, axes=[1])
+    'x[i, :, k]'
+    """
+    marks = [":" if axis in axes else LETTERS[axis % len(LETTERS)] for axis in range(ndim)]
+    return f"{name if name.isidentifier() else 'input'}[{', '.join(marks)}]"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write `1 element`, `2 elements`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def axes_words(axes: Sequence[int]) -> str:
+    """Write `axis 1`, `axes 0 and 2`."""
+    numbers = [str(axis) for axis in axes]
+    if len(numbers) == 1:
+        return f"axis {numbers[0]}"
+    return f"axes {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def breaks(shape: Sequence[int], stride: Sequence[int], *, new: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the neighbouring axes that `new` joins though no single stride walks through both.
+
+    >>> list(breaks((3, 3, 7), (35, 14, 1), new=(63,)))
+    [(0, 1), (1, 2)]
+    >>> list(breaks((3, 2, 4), (16, 4, 1), new=(3, 8)))
+    []
+    """
+    kept = {1}
+    product = 1
+    for size in reversed(new):
+        product *= size
+        kept.add(product)
+    real = [axis for axis, size in enumerate(shape) if size != 1]
+    after = 1
+    pairs: list[tuple[int, int]] = []
+    for left, right in reversed(list(pairwise(real))):
+        after *= shape[right]
+        if after not in kept and stride[left] != stride[right] * shape[right]:
+            pairs.append((left, right))
+    yield from reversed(pairs)
+
+
+def why_not_view(facts: TensorFacts, new: Sequence[int]) -> str:
+    """Say why a tensor cannot be seen in a new shape without copying; empty if there is no reason."""
+    pairs = list(breaks(facts.shape, facts.stride, new=new))
+    if not pairs:
+        return ""
+    left, right = pairs[0]
+    steps, size = facts.stride, facts.shape[right]
+    return (
+        f"the new shape joins axes {left} and {right}, which no single stride walks through: axis {left} "
+        f"moves on by {steps[left]}, but {size} times the stride {steps[right]} of axis {right} is "
+        f"{size * steps[right]}"
+    )
+
+
+def broadcast(operands: Sequence[TensorFacts]) -> Broadcast | None:
+    """Return how shapes are aligned; None if all are the same, or do not fit, or there is only one."""
+    shapes = [facts.shape for facts in operands]
+    if len(set(shapes)) < 2:
+        return None
+    ndim = max(len(shape) for shape in shapes)
+    padded = [(1,) * (ndim - len(shape)) + shape for shape in shapes]
+    columns = [set(sizes) - {1} for sizes in zip(*padded, strict=True)]
+    if any(len(column) > 1 for column in columns):
+        return None
+    result = tuple(next(iter(column), 1) for column in columns)
+    missing = [ndim - len(shape) for shape in shapes]
+    expanded = tuple(
+        tuple(axis for axis in range(ndim) if wide[axis] != result[axis] or axis < gap)
+        for wide, gap in zip(padded, missing, strict=True)
+    )
+    return Broadcast(
+        names=tuple(facts.name for facts in operands),
+        shapes=tuple(shapes),
+        shape=result,
+        expanded=expanded,
+        is_silent=_is_silent(padded, missing, result),
+    )
+
+
+def _is_silent(padded: list[tuple[int, ...]], missing: list[int], result: tuple[int, ...]) -> bool:
+    """Whether a shorter shape met the written-out 1 of a longer one of as many elements: (N,) and (N, 1)."""
+    for short, gap in zip(padded, missing, strict=True):
+        for long, other_gap in zip(padded, missing, strict=True):
+            if gap <= other_gap:
+                continue
+            new = [axis for axis in range(gap) if long[axis] > 1]
+            met = [axis for axis in range(gap, len(result)) if long[axis] == 1 and short[axis] > 1]
+            if any(long[one] == short[two] for one in new for two in met):
+                return True
+    return False
+
+
+def misfit(first: Sequence[int], second: Sequence[int]) -> str:
+    """Say which axes of two shapes do not broadcast; empty if they do."""
+    for back in range(1, min(len(first), len(second)) + 1):
+        one, two = first[-back], second[-back]
+        if one != two and 1 not in (one, two):
+            return (
+                f"aligned at the right, {written(first)} has {one} where {written(second)} has {two} "
+                f"(axes {len(first) - back} and {len(second) - back}): sizes must be equal, or one of them 1"
+            )
+    return ""

@@ -1,0 +1,540 @@
+"""What `explain` says about tensors and expressions, and that it changes nothing."""
+
+import contextlib
+import importlib
+import json
+import math
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+from truestep.errors import UsageError
+from truestep.tensor import Explanation
+from truestep.tensor.facts import Operation
+
+
+def last(code: str, **named: Any) -> Operation:
+    return ts.explain(code, **named).operations[-1]
+
+
+def notes(code: str, **named: Any) -> str:
+    return " | ".join(note for step in ts.explain(code, **named).operations for note in step.notes)
+
+
+def shared(told: Explanation) -> dict[tuple[str, str], bool]:
+    return {(item.first, item.second): item.is_overlapping for item in told.sharings}
+
+
+# Views and copies
+
+
+@pytest.mark.practice("P07")
+def test_p07_view_never_copies_reshape_may_and_contiguous_only_when_needed() -> None:
+    """`view` gives a view or fails, `reshape` copies where no view can do it, `contiguous` where it must."""
+    x = torch.randn(3, 5, 7, 9)
+    z = x[:, ::2]
+    assert last("x.view(-1)", x=x).verdict == "view"
+    assert last("x.reshape(-1)", x=x).verdict == "view"
+    assert last("z.reshape(-1)", z=z).verdict == "copy"
+    assert last("z.reshape(9, 63)", z=z).verdict == "copy"
+    assert last("z.reshape(3, 3, 63)", z=z).verdict == "view"
+    assert last("x.contiguous()", x=x).verdict == "same"
+    assert last("z.contiguous()", z=z).verdict == "copy"
+    with pytest.raises(UsageError, match=r"joins axes 0 and 1, .* axis 0 moves on by 315, but 3 times"):
+        ts.explain("z.view(-1)", z=z)
+
+
+@pytest.mark.practice("P07")
+def test_p07_strides_are_those_of_torch_and_not_those_of_a_widely_copied_note() -> None:
+    """A contiguous (3, 5, 7, 9) tensor has strides (315, 63, 9, 1), not (315, 126, 9, 1)."""
+    x = torch.randn(3, 5, 7, 9)
+    told = ts.explain(x=x, z=x[:, ::2])
+    assert [facts.stride for facts in told.tensors] == [(315, 63, 9, 1), (315, 126, 9, 1)]
+    assert [facts.is_contiguous for facts in told.tensors] == [True, False]
+
+
+@pytest.mark.practice("P07")
+def test_p07_the_identity_of_data_proves_no_sharing_but_storages_do() -> None:
+    """`id(x.data) == id(y.data)` also holds for tensors that share nothing; `explain` compares memory."""
+    x, unrelated = torch.zeros(4), torch.ones(4)
+    is_proof = id(x.data) == id(unrelated.data)  # each object is gone before the next is made
+    assert is_proof
+    assert shared(ts.explain(x=x, y=unrelated)) == {}
+    assert shared(ts.explain(x=x, y=x.view(2, 2))) == {("x", "y"): True}
+
+
+@pytest.mark.practice("P08")
+@pytest.mark.parametrize(
+    "code",
+    ["x.view(4, 3)", "x.transpose(0, 1)", "x.squeeze()", "x.expand(2, 3, 4)", "x[1:]", "x[:, ::2]", "x.T"],
+)
+def test_p08_writing_to_a_view_changes_what_it_views(code: str) -> None:
+    """Views, transposes, squeezes, expansions and slices share memory: writing to one changes the other."""
+    x = torch.arange(12.0).view(3, 4)
+    told = ts.explain(f"y = {code}", x=x)
+    assert told.operations[-1].verdict == "view" and shared(told) == {("x", "y"): True}
+    y = eval(code)
+    y.select(0, 0).fill_(-1.0)
+    assert (x == -1).any()
+
+
+@pytest.mark.practice("P08")
+def test_p08_two_halves_share_memory_but_no_element() -> None:
+    """Two halves of one tensor live in one memory, and still writing to one leaves the other alone."""
+    x = torch.arange(10)
+    told = ts.explain(low=x[:5], high=x[5:], even=x[::2], odd=x[1::2])
+    assert shared(told) == {
+        ("low", "high"): False,
+        ("low", "even"): True,
+        ("low", "odd"): True,
+        ("high", "even"): True,
+        ("high", "odd"): True,
+        ("even", "odd"): False,
+    }
+    counts = {(item.first, item.second): item.num_shared for item in told.sharings}
+    assert counts["low", "even"] == 3 and counts["high", "odd"] == 3
+    assert "no element in common: writing to one leaves the other" in str(told)
+
+
+def test_overlap_is_exact_for_tensors_too_big_to_count() -> None:
+    big = torch.empty(3000, 3000)
+    told = ts.explain(even=big[:, ::2], odd=big[:, 1::2], all=big)
+    assert shared(told) == {("even", "odd"): False, ("even", "all"): True, ("odd", "all"): True}
+    assert all(item.is_exact and item.num_shared is None for item in told.sharings)
+
+
+@pytest.mark.practice("P09")
+def test_p09_an_assignment_is_no_copy_and_clone_is() -> None:
+    """`b = a` is no copy, `clone()` is one that gradients flow through, `detach().clone()` one without."""
+    a = torch.ones(3, requires_grad=True)
+    told = ts.explain("b = a; c = a.clone(); d = a.detach().clone()", a=a)
+    assert [step.verdict for step in told.operations] == ["same", "copy", "view", "copy"]
+    by_name = {facts.name: facts for facts in told.tensors}
+    assert by_name["c"].grad_fn == "CloneBackward0" and not by_name["d"].requires_grad
+    b = a
+    assert "a and b are one tensor under two names" in str(ts.explain(a, b))
+
+
+@pytest.mark.practice("P10")
+def test_p10_arrays_and_tensors_made_from_each_other_are_one_memory() -> None:
+    """`from_numpy`, `as_tensor` and `numpy()` share memory with what they come from, even at an offset."""
+    a = np.arange(6.0)
+    t = torch.from_numpy(a[2:])
+    told = ts.explain(t=t, a=a, back=t.numpy(), same=torch.as_tensor(a))
+    assert len(told.memories) == 1 and all(item.is_overlapping for item in told.sharings)
+    assert [facts.first_byte for facts in told.tensors] == [16, 0, 16, 0]
+    assert len(told.sharings) == 6
+    whole = torch.arange(10)
+    assert shared(ts.explain(low=whole[:5].numpy(), high=whole[5:].numpy())) == {("low", "high"): False}
+    told = ts.explain("t = torch.from_numpy(a); t.add_(1); a[0] = 5; a += 1", a=a)
+    assert told.operations[0].verdict == "view"
+    assert [step.notes for step in told.operations[1:]] == [
+        ("this also changes a: elements are shared",),
+        ("this also changes t: elements are shared",),
+        ("this also changes t: elements are shared",),
+    ]
+    assert a.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.practice("P16")
+def test_p16_torch_tensor_copies_and_legacy_constructors_leave_memory_uninitialised() -> None:
+    """`torch.tensor` copies an array, `as_tensor` shares it, and `torch.Tensor(2, 3)` is not initialised."""
+    a = np.arange(3)
+    assert last("torch.tensor(a)", a=a).verdict in {"copy", "new"}
+    assert shared(ts.explain("t = torch.tensor(a)", a=a)) == {}
+    assert shared(ts.explain("t = torch.as_tensor(a)", a=a)) == {("a", "t"): True}
+    for code in ("torch.Tensor(2, 3)", "torch.FloatTensor(2, 3)", "torch.empty(2, 3)", "x.new_empty(2)"):
+        assert "not initialised" in notes(code, x=torch.ones(1))
+    assert "not initialised" not in notes("torch.zeros(2, 3)")
+
+
+# Reductions
+
+
+@pytest.mark.practice("P11")
+def test_p11_a_reduction_names_the_axis_that_goes_and_what_keepdim_keeps() -> None:
+    """`mean(1)` takes axis 1 away, one mean for each row; `keepdim` leaves that axis with size 1."""
+    a = torch.randn(4, 5)
+    step = last("torch.mean(a, 1)", a=a)
+    assert step.reduction is not None
+    assert (step.reduction.axes, step.reduction.keepdim, step.reduction.num_elements) == ((1,), False, 5)
+    assert step.notes == ("axis 1 goes away: each result is the mean of 5 elements a[i, :]",)
+    kept = last("torch.mean(a, 1, True)", a=a)
+    assert kept.outputs[0].shape == (4, 1) and "axis 1 stays with size 1" in kept.notes[0]
+    assert last("a.sum(axis=0, keepdims=True)", a=a).outputs[0].shape == (1, 5)
+    assert notes("a.sum()", a=a) == "all 20 elements become one"
+
+
+@pytest.mark.practice("P11")
+def test_p11_normalize_works_on_the_vectors_along_its_axis() -> None:
+    """`normalize(x)` of (batch, channels, height, width) makes each vector over the channels one long."""
+    x = torch.randn(2, 3, 4, 5)
+    assert (
+        notes("F.normalize(x)", x=x)
+        == "over axis 1: the 3 elements x[i, :, k, l] of the result have 2-norm one (zeros stay zeros)"
+    )
+    result = nn.functional.normalize(x)
+    torch.testing.assert_close(
+        result.norm(dim=1), torch.ones(2, 4, 5)
+    )  # rounding of one division and one root
+    assert "sum to one" in notes("x.softmax(-1)", x=x) and "x[i, j, k, :]" in notes("x.softmax(-1)", x=x)
+
+
+def test_nan_is_counted_where_it_is_left_out_and_where_it_spreads() -> None:
+    x = torch.tensor([1.0, math.nan, 3.0])
+    assert "1 of 3 elements is NaN and left out" in notes("x.nanmean()", x=x)
+    assert "spreads into the result" in notes("x.mean()", x=x)
+    assert notes("torch.isnan(x)", x=x) == "1 of 3 elements is NaN"
+    assert "a mask picks elements" in notes("x[~torch.isnan(x)]", x=x)
+
+
+# Broadcasting
+
+
+@pytest.mark.practice("P12")
+def test_p12_broadcasting_aligns_shapes_at_the_right() -> None:
+    """Shapes are aligned at the right, axes of size 1 or missing ones are repeated; `where` does the same."""
+    step = last("a + b", a=torch.ones(3, 1), b=torch.ones(4))
+    assert step.broadcast is not None and not step.warnings
+    assert (step.broadcast.shape, step.broadcast.expanded) == ((3, 4), ((1,), (0,)))
+    assert str(step.broadcast).splitlines() == [
+        "a       3  1*   * repeated",
+        "b        * 4   * repeated",
+        "result  3  4",
+    ]
+    step = last(
+        "torch.where(c, x, y)", c=torch.ones(3, 1, dtype=torch.bool), x=torch.ones(3, 4), y=torch.ones(4)
+    )
+    assert step.broadcast is not None and step.broadcast.shape == step.outputs[0].shape == (3, 4)
+    assert last("x + x", x=torch.ones(2)).broadcast is None
+
+
+@pytest.mark.practice("P12")
+@pytest.mark.parametrize("code", ["p - t", "F.mse_loss(p, t)", "F.l1_loss(t, p)", "(p - t) ** 2"])
+def test_p12_the_silent_broadcast_of_a_loss_is_told(code: str) -> None:
+    """(N, 1) against (N,) silently gives (N, N), in a loss too, where the mean then hides it."""
+    told = ts.explain(code, p=torch.randn(4, 1), t=torch.randn(4))
+    words = " ".join(text for step in told.operations for text in step.warnings)
+    assert "give (4, 4): every element meets every other" in words and "careful: " in str(told)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [((3, 1), (4,)), ((4, 1), (1, 4)), ((4, 4), (4,)), ((2, 4, 1), (4, 1)), ((4,), ())]
+)
+def test_a_broadcast_that_is_written_out_or_cannot_be_pairs_is_no_warning(
+    one: tuple[int, ...], two: tuple[int, ...]
+) -> None:
+    assert not last("a * b", a=torch.ones(one), b=torch.ones(two)).warnings
+
+
+# Shapes in, shapes out
+
+
+@pytest.mark.practice("P13")
+@pytest.mark.parametrize(
+    ("code", "shape", "words"),
+    [
+        ("torch.stack((a, a))", (2, 3, 4), "2 tensors laid side by side along a new axis 0 of size 2"),
+        ("torch.stack((a, a), dim=1)", (3, 2, 4), "along a new axis 1 of size 2"),
+        ("torch.stack((a, a), dim=-1)", (3, 4, 2), "along a new axis 2 of size 2"),
+        ("torch.vstack([a, a[0]])", (4, 4), "2 tensors joined along axis 0: 3 + 1 = 4"),
+        ("torch.cat([a, a, a], dim=1)", (3, 12), "3 tensors joined along axis 1: 4 + 4 + 4 = 12"),
+        (
+            "torch.repeat_interleave(a, 2)",
+            (24,),
+            "flattened, then each element is repeated in its place: 12 become 24",
+        ),
+        (
+            "a.repeat_interleave(2, dim=0)",
+            (6, 4),
+            "each slice of axis 0 is repeated in its place: 3 become 6",
+        ),
+        ("a.unsqueeze(1)", (3, 1, 4), "a new axis 1 of size 1"),
+        ("a.unsqueeze(-1)", (3, 4, 1), "a new axis 2 of size 1"),
+        ("a.T", (4, 3), "axes 1, 0 of the input become axes 0, 1"),
+        ("a.H", (4, 3), "axes 1, 0 of the input become axes 0, 1"),
+        (
+            "torch.cdist(a, a[:2])",
+            (3, 2),
+            "distance between row i of the first (3 rows) and row j of the second (2 rows)",
+        ),
+        ("a.permute(1, 0)", (4, 3), "axes 1, 0"),
+        ("a[None].transpose(0, 2)", (4, 3, 1), "axes 2, 1, 0"),
+    ],
+)
+def test_p13_shape_in_and_shape_out(code: str, shape: tuple[int, ...], words: str) -> None:
+    """Joining, repeating, turning and measuring distances: each step says which axis came, went or moved."""
+    step = last(code, a=torch.randn(3, 4))
+    assert step.outputs[0].shape == shape and words in " | ".join(step.notes)
+
+
+@pytest.mark.practice("P13")
+def test_p13_min_of_an_axis_gives_values_and_indices_and_len_is_axis_0() -> None:
+    """`min(0)` looks down each column and gives two tensors; `len(x)` is the size of axis 0."""
+    a = torch.randn(3, 4)
+    step = last("a.min(0)", a=a)
+    assert [facts.shape for facts in step.outputs] == [(4,), (4,)]
+    assert "smallest of 3 elements a[:, j]" in step.notes[0] and "indices along axis 0" in step.notes[1]
+    told = ts.explain("len(a)", a=a)
+    assert told.result == "3" and told.operations[0].notes == ("3: the size of axis 0 of (3, 4)",)
+    assert last("torch.max(a, a)", a=a).reduction is None
+
+
+def test_a_complex_h_is_conjugated_by_a_mark() -> None:
+    told = ts.explain("y = z.H", z=torch.randn(2, 3, dtype=torch.complex64))
+    assert "conjugated, by a mark" in told.operations[0].notes[0]
+    assert told.tensors[1].is_conj and "(conj bit)" in str(told)
+
+
+# Autograd
+
+
+@pytest.mark.practice("P23")
+def test_p23_a_result_of_several_elements_needs_a_gradient_passed_in() -> None:
+    """A non-scalar result needs a vector for backward; the vector-Jacobian product is shown in numbers."""
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    told = ts.explain("torch.stack([x.prod(), (x * x).sum()])", x=x)
+    (jacobian,) = told.jacobians
+    assert jacobian.rows == ((6.0, 3.0, 2.0), (2.0, 4.0, 6.0))
+    y = torch.stack([x.prod(), (x * x).sum()])
+    y.backward(torch.tensor(jacobian.vector))
+    assert x.grad is not None and x.grad.tolist() == list(jacobian.product) == [8.0, 7.0, 8.0]
+    assert any("needs a gradient of shape (2,) passed in" in note for note in told.notes)
+    with pytest.raises(UsageError, match=r"has shape \(3,\), so backward needs a gradient of that shape"):
+        ts.explain("(x * 2).backward()", x=x)
+
+
+def test_autograd_says_what_it_keeps_and_what_a_write_breaks() -> None:
+    w = torch.ones(3, requires_grad=True)
+    told = ts.explain("y = w.sigmoid(); y.mul_(2); y.sum()", w=w)
+    assert "autograd records SigmoidBackward0 and keeps its result for backward" in told.operations[0].notes
+    assert "backward through 'y = w.sigmoid()' will raise" in told.operations[1].warnings[0]
+    y = w.sigmoid()
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_detach_is_noticed_by_backward_and_data_is_not() -> None:
+    w = torch.ones(3, requires_grad=True)
+    by_detach = ts.explain("y = w.exp(); y.detach().zero_(); y.sum()", w=w)
+    by_data = ts.explain("y = w.exp(); y.data.zero_(); y.sum()", w=w)
+    assert [bool(step.warnings) for step in by_detach.operations] == [False, False, True, False]
+    assert not any(step.warnings for step in by_data.operations)
+    assert "backward does NOT notice" in by_data.operations[1].notes[0]
+
+
+# Nothing that is given is changed
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_given_is_changed_and_nothing_global(fails: bool) -> None:
+    x = torch.arange(6.0).view(2, 3)
+    row, a = x[0], x.numpy()
+    w = torch.ones(2, requires_grad=True)
+    (w * 2).sum().backward()
+    random.seed(3), np.random.seed(3), torch.manual_seed(3)
+    state = (random.random(), np.random.rand(), torch.rand(1).item())
+    random.seed(3), np.random.seed(3), torch.manual_seed(3)
+    code = """
+x.add_(1); a += 1; row[0] = 9
+(w * 5).sum().backward(); w.requires_grad_(False)
+torch.set_grad_enabled(False); torch.set_default_dtype(torch.float64)
+torch.rand(3); np.random.rand(3); torch.manual_seed(0)
+"""
+    if fails:
+        with pytest.raises(UsageError, match="fails: ZeroDivisionError"):
+            ts.explain(code + "1 / 0", x=x, row=row, a=a, w=w)
+    else:
+        told = ts.explain(code, x=x, row=row, a=a, w=w)
+        assert "ran on copies: what was given is unchanged" in told.notes
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]] and x._version == 0 and a[0, 0] == 0
+    assert w.requires_grad and w.grad is not None and w.grad.tolist() == [2.0, 2.0]
+    assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == state
+    assert torch.overrides._get_current_function_mode() is None
+
+
+def test_copies_share_memory_as_the_originals_do() -> None:
+    x = torch.arange(6.0)
+    told = ts.explain("row.zero_(); x.sum()", x=x, row=x.view(2, 3)[1], a=x.numpy())
+    assert told.operations[0].notes == ("this also changes x and a: elements are shared",)
+    assert told.tensors[-1].values == (3.0,)
+    assert told.tensors[1].offset == 3
+
+
+def test_a_computed_tensor_may_be_written_to_as_in_the_users_program() -> None:
+    h = torch.ones(2, requires_grad=True) * 2
+    told = ts.explain("h += 1", h=h)
+    assert told.operations[0].verdict == "in place" and not told.tensors[0].is_leaf
+    assert ts.explain(h=h).tensors[0].grad_fn == "MulBackward0"
+    with pytest.raises(UsageError, match=r"a leaf that requires a gradient may be written to only under"):
+        ts.explain("w.add_(1)", w=torch.ones(2, requires_grad=True))
+
+
+# What may be given, and names
+
+
+def test_positional_tensors_are_called_as_in_the_callers_code() -> None:
+    first, second = torch.ones(2), torch.ones(3)
+    assert [facts.name for facts in ts.explain(first, second).tensors] == ["first", "second"]
+    assert [facts.name for facts in ts.explain(first, first.view(2), z=second).tensors] == [
+        "first",
+        "tensor 2",
+        "z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("things", "named", "message"),
+    [
+        ((), {}, "needs something to explain"),
+        ((3,), {}, "tensor 1 is of type int; explain takes tensors, parameters and NumPy arrays"),
+        ((), {"m": nn.Linear(1, 1)}, "m is of type Linear"),
+        (("x", "y"), {}, "takes one text of code"),
+        (("m(1)",), {"m": nn.Linear(1, 1)}, "Build layers inside the code"),
+        ((), {"s": torch.eye(2).to_sparse()}, "has no strides. Give x.to_dense"),
+        ((), {"o": np.array([None])}, "array of Python objects"),
+        (("x +",), {}, "is not Python: invalid syntax"),
+        (("y + 1",), {}, "NameError: name 'y' is not defined"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(things: Any, named: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ts.explain(*things, **named)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("torch.ones(3, 4) + torch.ones(3)", "(3, 4) has 4 where (3,) has 3 (axes 1 and 0)"),
+        (
+            "torch.ones(3, 4) @ torch.ones(3, 4)",
+            "has 4, axis 0 of (3, 4) has 3: they are summed over together",
+        ),
+        ("torch.ones(3, 4) @ torch.ones(3, 4)", "transpose it with .mT"),
+        ("nn.Linear(4, 2)(torch.ones(3, 5))", "has 5, axis 1 of (2, 4) has 4"),
+        ("torch.cat([torch.ones(2, 3), torch.ones(2, 4)])", "must be equal in all axes but axis 0"),
+        ("torch.ones(2, 3).view(4, 2)", "(2, 3) has 6 elements, (4, 2) does not"),
+        ("nn.Embedding(30522, 8)([2013])", "an embedding is indexed with a tensor of integers"),
+        ("torch.ones(2, requires_grad=True).numpy()", "x.detach().numpy() shares the memory"),
+    ],
+)
+def test_a_failing_expression_says_which_axes_do_not_fit(code: str, why: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ts.explain(code)
+    assert why in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_steps_are_numbered_without_gaps_and_named_as_written() -> None:
+    told = ts.explain("x = torch.arange(12.).view(3, 4); y = x.view(x.shape[0], -1).T; (y * 2).sum()")
+    assert [step.number for step in told.operations] == [1, 2, 3, 4, 5, 6]
+    assert [step.code for step in told.operations] == [
+        "torch.arange(12.)",
+        "x = … .view(3, 4)",
+        "x.view(x.shape[0], -1)",
+        "y = … .T",
+        "y * 2",
+        "… .sum()",
+    ]
+    assert [step.of for step in told.operations] == ["", "step 1", "x", "step 3", "", ""]
+
+
+def test_a_name_used_again_is_told_from_the_earlier_one() -> None:
+    told = ts.explain("x = x.view(-1); x.add_(1)", x=torch.zeros(2, 2))
+    assert [facts.name for facts in told.tensors] == ["the earlier x", "x"]
+    assert told.operations[1].notes == ("this also changes the earlier x: elements are shared",)
+
+
+def test_loops_functions_and_comprehensions_are_followed() -> None:
+    code = """
+def double(t):
+    return t * 2
+parts = [double(row) for row in x]
+torch.stack(parts)
+"""
+    told = ts.explain(code, x=torch.ones(2, 3))
+    assert [step.name for step in told.operations] == ["unbind", "mul", "mul", "stack"]
+
+
+def test_torchs_own_warning_is_told_and_not_raised() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told = ts.explain("x.T", x=torch.ones(2, 3, 4))
+    assert told.operations[0].warnings[0].startswith("torch warns: The use of `x.T`")
+
+
+# How it shows itself
+
+
+def test_it_prints_one_screen_for_a_simple_expression() -> None:
+    told = ts.explain("torch.arange(12).view(3, 4).T[:, ::2]")
+    lines = str(told).splitlines()
+    assert len(lines) < 24 and max(map(len, lines)) <= 100
+    assert lines[0].split("  ")[1] == "torch.arange(12)" and "view of step 3" in str(told)
+
+
+def test_every_part_prints_in_words() -> None:
+    x = torch.arange(6).view(2, 3)
+    told = ts.explain("x.T.reshape(-1)", x=x)
+    assert str(told.tensors[0]).startswith("x: (2, 3) int64, strides (3, 1), offset 0, contiguous: yes, 48 B")
+    assert str(told.operations[1]).splitlines()[0] == "2  … .reshape(-1)  (3, 2) -> (6,)  copy of step 1"
+    assert (
+        str(ts.explain(x=x, y=x[0]).sharings[0])
+        == "x and y share 3 elements: writing to one changes the other"
+    )
+    assert "x and y share no memory" in str(ts.explain(x=x, y=x.clone()))
+
+
+def test_facts_are_fit_for_json_with_nan_and_complex_numbers() -> None:
+    told = ts.explain("z = x * 1j", x=torch.tensor([math.nan, 1.0]))
+    fields = json.loads(json.dumps(told.as_fields(), allow_nan=False))
+    assert fields["tensors"][0]["values"] == ["nan", 1.0] and fields["tensors"][1]["values"][1] == "1j"
+
+
+def test_a_notebook_gets_tables_and_the_picture() -> None:
+    told = ts.explain("x[x > 2]", x=torch.arange(6))
+    page = told._repr_html_()
+    assert page.count("<table") == 2 and "<svg" in page and "x &gt; 2" in page
+
+
+def test_a_notebook_without_matplotlib_gets_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: Explanation) -> None:
+        raise UsageError("pictures need matplotlib")
+
+    monkeypatch.setattr(Explanation, "picture", missing)
+    page = ts.explain(x=torch.ones(2))._repr_html_()
+    assert "<table" in page and "<svg" not in page
+
+
+def test_values_are_left_out_where_there_are_many() -> None:
+    told = ts.explain(small=torch.zeros(256), big=torch.zeros(257))
+    assert [facts.values is None for facts in told.tensors] == [False, True]
+    assert [memory.values is None for memory in told.memories] == [False, True]
+
+
+# Random programs
+
+
+@pytest.mark.parametrize("num", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_nothing_that_is_said_of_random_programs_is_wrong(num: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    fuzz = importlib.import_module("explain_fuzz")
+    # What is left out for a reader must not be hidden from the test.
+    monkeypatch.setattr("truestep.tensor.meaning.suppress", lambda *_: contextlib.nullcontext())
+    wrong: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(50_000, 50_000 + num):
+            check = fuzz.Check(fuzz.Program(seed))
+            check.run()
+            assert sum(check.counts.values()) > 3
+            wrong += check.wrong
+    assert wrong == []
