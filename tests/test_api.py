@@ -13,7 +13,7 @@ import truestep
 
 def test_all_lists_exactly_the_lazy_names_and_the_light_ones() -> None:
     assert truestep.__all__ == sorted(truestep.__all__)
-    assert set(truestep.__all__) == {*truestep._HOMES, "__version__", "errors"}
+    assert set(truestep.__all__) == {*truestep._HOMES, *truestep._PARTS, "__version__", "errors"}
 
 
 def test_dir_shows_every_public_name() -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from truestep import errors
 
 if TYPE_CHECKING:
+    from truestep import model
     from truestep.bits import digest, digest_state
     from truestep.data import Loader, Padded, pad_collate, split
     from truestep.model import decay_groups
+    from truestep.tensor import explain
     from truestep.train import Run, Snapshots
 
 __version__ = "0.1.0"
@@ -26,6 +28,8 @@ __all__ = [
     "digest",
     "digest_state",
     "errors",
+    "explain",
+    "model",
     "pad_collate",
     "split",
 ]
@@ -38,12 +42,18 @@ _HOMES = {
     "decay_groups": "truestep.model",
     "digest": "truestep.bits",
     "digest_state": "truestep.bits",
+    "explain": "truestep.tensor",
     "pad_collate": "truestep.data",
     "split": "truestep.data",
 }
 
+_PARTS = ("model",)
+"""Used by their own name: `truestep.model.freeze(...)`."""
+
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return import_module(f"truestep.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'truestep' has no attribute {name!r}. It has {', '.join(__all__)}.")
     value = getattr(import_module(_HOMES[name]), name)

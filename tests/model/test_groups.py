@@ -1,8 +1,14 @@
 """Decay groups."""
 
+from pathlib import Path
+
+import pytest
 import torch
 from torch import nn
 
+from tests.gathering import judged
+from tests.zoo import ZOO, gpt2
+from truestep.errors import UsageError
 from truestep.model import decay_groups
 
 
@@ -22,3 +28,71 @@ def test_frozen_are_left_out_and_tied_are_there_once() -> None:
     (group,) = decay_groups(model, weight_decay=0.1)
     assert [id(p) for p in group["params"]] == [id(model["a"].weight)]
     torch.optim.AdamW(decay_groups(model, weight_decay=0.1))
+
+
+@pytest.mark.practice("P50")
+@pytest.mark.parametrize("name", ZOO)
+def test_p50_biases_and_normalisation_do_not_decay(name: str) -> None:
+    """`decay_groups` keeps weight decay off biases and normalisation weights, and loses no parameter."""
+    model, _ = ZOO[name]()
+    decaying, others = decay_groups(model, weight_decay=0.1)
+    assert others["weight_decay"] == 0.0
+    names = {id(parameter): key for key, parameter in model.named_parameters()}
+    grouped = [names[id(p)] for group in (decaying, others) for p in group["params"]]
+    assert sorted(grouped) == sorted(names.values())
+    plain = {names[id(p)] for p in others["params"]}
+    words = ("norm", "bn", "ln_", "downsample.1")
+    for key in names.values():
+        owner, _, kind = key.rpartition(".")
+        is_norm = any(word in owner.lower().split(".")[-1] for word in words) or owner.endswith(
+            "downsample.1"
+        )
+        assert (key in plain) == (is_norm or kind.startswith("bias")), key
+
+
+@pytest.mark.practice("P50")
+def test_p50_check_tells_of_decayed_norms_and_is_silent_with_groups(tmp_path: Path) -> None:
+    """`truestep check` tells of decay on normalisation weights, and is silent with `decay_groups`."""
+    script = """
+import torch
+from torch import nn
+import truestep as ts
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 1))
+optimizer = torch.optim.AdamW({parameters}, lr=0.01, weight_decay=0.1)
+for _ in range(8):
+    x = torch.randn(16, 4)
+    optimizer.zero_grad()
+    ((model(x) - x.sum(1, keepdim=True)) ** 2).mean().backward()
+    optimizer.step()
+"""
+    found = []
+    for parameters in ("model.parameters()", "ts.decay_groups(model, weight_decay=0.1)"):
+        path = tmp_path / "train.py"
+        path.write_text(script.format(parameters=parameters))
+        gathered, told = judged(path)
+        assert gathered.code == 0, gathered.output
+        found.append("PAR08" in {item.rule.meta.code for item in told.findings})
+    assert found == [True, False]
+
+
+def test_norms_of_other_libraries_do_not_decay_whatever_their_shape() -> None:
+    class ChannelNorm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 1, 1))
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), ChannelNorm())
+    decaying, others = decay_groups(model, weight_decay=0.1)
+    assert decaying["params"][0] is model[0].weight and others["params"][0] is model[1].weight
+
+
+def test_embeddings_and_positions_decay_unless_exempt() -> None:
+    model, _ = gpt2()
+    decaying, _ = decay_groups(model, weight_decay=0.1)
+    tables = {id(model.transformer.wte.weight), id(model.transformer.wpe.weight)}
+    assert tables <= {id(p) for p in decaying["params"]}
+    decaying, others = decay_groups(model, weight_decay=0.1, exempt=nn.Embedding)
+    assert not tables & {id(p) for p in decaying["params"]} and tables <= {id(p) for p in others["params"]}
+    with pytest.raises(UsageError, match="a name like 'pos_embed'"):
+        decay_groups(model, weight_decay=0.1, exempt="pos_embed")

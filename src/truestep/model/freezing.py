@@ -1,0 +1,225 @@
+"""Freezing: parameters that no longer learn, and normalisation whose running statistics stand still.
+
+Owns the hold on such layers that outlasts `model.train()`. Which parameters are meant is up to `names`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from truestep.errors import UsageError
+from truestep.model.dropout import find_dropouts
+from truestep.model.names import What, aliases, listed, select, within
+from truestep.model.tables import printed, shortened, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class _Held:
+    """Stands in for `train` on one module: its own mode stays eval, whatever is asked.
+
+    An object of the instance, not a hook: `module.training` tells the truth before the first forward too,
+    nothing is added to each forward, and `state_dict` has no new keys. Copies and pickles take theirs along.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.wanted = module.training
+        self(self.wanted)
+
+    def __call__(self, mode: bool = True) -> nn.Module:
+        self.wanted = mode
+        self.module.training = False
+        for child in self.module.children():
+            child.train(mode)
+        return self.module
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Frozen:
+    """What is frozen in a model after `freeze` or `unfreeze`, and what that call changed."""
+
+    changed: tuple[str, ...]
+    """The parameters that this call froze or unfroze."""
+    held: tuple[str, ...]
+    """Normalisation layers that stay in eval mode, with their running statistics, after `model.train()`."""
+    tied: tuple[tuple[str, str], ...]
+    """Other names of the parameters in `changed`: they are the same tensors, so they changed too."""
+    dropouts: tuple[str, ...]
+    """Dropout layers inside frozen modules: still active in train mode, see `set_dropout`."""
+    with_gradient: tuple[str, ...]
+    """Frozen parameters that still have a `.grad`, with which an optimizer that has them would move them."""
+    parts: tuple[tuple[str, int, int], ...]
+    """For each direct child of the model: its name, and its numbers of frozen and of trainable values."""
+    num_frozen: int
+    num_trainable: int
+
+    def __rich__(self) -> "Table":
+        rows = []
+        for name, frozen, learning in self.parts:
+            held = sum(layer == name or layer.startswith(f"{name}.") for layer in self.held)
+            rows.append((name, f"{frozen:,}", f"{learning:,}", str(held or "")))
+        total = ("all", f"{self.num_frozen:,}", f"{self.num_trainable:,}", str(len(self.held) or ""))
+        return table(("part", " frozen", " trainable", " held in eval"), rows, total=total)
+
+    def __str__(self) -> str:
+        lines = [printed(self.__rich__())]
+        if self.held:
+            lines.append(f"running statistics stand still: {shortened(self.held)}")
+        if self.tied:
+            lines.append("tied, so changed with it: " + shortened(f"{b} (is {a})" for a, b in self.tied))
+        if self.dropouts:
+            lines.append(f"dropout still active in train mode: {shortened(self.dropouts)}")
+        if self.with_gradient:
+            lines.append(
+                f"frozen with a gradient left: {shortened(self.with_gradient)}; "
+                "call optimizer.zero_grad() before the next step, or the optimizer still moves them"
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__  # for notebooks
+
+
+def freeze(model: nn.Module, what: What) -> Frozen:
+    """Stop parameters from learning, and normalisation layers frozen whole from moving their statistics.
+
+    `what` is a name pattern, a type of module, or a list of these, as in `select`. A layer with running
+    statistics (BatchNorm) all of whose parameters are frozen is put into eval mode and stays there when
+    `model.train()` is called. Dropout inside frozen parts is left alone, and told: to what is trained behind
+    it, it is the same noise as before.
+
+    Freeze before wrapping in DDP or building the optimizer (`trainable(model)`, `decay_groups(model, ...)`).
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+    >>> frozen = freeze(model, ["0", "1"])
+    >>> frozen.num_frozen, frozen.num_trainable, frozen.held
+    (240, 18, ('1',))
+    >>> [layer.training for layer in model.train()]
+    [True, False, True, True]
+    """
+    return _set(model, what, learns=False)
+
+
+def unfreeze(model: nn.Module, what: What) -> Frozen:
+    """Let parameters learn again, and normalisation layers follow the model's mode again.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    >>> _ = freeze(model, "*")
+    >>> unfreeze(model, "2").num_trainable
+    10
+    """
+    return _set(model, what, learns=True)
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that learn, each once, for an optimizer.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    >>> _ = freeze(model, "0")
+    >>> [tuple(parameter.shape) for parameter in trainable(model)]
+    [(2, 4), (2,)]
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise UsageError(
+            f"no parameter of {type(model).__name__} is trainable, so an optimizer would have nothing to do. "
+            "Unfreeze some: truestep.model.unfreeze(model, 'name of the head')."
+        )
+    return parameters
+
+
+def _set(model: nn.Module, what: What, *, learns: bool) -> Frozen:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            raise UsageError(
+                f"{name or 'the model'} is wrapped in DistributedDataParallel, which has fixed already which "
+                "gradients it waits for. Freeze or unfreeze the plain model before wrapping it."
+            )
+    parameters: dict[str, nn.Parameter] = {}
+    inside: dict[str, nn.Module] = {}
+    for item in listed(what):
+        modules = within(model, item)
+        inside |= modules
+        if not _are_only_statistics(modules.values()):
+            parameters |= select(model, item, kind="parameters")
+    changed = [name for name, parameter in parameters.items() if parameter.requires_grad != learns]
+    for parameter in parameters.values():
+        parameter.requires_grad_(learns)
+    touched = {id(parameter) for parameter in parameters.values()}
+    for module in model.modules():
+        own = list(module.parameters(recurse=False))
+        is_meant = any(id(parameter) in touched for parameter in own)
+        if not own:
+            is_meant = any(module is other for other in inside.values())
+        if is_meant and has_statistics(module):
+            _hold(module, held=not learns and not any(parameter.requires_grad for parameter in own))
+    return _report(model, changed)
+
+
+def has_statistics(module: nn.Module) -> bool:
+    """Whether a module keeps running statistics, as BatchNorm does.
+
+    >>> has_statistics(nn.BatchNorm1d(2)), has_statistics(nn.LayerNorm(2))
+    (True, False)
+    """
+    return getattr(module, "running_mean", None) is not None
+
+
+def _are_only_statistics(modules: Iterable[nn.Module]) -> bool:
+    """Whether there is no parameter in the modules but something to hold: BatchNorm without weights."""
+    modules = list(modules)
+    return any(map(has_statistics, modules)) and not any(
+        True for module in modules for _ in module.parameters(recurse=False)
+    )
+
+
+def _hold(module: nn.Module, *, held: bool) -> None:
+    current = vars(module).get("train")
+    if held and not isinstance(current, _Held):
+        module.train = _Held(module)  # type: ignore[method-assign]
+    elif not held and isinstance(current, _Held):
+        del module.train
+        module.training = current.wanted
+
+
+def _report(model: nn.Module, changed: list[str]) -> Frozen:
+    names = aliases(model, kind="parameters")
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
+    return Frozen(
+        changed=tuple(changed),
+        held=tuple(n for n, module in model.named_modules() if isinstance(vars(module).get("train"), _Held)),
+        tied=tuple(
+            (name, other) for name in changed for other in names[id(parameters[name])] if other not in changed
+        ),
+        dropouts=tuple(
+            str(place)
+            for place in find_dropouts(dict(model.named_modules()))
+            if place.p > 0 and _is_in_frozen(place.name, model)
+        ),
+        with_gradient=tuple(name for name, parameter in frozen if parameter.grad is not None),
+        parts=tuple(_parts(model)),
+        num_frozen=sum(parameter.numel() for _, parameter in frozen),
+        num_trainable=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+    )
+
+
+def _is_in_frozen(name: str, model: nn.Module) -> bool:
+    """Whether the smallest module around it that has parameters has only frozen ones."""
+    while True:
+        learns = [parameter.requires_grad for parameter in model.get_submodule(name).parameters()]
+        if learns or not name:
+            return not any(learns)
+        name = name.rpartition(".")[0]
+
+
+def _parts(model: nn.Module) -> Iterator[tuple[str, int, int]]:
+    counts: dict[str, list[int]] = {}
+    for name, parameter in model.named_parameters():
+        part = name.split(".")[0] if "." in name else f"{name} (of the model itself)"
+        counts.setdefault(part, [0, 0])[parameter.requires_grad] += parameter.numel()
+    for part, (frozen, learning) in counts.items():
+        yield part, frozen, learning

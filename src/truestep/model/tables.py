@@ -1,0 +1,83 @@
+"""Tables, lists of names and numbers as text: how results about models print.
+
+Owns their look. What stands in them is up to those who ask.
+"""
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WIDTH = 100
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, total: Sequence[str] = ()) -> "Table":
+    """Return a table for rich: names to the left, numbers (columns that begin with a space) to the right."""
+    from rich import box  # noqa: PLC0415 - half of the time that importing truestep.model would take
+    from rich.table import Table  # noqa: PLC0415
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        made.add_column(column.strip(), justify="right" if column.startswith(" ") else "left", no_wrap=True)
+    for row in rows:
+        made.add_row(*row)
+    if total:
+        made.add_section()
+        made.add_row(*total)
+    return made
+
+
+def printed(made: "Table") -> str:
+    """Return a table as plain text, the same on every terminal."""
+    from rich.console import Console  # noqa: PLC0415
+
+    stream = io.StringIO()
+    console = Console(file=stream, width=_WIDTH, color_system=None, force_terminal=False)
+    console.print(made)
+    return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().splitlines())
+
+
+def shortened(names: Iterable[str], *, most: int = 4) -> str:
+    """Return the first names, and how many more there are.
+
+    >>> shortened(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    names = list(names)
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def columns(rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """Return rows as lines with aligned columns: the first `left` to the left, the others to the right.
+
+    >>> print(columns([["name", "size"], ["fc", "20"]]))
+    name  size
+    fc      20
+    """
+    table = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if index < left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in table
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def scaled(number: float, unit: str = "") -> str:
+    """Return a number with three digits and a prefix, in powers of a thousand.
+
+    >>> scaled(13_552_128, "FLOPs"), scaled(12, "B")
+    ('13.6 MFLOPs', '12 B')
+    """
+    prefixes = " kMGTP"
+    power = 0
+    while abs(number) >= 999.5 and power < len(prefixes) - 1:  # 999.5 would be written as 1e+03
+        number /= 1000
+        power += 1
+    return f"{number:.3g} {prefixes[power].strip()}{unit}".rstrip()

@@ -1,0 +1,76 @@
+"""Where the first value that is not finite comes from: by the check of a script, by taps, and by hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.gathering import judged
+from truestep.model.readings import Reading
+from truestep.model.taps import tap
+
+SCRIPT = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    x[0] = 0.0
+    optimizer.zero_grad()
+    squares = (model(x) - model.bias).square().sum(1)
+    length = squares.sqrt()
+    loss = torch.where(x.any(1), length, 0.0).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.practice("P14")
+def test_p14_check_names_the_operation_that_gave_the_first_nan(tmp_path: Path) -> None:
+    """`truestep check` names the line and the operation that gave the first NaN, not where it showed."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    _, told = judged(script)
+    (finding,) = [item for item in told.findings if item.rule.meta.code == "LOOP11"]
+    assert SCRIPT.splitlines()[(finding.finding.line or 0) - 1] == "    length = squares.sqrt()"
+    assert "sqrt" in finding.finding.message
+
+
+@pytest.mark.practice("P14")
+def test_p14_a_tap_stops_at_the_first_module_that_gives_nan() -> None:
+    """A tap's callback sees the first module whose output or gradient is not finite, while it happens."""
+
+    class Logarithm(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.log()
+
+    def stop(reading: Reading) -> None:
+        if reading.statistics.nonfinite:
+            raise FloatingPointError(f"{reading.kind} of {reading.label}: {reading.statistics.nonfinite}")
+
+    model = nn.Sequential(nn.ReLU(), nn.Identity(), Logarithm(), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.tensor([[1.0, 2.0, -1.0, 3.0]])
+    with pytest.raises(FloatingPointError, match=r"^output of 2: 0\.25$"), tap(model, on=stop):
+        model(x).sum().backward()
+    # tanh(-inf) is -1, so the output looks fine; only what is between tells.
+    assert torch.isfinite(model(x)).all()
+
+
+@pytest.mark.practice("P14")
+def test_p14_a_mask_on_the_output_does_not_save_the_gradient() -> None:
+    """Leaving NaN out of the result (`isnan` mask, `nanmean`) still gives a NaN gradient; mask the input."""
+    x = torch.tensor([4.0, 1.0, -1.0], requires_grad=True)
+    for leave_out in (lambda y: y[~torch.isnan(y)].mean(), torch.nanmean):
+        result = leave_out(x.sqrt())
+        assert result == 1.5
+        (gradient,) = torch.autograd.grad(result, x)
+        assert torch.isnan(gradient).tolist() == [False, False, True]
+    result = x[x > 0].sqrt().mean()
+    (gradient,) = torch.autograd.grad(result, x)
+    assert result == 1.5
+    assert gradient.tolist() == [0.125, 0.25, 0.0]
