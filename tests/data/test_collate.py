@@ -20,7 +20,9 @@ class Pair(NamedTuple):
     y: int
 
 
+@pytest.mark.practice("P43")
 def test_sequences_are_padded_to_the_longest() -> None:
+    """Sequences are padded to the longest of their lane, with lengths and a mask."""
     values, lengths, mask = pad_collate(pad_value=-1)(SEQUENCES)
     assert values.tolist() == [[1, 2, 3], [4, -1, -1], [5, 6, -1]]
     assert lengths.tolist() == [3, 1, 2]

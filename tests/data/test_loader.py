@@ -81,7 +81,9 @@ def test_drop_last_leaves_the_partial_batch_out() -> None:
     ]
 
 
+@pytest.mark.practice("P39")
 def test_order_is_the_permutation_of_seed_and_epoch() -> None:
+    """Every epoch has an order of its own, which seed and epoch alone decide."""
     loader = Loader(list(range(100)), batch_size=10)
     steps = numbers(loader.feed(plan_of(num_epochs=2, first_epoch=5)))
     for epoch in (0, 1):
@@ -101,7 +103,10 @@ def test_without_batch_size_every_item_is_a_lane() -> None:
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("dataset", [Noisy(22), NoisyMany(22)], ids=["one by one", "many at once"])
+@pytest.mark.practice("P41")
 def test_workers_and_resume_change_no_bit(dataset: Noisy, workers: int) -> None:
+    """Random samples are the same to the bit with any number of workers, and after resuming."""
+
     def batches(workers: int, cursor: int = 0) -> list[Any]:
         loader = Loader(dataset, batch_size=8, workers=workers, collate=draw_and_stack)
         return [seen(batch) for batch in loader.feed(plan_of(8, num_lanes=3, cursor=cursor))]
@@ -132,7 +137,9 @@ def test_a_process_without_a_lane_in_the_last_batch_still_gets_the_step(workers:
     assert [(batch.num_samples, len(batch.lanes)) for batch in batches] == [(8, 1), (1, 0), (8, 1), (1, 0)]
 
 
+@pytest.mark.practice("P41")
 def test_draws_differ_between_steps_and_lanes() -> None:
+    """No two lanes or steps draw the same random numbers."""
     drawn = [
         lane.data[:, 1] for batch in Loader(Noisy(16), batch_size=4).feed(plan_of(8)) for lane in batch.lanes
     ]

@@ -29,7 +29,9 @@ class Huge:
     cuts=st.lists(st.floats(0.01, 1), min_size=1, max_size=3),
     seed=st.integers(0, 2**63 - 1),
 )
+@pytest.mark.practice("P38")
 def test_parts_are_disjoint_and_cover_all(n: int, cuts: list[float], seed: int) -> None:
+    """A split puts every sample into exactly one part."""
     counts = [1] * len(cuts)
     for _ in range(n - len(cuts)):
         counts[_ % len(cuts)] += 1
@@ -46,7 +48,10 @@ def test_fractions_give_sizes(fractions: list[float], sizes: list[int]) -> None:
     assert [len(part) for part in split(range(10), fractions, seed=1)] == sizes
 
 
+@pytest.mark.practice("P38")
 def test_the_seed_alone_decides() -> None:
+    """A split is decided by its seed alone."""
+
     def members(seed: int) -> list[int]:
         return list(split(range(100), [0.5, 0.5], seed=seed)[0].indices)
 

@@ -119,7 +119,9 @@ def test_interrupted_at_every_step_gives_the_same_batches(kind: str, drop_last: 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("kind", ["begins anew", "shuffled, at a border"])
+@pytest.mark.practice("P37")
 def test_workers_and_interruptions_change_no_bit(kind: str, workers: int) -> None:
+    """An iterable dataset gives the same bits with any number of workers and interruptions."""
     whole = run(KINDS[kind], stops=[], collate=draw_and_stack)
     assert run(KINDS[kind], stops=[], workers=workers, collate=draw_and_stack) == whole
     every = list(range(1, len(whole)))

@@ -3,6 +3,7 @@
 import random
 
 import numpy
+import pytest
 import torch
 
 from truestep.rng import LazySeeds, Seeds, derive, seed_generators
@@ -30,7 +31,9 @@ def _draw() -> tuple[float, float, float]:
     return torch.rand(()).item(), random.random(), float(numpy.random.rand())
 
 
+@pytest.mark.practice("P57")
 def test_every_global_generator_is_set() -> None:
+    """One seed sets the generators of torch, Python and NumPy."""
     seed_generators(7, "lane", 3, 1)
     first = _draw()
     seed_generators(7, "lane", 3, 1)

@@ -48,7 +48,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torchmetrics finds three samples few
+@pytest.mark.practice("P73")
 def test_the_value_does_not_depend_on_the_number_of_processes(found: Found) -> None:
+    """Metrics over an epoch have the same value on any number of processes."""
     alone = {case: every_metric(*case) for case in CASES}
     for size in SIZES:
         expected = [values for case, values in alone.items() if case[0] >= size]

@@ -25,7 +25,9 @@ def _samples() -> list[tuple[torch.Tensor, int]]:
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4, 7, 8])
+@pytest.mark.practice("P48")
 def test_gradient_is_that_of_the_whole_batch(tmp_path: Path, lanes: int) -> None:
+    """Gradients accumulated over any number of lanes are those of the whole batch, also of an uneven one."""
     with ts.Run(tmp_path, seed=1, lanes=lanes, progress=False) as run:
         model = run.place(nn.Linear(5, 3))
         optimizer = SGD(model.parameters(), lr=0.0)
@@ -49,7 +51,10 @@ def test_gradient_is_that_of_the_whole_batch(tmp_path: Path, lanes: int) -> None
 
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8])
 @pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.practice("P43")
+@pytest.mark.practice("P47")
 def test_padded_tokens_count_once_and_padding_never(tmp_path: Path, lanes: int, as_tensor: bool) -> None:
+    """Every token counts once in a loss over padded lanes, and padding never."""
     made = torch.Generator().manual_seed(0)
     rows = [
         torch.randint(1, 9, (int(torch.randint(1, 9, (), generator=made)),), generator=made)

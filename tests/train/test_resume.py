@@ -24,7 +24,9 @@ from truestep.record import read, read_steps
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 6, 13, 19])
+@pytest.mark.practice("P54")
 def test_resume_gives_same_bits(tmp_path: Path, stop_at: int) -> None:
+    """A run that was stopped and resumed ends with the weights of one that was not, to the bit."""
     whole = train(tmp_path / "whole")
     train(tmp_path / "cut", stop_at=stop_at)
     assert train(tmp_path / "cut") == whole
@@ -239,7 +241,10 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_it_is_used(
 
 
 @pytest.mark.parametrize("stop_at", [3, 6, 7, 8, 9, 14])
+@pytest.mark.practice("P59")
 def test_draws_from_python_and_numpy_in_the_loop_resume_exactly(tmp_path: Path, stop_at: int) -> None:
+    """Draws from Python's and NumPy's generators in the loop go on exactly after a resume."""
+
     def mixed(folder: Path, stop_at: int | None) -> str:
         with ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=ts.Snapshots(every_steps=1)) as run:
             model = run.place(net())

@@ -50,7 +50,11 @@ def test_one_lane_without_dropout_is_exactly_the_bare_loop(tmp_path: Path) -> No
         assert ts.digest_state(model.state_dict()) == ts.digest_state(bare.state_dict())
 
 
+@pytest.mark.practice("P73")
+@pytest.mark.practice("P18")
+@pytest.mark.practice("P30")
 def test_evaluation_sees_each_sample_once_and_gives_modes_back(tmp_path: Path) -> None:
+    """Evaluation sees each sample once, in eval mode and without gradients, and gives every mode back."""
     with ts.Run(tmp_path, seed=1, lanes=4, progress=False) as run:
         model = run.place(net())
         model[2].eval()
@@ -202,7 +206,10 @@ def test_a_scheduler_that_would_be_lost_or_needs_a_metric_is_refused(tmp_path: P
             step.update(optimizer, scheduler=by_metric)
 
 
+@pytest.mark.practice("P69")
 def test_fp16_finds_its_scale_and_resumes_with_it(tmp_path: Path) -> None:
+    """Training in fp16 finds its loss scale, and resumes with it to the same bits."""
+
     def trained(folder: Path, stop_at: int | None) -> tuple[str, list[Any]]:
         with ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=ts.Snapshots(every_steps=2)) as run:
             model = run.place(net(), precision="fp16")
@@ -244,7 +251,10 @@ def test_placing_keeps_names_and_a_copy_runs_its_own_weights(tmp_path: Path) -> 
             run.place(net(), recompute=["layers.*"])
 
 
+@pytest.mark.practice("P68")
 def test_recomputing_activations_keeps_bits(tmp_path: Path) -> None:
+    """Activations that are computed again instead of kept change no bit of the training."""
+
     def trained(folder: Path, recompute: list[str]) -> str:
         with ts.Run(folder, seed=1, lanes=2, progress=False) as run:
             model = run.place(net(), recompute=recompute)
@@ -258,7 +268,10 @@ def test_recomputing_activations_keeps_bits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, inside the compiler
+@pytest.mark.practice("P67")
 def test_a_compiled_model_trains_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    """A compiled model trains, and resumes to the same bits."""
+
     def trained(folder: Path, stop_at: int | None) -> str:
         with ts.Run(folder, seed=1, progress=False, snapshots=ts.Snapshots(every_steps=2)) as run:
             model = run.place(net(), compile=True)

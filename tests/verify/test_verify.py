@@ -60,7 +60,9 @@ def test_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.practice("P60")
 def test_a_difference_by_the_contract(tmp_path: Path) -> None:
+    """A script that does not repeat is told with the first step that differs, its line and its cause."""
     write(tmp_path, "random.random()")
     done = verify(tmp_path, "--format", "json", "--steps", "3", "train.py")
     said = answer(done)

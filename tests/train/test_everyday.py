@@ -1,0 +1,66 @@
+"""What scripts do every day: dictionaries as batches, losses from inside the model, settings for bits."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.optim import AdamW
+
+import truestep as ts
+from tests.zoo import t5
+from truestep.train.place import move
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@pytest.mark.practice("P44")
+def test_p44_a_batch_of_any_structure_is_moved_whole() -> None:
+    """Tensors in any nest of dictionaries, lists and tuples go to the device together."""
+    x = torch.zeros(2)
+    batch: Any = {"x": x, "more": [x, (x, Pair(x, x))], "padded": ts.pad_collate()([x, x]), "name": "a"}
+    moved = move(batch, torch.device("meta"))
+    leaves = torch.utils._pytree.tree_leaves(moved)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    assert len(tensors) == len(torch.utils._pytree.tree_leaves(batch)) - 1
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    assert type(moved["more"][1][1]) is Pair and moved["name"] == "a"
+
+
+@pytest.mark.practice("P58")
+def test_p58_a_run_switches_deterministic_algorithms_on(tmp_path: Path) -> None:
+    """A run refuses kernels that are not deterministic, and switches cuDNN's benchmark off."""
+    torch.backends.cudnn.benchmark = True
+    assert not torch.are_deterministic_algorithms_enabled()
+    with ts.Run(tmp_path, seed=1, progress=False):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not torch.backends.cudnn.benchmark
+
+
+def train(folder: Path, *, stop_at: int | None = None) -> str:
+    model, inputs = t5()
+    rows = [{name: tensor[index % 4] for name, tensor in inputs.items()} for index in range(12)]
+    with ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=ts.Snapshots(every_steps=1)) as run:
+        model = run.place(model)
+        optimizer = AdamW(ts.decay_groups(model, weight_decay=0.01), lr=1e-2)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(rows, batch_size=4), steps=6):
+            if step.index == stop_at:
+                break
+            for batch in step:
+                step.backward(model(**batch).loss)
+            step.update(optimizer, clip_norm=1.0)
+        return ts.digest_state(model.state_dict())
+
+
+@pytest.mark.slow
+@pytest.mark.practice("P75")
+def test_p75_a_sequence_to_sequence_model_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    """A T5 fed with dictionaries, which computes its own loss, trains and resumes to the same bits."""
+    whole = train(tmp_path / "whole")
+    assert train(tmp_path / "cut", stop_at=3) != whole
+    assert train(tmp_path / "cut") == whole
