@@ -4,18 +4,12 @@ Owns the options and what is printed. What is told comes from `truestep.tensor`.
 """
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Format(StrEnum):
-    """How the answer is printed."""
-
-    text = "text"
-    json = "json"
+from truestep.cli._page import Format, Page
 
 
 def explain(
@@ -36,8 +30,6 @@ def explain(
 
     The exit code is 0, or 2 if the expression fails.
     """
-    from rich.console import Console
-
     from truestep.tensor import explain as find_out
 
     explanation = find_out(code)
@@ -46,7 +38,7 @@ def explain(
     if format_ is Format.json:
         print(json.dumps(explanation.as_fields(), indent=2))
     else:
-        Console(highlight=False, soft_wrap=True).print(explanation)
+        Page().console.print(explanation)
 
 
 def add_to(app: typer.Typer) -> None:
