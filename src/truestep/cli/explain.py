@@ -33,12 +33,12 @@ def explain(
     from truestep.tensor import explain as find_out
 
     explanation = find_out(code)
-    if picture is not None:
-        explanation.picture().save(picture)
     if format_ is Format.json:
         print(json.dumps(explanation.as_fields(), indent=2))
     else:
         Page().console.print(explanation)
+    if picture is not None:
+        explanation.picture().save(picture)
 
 
 def add_to(app: typer.Typer) -> None:
