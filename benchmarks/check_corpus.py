@@ -81,6 +81,9 @@ class Script:
 def run(words: Sequence[str], folder: str) -> tuple[str, float]:
     """Run a command; return what it printed and the processor time of it and its children."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # what is installed is compiled once, torch and truestep alike
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen(
             words, cwd=folder, env=environment, stdout=out, stderr=subprocess.DEVNULL, text=True
