@@ -276,7 +276,7 @@ def html(explanation: "Explanation") -> str:
     """Write it for a notebook: tables, and the picture if it can be drawn."""
     pieces = ['<div style="font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px">']
     if explanation.operations:
-        pieces.append(_html_table(["", "step", "shapes", "memory", ""], list(_html_steps(explanation))))
+        pieces.append(_html_table(["", "step", "shapes", "memory"], list(_html_steps(explanation))))
     if explanation.result is not None:
         pieces.append(f"<p>gives <b>{escape(explanation.result)}</b></p>")
     if explanation.tensors:
@@ -293,11 +293,15 @@ def html(explanation: "Explanation") -> str:
 def _html_steps(explanation: "Explanation") -> Iterator[list[str]]:
     for step in explanation.operations:
         notes = [
-            f'<div style="{_CSS[kind]};white-space:pre">{escape(line)}</div>'
+            f'<div style="{_CSS[kind]};white-space:pre-wrap">{escape(line)}</div>'
             for kind, line in _operation_notes(step)
         ]
         code = f'<span style="{_CSS["code"]}">{escape(step.code)}</span>'
-        yield [str(step.number), code, escape(_shapes(step)), escape(_memory_words(step)), "".join(notes)]
+        words = [
+            f'<span style="white-space:nowrap">{escape(text)}</span>'
+            for text in (_shapes(step), _memory_words(step))
+        ]
+        yield [str(step.number), code + "".join(notes), *words]
 
 
 def _html_table(headings: list[str], rows: list[list[str]]) -> str:
