@@ -376,7 +376,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="about a minute, with wider spreads")
+    parser.add_argument(
+        "--quick", action="store_true", help="some minutes instead of ten, with wider spreads"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
     seconds, digest_seconds = (3.0, 1.0) if options.quick else (12.0, 4.0)
