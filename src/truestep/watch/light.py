@@ -49,14 +49,14 @@ class LightLook(Look):
         self._views: set[tuple[int, int]] = set()
         self._away: Mode | None = None
         """The mode of the main thread, if it is taken off for a while."""
-        for event, listener in (
-            ("forward_begins", self.meet_forward),
-            ("forward_ends", self.leave_forward),
-            ("backward_begins", self.meet_backward),
-            ("step_begins", self.turn_away),
-            ("step_ends", self.turn_back),
-        ):
-            tape.listeners[event].append(listener)
+        tape.listeners["forward_begins"].append(self.meet_forward)
+        self._while_on = {
+            "forward_ends": self.leave_forward,
+            "backward_begins": self.meet_backward,
+            "step_begins": self.turn_away,
+            "step_ends": self.turn_back,
+        }
+        """Who is told only while operations are noted: most steps are not among them."""
 
     def move(self, num_steps: int) -> None:
         """So many steps have been made: begin to note, or end."""
@@ -68,10 +68,18 @@ class LightLook(Look):
         self._windows.num_noted = 0
         self._views.clear()
 
+    def _open(self) -> None:
+        super()._open()
+        for event, listener in self._while_on.items():
+            self._tape.listeners[event].append(listener)
+
     def close(self) -> None:
         """Note nothing more, and write the rest."""
         self._windows.is_visit = False
         self._away = None
+        if self._is_entered:
+            for event, listener in self._while_on.items():
+                self._tape.listeners[event].remove(listener)  # ours is the last: no other is passed over
         super().close()
 
     def meet_forward(  # limits: the tape calls it like this
