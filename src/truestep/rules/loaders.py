@@ -12,7 +12,7 @@ from truestep.rules.evidence import Evidence
 from truestep.watch import Moment
 
 _USES = ("batch", "forward", "backward", "mode", "epoch")
-_EVALUATION = re.compile(r"(?<![a-z])(val|valid|validation|test|testing|eval|evaluation|dev|holdout|heldout)")
+_EVALUATION = re.compile(r"(?<![a-z])(val(?!u|or|ve)|test|eval|dev(?!i|el)|holdout|heldout|held out)")
 _GIVEN = "given "
 _TRAINING = re.compile(r"(?<![a-z])train")
 
@@ -63,11 +63,19 @@ class Loader:
             if moment is not None and source is not None:
                 told += [*_names_in(source.line(moment.line)), moment.function or ""]
         for text in sorted(told, key=lambda text: text.startswith(_GIVEN)):
-            words = _apart(text)
-            says = (bool(_EVALUATION.search(words)), bool(_TRAINING.search(words)))
-            if says[0] != says[1]:
-                return "evaluation" if says[0] else "training"
+            says = words_say(text)
+            if says is not None:
+                return says
         return None
+
+
+def words_say(text: str) -> str | None:
+    """Return `training` or `evaluation` if the words of names say one and not the other."""
+    words = _apart(text)
+    says = (bool(_EVALUATION.search(words)), bool(_TRAINING.search(words)))
+    if says[0] == says[1]:
+        return None
+    return "evaluation" if says[0] else "training"
 
 
 def _names_in(line: str) -> Iterator[str]:

@@ -251,6 +251,40 @@ def _class_made_at(tree: ast.Module, line: int) -> str | None:
     return None
 
 
+def built_for(source: Source, line: int) -> int | None:
+    """Return the one line that calls the function in which a line makes the object that it returns."""
+    around = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, Function) and node.lineno < line <= (node.end_lineno or node.lineno)
+    ]
+    function = max(around, key=lambda node: node.lineno, default=None)
+    if function is None or not _makes_result(function, line):
+        return None
+    calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    lines = {node.lineno for node in calls if called(node) == function.name}
+    return lines.pop() if len(lines) == 1 else None
+
+
+def _makes_result(function: Function, line: int) -> bool:
+    """Whether the line makes an object of a class, and the function returns it."""
+    nodes = [node for node in ast.walk(function) if getattr(node, "lineno", 0) <= line]
+    nodes = [node for node in nodes if line <= (getattr(node, "end_lineno", None) or 0)]
+    if not any(isinstance(node, ast.Call) and (called(node) or "a")[0].isupper() for node in nodes):
+        return False
+    if any(isinstance(node, ast.Return) for node in nodes):
+        return True
+    made = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    return any(isinstance(value, ast.Name) and value.id in made for value in returned)
+
+
 def called(call: ast.Call) -> str | None:
     """Return the last part of what is called."""
     if isinstance(call.func, ast.Attribute):

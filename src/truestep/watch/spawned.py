@@ -1,6 +1,7 @@
-"""Processes that the script spawns, as `torch.multiprocessing.spawn` does: they are observed like the script.
+"""Processes that the script starts, as `torch.multiprocessing.spawn` does: they are observed like the script.
 
-Owns the command line of those processes. What loads data is left alone, and so is what is forked.
+Owns the command line of those that are spawned, and the return of those that are forked: of these only what
+joins a process group is kept. What loads data is left alone.
 """
 
 import sys
@@ -14,14 +15,16 @@ _CODE = (
     "import sys; path = list(sys.path); sys.flags.safe_path or sys.path.pop(0); "
     "from truestep.watch.spawned import join; join({settings!r}); sys.path[:] = path; del join, path; {code}"
 )
+_LAST = -100
 _NOT_TRAINING = ("torch.utils.data", "multiprocessing", "concurrent", "joblib", "loky")
 
 
 def watch_spawning(tape: Tape) -> None:
-    """Have spawned processes observed, with the same plan and folder."""
+    """Have started processes observed, with the same plan and folder."""
     if not tape.plan.inspect:
         return
     starting: list[Any] = []
+    forks = _Forks(tape)
     wraps = Wraps()
     settings = {"folder": str(tape.path.parent), "plan": tape.plan.as_fields()}
     spawn: Any = sys.modules["multiprocessing.spawn"]
@@ -30,6 +33,7 @@ def watch_spawning(tape: Tape) -> None:
     def make_start(start: Any) -> Any:
         def wrapper(self: Any) -> None:
             starting.append(self)
+            forks.begin(self)
             try:
                 start(self)
             except BaseException as error:
@@ -50,8 +54,37 @@ def watch_spawning(tape: Tape) -> None:
 
         return wrapper
 
+    sys.modules["multiprocessing.util"].register_after_fork(tape, forks.rejoin)
     wraps.put("start", make_start, process.BaseProcess)
     wraps.put("get_command_line", make_words, spawn)
+
+
+class _Forks:
+    """Processes that are forked before a step was made: they write on, each into a record of its own."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._num_bytes = 0
+        """How long the parent's record was as the last one was started."""
+
+    def begin(self, process: Any) -> None:
+        tape = self._tape
+        if tape.is_on and not tape.num_steps and _may_train(process):
+            tape.flush()
+            self._num_bytes = tape.path.stat().st_size if tape.path.exists() else 0
+
+    def rejoin(self, tape: Tape) -> None:
+        multiprocessing: Any = sys.modules["multiprocessing"]
+        is_left = self._num_bytes and not tape.is_on and not tape.num_steps
+        if is_left and _may_train(multiprocessing.process.current_process()):
+            tape.rejoin(self._num_bytes)
+            multiprocessing.util.Finalize(None, self._end, exitpriority=_LAST)
+
+    def _end(self) -> None:
+        """One that has trained alone is none of a run's replicas and leaves nothing."""
+        self._tape.close()
+        if not self._tape.has("group"):
+            self._tape.path.unlink(missing_ok=True)
 
 
 def _may_train(process: Any) -> bool:

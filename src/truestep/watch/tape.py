@@ -105,6 +105,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "bias_sum": (),
     "loss": ("operation",),
     "sliced": (),
+    "reused": ("model",),
 }
 """The names of a moment's facts, in the order in which they stand in its key after kind and site."""
 
@@ -356,6 +357,24 @@ class Tape:
             ended = {"how": "stopped" if self._num_raised else "finished"}
         self.write("end", steps=self.num_steps, **ended)
         self.leave()
+
+    def has(self, kind: str) -> bool:
+        """Whether moments of a kind were noted."""
+        return any(key[0] == kind for key in self._kinds)
+
+    def rejoin(self, num_bytes: int) -> None:
+        """Observe again, in a forked child: the first part of the parent's record is its past too."""
+        _, _, past = self.path.read_bytes()[:num_bytes].partition(b"\n")
+        self._pid = os.getpid()
+        self.path = _new_file(self.path.parent, self._pid)
+        self._record = Record(self.path)
+        self._record.write(
+            "start", version=VERSION, pid=self._pid, argv=list(sys.orig_argv), plan=self.plan.as_fields()
+        )
+        with self.path.open("ab") as file:
+            file.write(past)
+        self.look = None  # it stays with the parent
+        self.is_on = True
 
     def leave(self) -> None:
         """Observe nothing from here on: in a forked child, and at the end."""

@@ -1,39 +1,36 @@
-"""PGD adversarial training: the attack is made in eval mode; TRADES-like loss."""
+# TRADES: the natural scores are a target inside of the attack, in eval mode, and get no gradient there
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(10, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3))
+opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+x = torch.randn(320, 10)
+y = x[:, :3].argmax(1)
 
 
-def attack(model, x, y, eps=0.2, alpha=0.08, steps=3):
+def trades(model, xb, yb, eps=0.1, steps=3, beta=2.0):
     model.eval()
-    delta = torch.zeros_like(x).uniform_(-eps, eps).requires_grad_(True)
+    adv = xb + 0.001 * torch.randn_like(xb)
     for _ in range(steps):
-        loss = F.cross_entropy(model(x + delta), y)
-        grad, = torch.autograd.grad(loss, delta)
-        delta = (delta + alpha * grad.sign()).clamp(-eps, eps).detach().requires_grad_(True)
+        adv.requires_grad_(True)
+        natural = F.softmax(model(xb), dim=1)
+        kl = F.kl_div(F.log_softmax(model(adv), dim=1), natural, reduction="batchmean")
+        (grad,) = torch.autograd.grad(kl, [adv])
+        adv = (adv.detach() + 0.03 * grad.sign()).clamp(min=xb - eps, max=xb + eps)
     model.train()
-    return (x + delta).detach()
+    logits = model(xb)
+    robust = F.kl_div(F.log_softmax(model(adv), dim=1), F.softmax(logits, dim=1), reduction="batchmean")
+    return F.cross_entropy(logits, yb) + beta * robust
 
 
-def main():
-    torch.manual_seed(10)
-    x = torch.randn(360, 14)
-    y = (x @ torch.randn(14, 3)).argmax(1)
-    model = nn.Sequential(nn.Linear(14, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Dropout(0.1), nn.Linear(48, 3))
-    opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for epoch in range(3):
-        model.train()
-        for idx in torch.randperm(300).split(30):
-            adv = attack(model, x[idx], y[idx])
-            clean_logits, adv_logits = model(x[idx]), model(adv)
-            loss = F.cross_entropy(clean_logits, y[idx]) + F.kl_div(F.log_softmax(adv_logits, 1), F.softmax(clean_logits, 1), reduction="batchmean")
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        hard = attack(model, x[300:], y[300:])
-        model.eval()
-        with torch.no_grad():
-            print(epoch, (model(hard).argmax(1) == y[300:]).float().mean().item())
-
-
-main()
+for epoch in range(3):
+    for idx in torch.randperm(256).split(32):
+        loss = trades(model, x[idx], y[idx])
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    model.eval()
+    with torch.no_grad():
+        print(epoch, loss.item(), (model(x[256:]).argmax(1) == y[256:]).float().mean().item())

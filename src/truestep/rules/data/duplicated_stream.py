@@ -50,6 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         is_continuous = pages[0]["distinct"] >= _LEAST_DISTINCT  # then no two samples are equal by chance
         is_whole = shared >= _LEAST_SHARED and repeated <= _MOST_OWN
         is_part = is_continuous and shared >= _LEAST_PART and repeated <= shared / 10
+        is_part = is_part and not _is_thought_of(evidence, loader)
         if min(map(len, given)) >= _LEAST_SAMPLES and (is_whole or is_part or _are_alike(given)):
             yield Finding.at(
                 place,
@@ -58,6 +59,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"of the {workers} workers too, {repeated:.0%} twice from the same",
                 cost=f"an epoch of {workers} times the data",
             )
+
+
+def _is_thought_of(evidence: Evidence, loader: Loader) -> bool:
+    """Whether workers are told apart: an endless stream may go through all data in each, in other orders."""
+    texts = (source.text for source in evidence.sources)
+    return bool(loader.fact("has_init")) or any("worker_info" in text for text in texts)
 
 
 def _is_asked(loader: Loader) -> bool:

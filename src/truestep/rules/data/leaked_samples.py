@@ -2,7 +2,8 @@
 
 ## What it finds
 Samples that a training loader and an evaluation loader for the same model both hand out: equal to the bit,
-or the same indices of the same dataset.
+or the same indices of the same dataset. Without loaders: rows of what is called validation or test data that
+the model was trained on before.
 
 ## Why it matters
 A model is good on what it has been trained on. The score on such samples says nothing about new ones, and
@@ -19,13 +20,14 @@ from itertools import chain
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
 from truestep.rules.loaders import Loader, find_loaders
 from truestep.rules.order import called
 
 RULE = Meta(
     code="DATA05",
     severity="error",
-    needs=("samples", "backward"),
+    needs=("backward",),
     fix="Give the evaluation loader held-out samples only, and split before oversampling.",
 )
 _LEAST_SHARED, _LEAST_SHARE = 3, 0.04
@@ -38,11 +40,13 @@ _SPLITS_OF_OTHERS = frozenset({"split", "rsplit", "splitlines", "splitext", "ten
 def is_observed(evidence: Evidence) -> bool:
     """Whether there is a loader of each kind."""
     loaders = find_loaders(evidence)
-    return any(item.is_training for item in loaders) and any(item.is_evaluation for item in loaders)
+    is_any = any(item.is_training for item in loaders) and any(item.is_evaluation for item in loaders)
+    return is_any or evidence.has("reused")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find evaluation loaders that share samples with a training loader."""
+    yield from _check_rows(evidence)
     loaders = find_loaders(evidence)
     training = [loader for loader in loaders if loader.is_training]
     scored = [loader for loader in loaders if loader.is_evaluation]
@@ -69,9 +73,35 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def _check_rows(evidence: Evidence) -> Iterator[Finding]:
+    """Find evaluations without a loader, on rows that the model was trained on before."""
+    met: set[tuple[str, int]] = set()
+    for moment in evidence.moments("reused"):
+        value = moment.value
+        for file, line in value["lines"]:
+            source = evidence.source(file)
+            name = evaluated_at(source, line) if source is not None else None
+            if source is None or name is None or (file, line) in met:
+                continue
+            met.add((file, line))
+            yield Finding.at(
+                moment,
+                "this evaluation runs on samples that the model is trained on",
+                file=file,
+                line=cut_at(source, name, before=line) or line,
+                evidence=f"{value['shared']} of {value['own']} rows that are evaluated at line {line} are "
+                f"equal to the bit to some of {value['known']} that were trained on before",
+            )
+            break
+
+
 def _blamed(evidence: Evidence, loader: Loader, other: Loader, how: str) -> tuple[str | None, int | None]:
     """Return the line that mixes them: the loader that takes too much, the one split, or the evaluation."""
     looped = (loader.epochs[0].file, loader.epochs[0].line)
+    if not loader.fact("direct") and not other.fact("direct"):
+        source = evidence.source(looped[0])
+        given = given_at(source.tree, "eval_dataset") if source is not None else None
+        looped = (looped[0], given or looped[1])  # a framework has made both of what it was given there
     if how == _BY_INDEX:
         is_all = bool(_order(other)) and _order(other).get("indices") is None
         wrong, right = (other, loader) if is_all else (loader, other)

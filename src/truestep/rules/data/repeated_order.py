@@ -15,6 +15,7 @@ Call `sampler.set_epoch(epoch)` at the beginning of each epoch.
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
@@ -31,7 +32,8 @@ _LEAST_BATCHES = 3
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a loader with such a sampler was iterated more than once."""
-    return any(len(_epochs(loader)) > 1 for loader in find_loaders(evidence))
+    loaders = find_loaders(evidence)
+    return any(len(_epochs(loader)) > 1 for loader in loaders) or any(_rebuilt(loaders))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -46,6 +48,30 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"{len(loader.epochs)} epochs; in each of the first {len(numbers)} the "
                 f"epoch of the {name} was {numbers[0]}",
             )
+
+    for first, numbers in _rebuilt(find_loaders(evidence)):
+        if len(set(numbers)) == 1:
+            name = _name(first)
+            yield Finding.at(
+                first.epochs[0],
+                f"every epoch has the same order: set_epoch() is never called on the {name}",
+                line=_line(evidence, first, name),
+                evidence=f"the loader is made anew for each epoch; in {len(numbers)} of them the epoch of "
+                f"the {name} was {numbers[0]}",
+            )
+
+
+def _rebuilt(loaders: list[Loader]) -> Iterator[tuple[Loader, list[int]]]:
+    """Yield loaders that are made at one line for each epoch of one model, with their samplers' epochs."""
+    groups: dict[tuple[Any, ...], list[Loader]] = {}
+    for loader in loaders:
+        told = _told(loader, "distributed")
+        if loader.is_training and loader.made is not None and len(loader.epochs) == 1 and told and told[0][0]:
+            place = (loader.made.file, loader.made.line, loader.orders[0].value.get("base"))
+            groups.setdefault(place, []).append(loader)
+    for items in groups.values():
+        if len(items) > 1 and set.intersection(*(item.models for item in items)):
+            yield items[0], [_told(item, "distributed")[0][1] for item in items]
 
 
 def _epochs(loader: Loader) -> list[int]:
@@ -74,7 +100,7 @@ def _is_repeated(loader: Loader) -> bool:
 
 def _line(evidence: Evidence, loader: Loader, name: str) -> int | None:
     """Return where what has to be told the epoch is made; if that is not known, the loop over batches."""
-    looped = loader.epochs[1]
+    looped = loader.epochs[-1]
     source = evidence.source(looped.file)
     nodes = ast.walk(source.tree) if source is not None else ()
     made = {node.lineno for node in nodes if isinstance(node, ast.Call) and called(node) == name}

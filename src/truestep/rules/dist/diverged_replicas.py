@@ -2,7 +2,8 @@
 
 ## What it finds
 Parameters inside of a `DistributedDataParallel` wrapper that have other bits in one process than in another
-after the same step; and without a wrapper, parameters that differ although all processes have applied the
+after the same step; parameters of the same optimizer that no wrapper holds, if they were equal at first;
+and without a wrapper, parameters that differ although all processes have applied the
 same gradients.
 
 ## Why it matters
@@ -28,6 +29,7 @@ RULE = Meta(
     fix="Let gradients be exchanged: call the DDP wrapper, and change weights in all processes alike.",
     caused_by=("DIST01",),
 )
+_ALONE, _BESIDE = -1, -2
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -46,7 +48,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for key in sorted(set.intersection(*(set(rank) for rank in ranks))) if ranks else ():
         all_digests = [rank[key].value["digests"] for rank in ranks]
         names = [name for name in all_digests[0] if len({item.get(name) for item in all_digests}) > 1]
-        is_parallel = key[2] >= 0 or _has_same_gradients([rank[key] for rank in ranks])
+        moments = [rank[key] for rank in ranks]
+        if key[2] == _BESIDE:
+            names = [name for name in names if _was_equal(moments, name)]
+        is_parallel = key[2] != _ALONE or _has_same_gradients(moments)
         if names and is_parallel and key[1:] not in done:
             done.add(key[1:])
             yield Finding.at(
@@ -59,7 +64,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _key(moment: Moment) -> tuple[int, int, int]:
     wrapper = moment.value["wrapper"]
-    return (moment.step, moment.facts["optimizer"], -1 if wrapper is None else wrapper)
+    return (moment.step, moment.facts["optimizer"], _ALONE if wrapper is None else wrapper)
+
+
+def _was_equal(moments: list[Moment], name: str) -> bool:
+    """Whether a parameter was the same in all processes before the first step, so that it is a replica."""
+    begun = {moment.value["begun"].get(name) for moment in moments}
+    return len(begun) == 1 and None not in begun
 
 
 def _recorded(*weights: str) -> Evidence:

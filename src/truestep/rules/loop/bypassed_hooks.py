@@ -23,6 +23,7 @@ RULE = Meta(
     needs=("torch",),
     fix="Call the module itself, module(x), not its forward.",
 )
+_HOLDERS = ("ModuleList", "Sequential")
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -79,13 +80,45 @@ def _owner(source: Source, line: int | None) -> str | None:
 
 def _modules(source: Source) -> dict[str, str]:
     """Return the names that are given one of torch's modules, with its class."""
-    found = {}
+    found: dict[str, str] = {}
+    own = _own_classes(source.tree)
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
-            kind = ast.unparse(node.value.func)
-            if kind.startswith(("nn.", "torch.nn.")) and kind.rpartition(".")[2][:1].isupper():
-                found[ast.unparse(node.targets[0])] = kind.rpartition(".")[2]
-    return {name: kind for name, kind in found.items() if kind not in ("Parameter", "Buffer")}
+            kind = _kind(node.value, own)
+            if kind is not None:
+                found[ast.unparse(node.targets[0])] = kind
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            holder = ast.unparse(node.iter)
+            if found.get(holder) in _HOLDERS:
+                found.setdefault(node.target.id, f"a layer of {holder}")
+    return found
+
+
+def _kind(call: ast.expr, own: set[str]) -> str | None:
+    """Return the class of the module that a call makes, also through a function around it."""
+    if not isinstance(call, ast.Call):
+        return None
+    name = ast.unparse(call.func)
+    first, _, last = name.rpartition(".")
+    if name in own or (first in ("nn", "torch.nn") and last[:1].isupper()):
+        return None if last in ("Parameter", "Buffer") else last
+    if first.startswith(("nn.", "torch.nn.")) or last.endswith("_norm"):  # as spectral_norm(nn.Linear(4, 4))
+        return _kind(call.args[0], own) if call.args else None
+    return None
+
+
+def _own_classes(tree: ast.Module) -> set[str]:
+    """Return the names of modules that are imported from torch or defined here."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "torch.nn":
+            found |= {item.asname or item.name for item in node.names if item.name[:1].isupper()}
+        elif isinstance(node, ast.ClassDef) and any(
+            ast.unparse(base).endswith("Module") for base in node.bases
+        ):
+            found.add(node.name)
+    return found
 
 
 BUGGY = """

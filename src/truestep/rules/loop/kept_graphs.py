@@ -31,6 +31,7 @@ RULE = Meta(
 _SAFE_METHODS = frozenset({"item", "detach", "tolist", "numpy", "backward", "data"})
 _SAFE_FUNCTIONS = frozenset({"float", "int", "print", "str", "isfinite", "isnan", "len"})
 _KEEPERS = frozenset({"append", "appendleft", "extend", "insert", "add", "put", "setdefault"})
+_SUMS = frozenset({"sum", "fsum", "mean", "stack"})
 _MAX_DEPTH = 3
 
 
@@ -40,10 +41,20 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         value = moment.value
         file, line, _ = value["site"]
         source = evidence.source(file)
-        keeper = _keeping_line(source, line) if source is not None else None
-        holder = f"in a {value['holder']}" if value["holder"] else "by what was computed from them"
+        is_output = value.get("is_output", False)
+        keeper = None
+        if source is not None:
+            keeper = (
+                _output_line(source, line)
+                if is_output
+                else _keeping_line(source, line, value.get("is_part", False))
+            )
+        if is_output and keeper is None:
+            continue  # who holds them may have a reason
+        holder = f"in a {value['holder']}" if value["holder"] else "by what belongs to them"
         yield Finding(
-            message="losses are kept with their graphs: memory grows with every step",
+            message=f"{'outputs' if is_output else 'losses'} are kept with their graphs: memory grows with "
+            "every step",
             file=file,
             line=keeper or line,
             step=value["steps"][0],
@@ -52,10 +63,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _keeping_line(source: Source, line: int) -> int | None:
+def _output_line(source: Source, line: int) -> int | None:
+    """Return the line that keeps what a loss is computed from."""
     scopes = scopes_of(source.tree)
     scope = _scope_at(scopes, line)
-    names = {
+    losses = _passed_names(scope, line)
+    for node in own_nodes(scope):
+        if not isinstance(node, ast.Assign) or not {name_of(item) for item in node.targets} & losses:
+            continue
+        calls = [item for item in ast.walk(node.value) if isinstance(item, ast.Call)]
+        given = [item.id for call in calls for item in _arguments(call) if isinstance(item, ast.Name)]
+        for name in given:
+            found = _search(scopes, scope, {name}, _MAX_DEPTH)
+            if found:
+                return found
+    return None
+
+
+def _passed_names(scope: Scope, line: int) -> set[str]:
+    """Return the names in the call of `backward` at a line."""
+    return {
         node.id
         for call in ast.walk(scope)
         if isinstance(call, ast.Call)
@@ -64,7 +91,52 @@ def _keeping_line(source: Source, line: int) -> int | None:
         for node in ast.walk(call)
         if isinstance(node, ast.Name)
     }
+
+
+def _keeping_line(source: Source, line: int, is_part: bool) -> int | None:
+    scopes = scopes_of(source.tree)
+    scope = _scope_at(scopes, line)
+    names = _passed_names(scope, line)
+    if not names:
+        return _line_before_handing_over(scopes)
+    if is_part:
+        names |= _terms(scope, names)
     return _search(scopes, scope, names, 0) or _handing_line(scope, names)
+
+
+def _terms(scope: Scope, names: set[str]) -> set[str]:
+    """Return the names of what is added up to a loss."""
+    found: set[str] = set()
+    for node in own_nodes(scope):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if (
+            not isinstance(node, ast.Assign | ast.AugAssign)
+            or not {name_of(item) for item in targets} & names
+        ):
+            continue
+        value = node.value
+        is_sum = isinstance(value, ast.BinOp | ast.Name) or (
+            isinstance(value, ast.Call) and name_of(value.func) in _SUMS
+        )
+        if is_sum or isinstance(node, ast.AugAssign):
+            found |= {item.id for item in ast.walk(value) if isinstance(item, ast.Name)}
+    return found
+
+
+def _line_before_handing_over(scopes: list[Scope]) -> int | None:
+    """Return the line that keeps what a function then returns: a framework calls `backward` on it."""
+    for scope in scopes:
+        returned = {
+            item.id
+            for node in own_nodes(scope)
+            if isinstance(scope, Function) and isinstance(node, ast.Return) and node.value is not None
+            for item in ast.walk(node.value)
+            if isinstance(item, ast.Name)
+        }
+        for node in own_nodes(scope) if returned else ():
+            if _keeps(node, _with_aliases(scope, returned)) and not _callees(scopes, node):
+                return int(getattr(node, "lineno", 0)) or None
+    return None
 
 
 def _handing_line(scope: Scope, names: set[str]) -> int | None:

@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if not turns:
             yield from _check_never(evidence, made, steps)
         elif not steps:
-            yield from _check_instead(evidence, turns)
+            yield from _check_instead(evidence, made, turns)
         else:
             yield from _check_first(turns, steps)
 
@@ -72,9 +72,12 @@ def _has_call(evidence: Evidence, made: Moment) -> bool:
     return False
 
 
-def _check_instead(evidence: Evidence, turns: list[Moment]) -> Iterator[Finding]:
+def _check_instead(evidence: Evidence, made: Moment, turns: list[Moment]) -> Iterator[Finding]:
     num = len([item for item in evidence.moments("backward") if item.facts["how"] == "backward"])
-    if min(len(turns), num) >= _MIN_INSTEAD and not evidence.has("step"):
+    if evidence.has("step"):  # another optimizer's: this one is in use if it zeroes, once for each turn
+        zeroed = [item for item in evidence.moments("zero_grad") if _is(item, "optimizer", made)]
+        num = num if len(turns) >= len(zeroed) >= _MIN_INSTEAD else 0
+    if min(len(turns), num) >= _MIN_INSTEAD:
         yield Finding.at(
             turns[0],
             "the scheduler is stepped, and the optimizer never is: the weights do not change",

@@ -7,11 +7,13 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from truestep.rules.loss._meters import own_calls
 from truestep.rules.places import name_of
 
 Loop = ast.For | ast.ListComp | ast.GeneratorExp
 _KEEPING = ("item", "detach", "cpu", "float", "numpy", "double", "squeeze")
 _AVERAGES = ("mean", "fmean", "average", "nanmean")
+_METERED = ("compute", "avg", "average", "global_avg")
 _SIZES = ("size", "shape", "len", "numel", "batch_size", "dataset")
 _FUNCTIONAL = (
     *("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
@@ -36,8 +38,13 @@ def find_averages(tree: ast.Module, line: int, *, is_inside: bool = False) -> It
     for scope, loop in _loop_around(tree, line) if is_inside else _loops(tree, line):
         means = _Means(tree, loop if isinstance(loop, ast.For) else scope)
         if isinstance(loop, ast.For):
+            meters = dict(own_calls(tree, loop))
+            own = {call.lineno for call in meters if name_of(call.func) == "update"}
+            for call, counts_one in meters.items():
+                if counts_one and means.is_mean(call.args[0]):
+                    yield Average(line=call.lineno, divided_at=call.lineno, by="batches")
             for name, value, added_at in _added(loop):
-                if means.is_mean(value):
+                if added_at not in own and means.is_mean(value):
                     yield from _divided(scope, loop, name, added_at)
         elif means.is_mean(loop.elt):
             yield from _divided_at_once(scope, loop)
@@ -86,9 +93,10 @@ def _added(loop: ast.For) -> Iterator[tuple[str, ast.expr, int | None]]:
             if isinstance(value.op, ast.Add) and ast.unparse(value.left) == name:
                 yield name, value.right, node.lineno
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr != "append" or len(node.args) != 1:
+            if len(node.args) != 1 or node.keywords or node.func.attr not in ("append", "update"):
                 continue
-            yield ast.unparse(node.func.value), node.args[0], None
+            is_meter = node.func.attr == "update"
+            yield ast.unparse(node.func.value), node.args[0], node.lineno if is_meter else None
 
 
 class _Means:
@@ -181,6 +189,15 @@ def _divided(scope: ast.AST, loop: ast.For, name: str, added_at: int | None) -> 
             given = [ast.unparse(part) for part in parts]
             if name in given or any(text.endswith((f"tensor({name})", f"array({name})")) for text in given):
                 yield Average(line=added_at or node.lineno, divided_at=node.lineno, by="batches")
+        if added_at is not None and _is_read_from(node, name):
+            yield Average(line=added_at, divided_at=getattr(node, "lineno", added_at), by="batches")
+
+
+def _is_read_from(node: ast.AST, name: str) -> bool:
+    """Whether it is the mean that a meter has kept of what it was given, each with the same weight."""
+    return (
+        isinstance(node, ast.Attribute) and node.attr in _METERED and ast.unparse(_bare(node.value)) == name
+    )
 
 
 def _divided_at_once(scope: ast.AST, loop: ast.ListComp | ast.GeneratorExp) -> Iterator[Average]:

@@ -15,6 +15,7 @@ Shift once. Models of transformers that are given `labels` shift them: pass `lab
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loss._labels import labels_line
 
 RULE = Meta(
     code="LOSS08",
@@ -43,6 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding.at(
                 moment,
                 "the labels are shifted twice: the loss scores the token after the next",
+                line=labels_line(evidence, moment),
                 evidence=f"all {num} targets that can be compared are the input tokens two places on; "
                 f"{once:.0%} are those one place on",
             )

@@ -22,6 +22,7 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow
+from truestep.rules.loss._labels import labels_line
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -51,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             seen.setdefault((moment.file, moment.line), []).append(moment)
     for moments in seen.values():
         if _is_spoken_of(evidence, moments[0]):
-            yield from _scored(flow, moments)
+            yield from _scored(evidence, flow, moments=moments)
             yield from _lost_end(evidence, moments)
 
 
@@ -62,7 +63,7 @@ def _is_spoken_of(evidence: Evidence, moment: Moment) -> bool:
     return any(word.search(source.text) for source in evidence.sources)
 
 
-def _scored(flow: Flow, moments: list[Moment]) -> Iterator[Finding]:
+def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment]) -> Iterator[Finding]:
     for moment in moments:
         found = moment.value["tokens"]["padding"]
         if found is None or found["scored"] < _MIN_SHARE * found["of"] or _is_masked(flow, moment.value):
@@ -71,6 +72,7 @@ def _scored(flow: Flow, moments: list[Moment]) -> Iterator[Finding]:
         yield Finding.at(
             moment,
             "padding is scored in the loss",
+            line=labels_line(evidence, moment),
             evidence=f"{found['scored']} of {found['of']} scored targets "
             f"({found['scored'] / found['of']:.0%}) are {found['label']} where the model was given padding, "
             f"{what}, in runs of {found['runs'][0]} to {found['runs'][1]}; ignore_index is "

@@ -74,6 +74,12 @@ def _is_loss(flow: Flow, operation: Operation) -> bool:
     return is_sum and any(user.name in _REDUCTIONS for user in flow.users(operation))
 
 
+def _is_cutting(operation: Operation) -> bool:
+    """Whether its result is a step function of what it is given: whole numbers among them."""
+    is_cast = operation.name == "aten._to_copy.default" and bool(operation.outs)
+    return operation.name in _CUTTING or (is_cast and "int" in str(operation.outs[0].dtype))
+
+
 class _Living:
     """Which tensors have a gradient that is not zero by construction."""
 
@@ -83,7 +89,7 @@ class _Living:
         for operation in flow.all:
             is_leaf = not any(given.has_grad for given in operation.ins)  # made now, a parameter later
             lives = is_leaf or any(map(self.has, operation.ins))
-            self._known[operation.index] = operation.name not in _CUTTING and lives
+            self._known[operation.index] = not _is_cutting(operation) and lives
 
     def has(self, given: In) -> bool:
         return given.has_grad and (given.producer is None or self._known.get(given.producer, True))
@@ -100,7 +106,7 @@ class _Living:
             if operation.index == but:  # a straight-through estimator
                 return []
             seen.add(operation.index)
-            if operation.name in _CUTTING and any(map(self.has, operation.ins)):
+            if _is_cutting(operation) and any(map(self.has, operation.ins)):
                 found.append(operation)
                 continue
             if not any(map(self.has, operation.ins)):  # otherwise it was detached on purpose

@@ -13,6 +13,7 @@ Predictions are random and worse than they need be, validation scores are too lo
 Use an `nn.Dropout` that is made in `__init__`, or pass `training=self.training`.
 """
 
+import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
@@ -26,6 +27,10 @@ RULE = Meta(
     needs=("forward",),
     fix="Pass training=self.training, or use an nn.Dropout that is made in __init__.",
 )
+_DRAWING = ("rand", "rand_like", "bernoulli", "uniform_")
+_THRESHOLDS = ("lt", "le", "gt", "ge", "floor", "floor_")
+_PASSING = ("add", "add_", "div", "div_", "_to_copy", "view", "expand", "unsqueeze", "rsub", "bernoulli")
+_MAX_DEPTH = 5
 _WHOLE = ("native_dropout", "_fused_dropout", "dropout", "feature_dropout", "alpha_dropout")
 
 
@@ -54,7 +59,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _shape(operation: Operation) -> tuple[int, ...]:
-    return tuple(operation.ins[0].shape) if operation.ins else ()
+    if operation.ins:
+        return tuple(operation.ins[0].shape)
+    return tuple(operation.outs[0].shape) if operation.outs else ()
 
 
 def _is_dropout(flow: Flow, operation: Operation) -> bool:
@@ -62,11 +69,39 @@ def _is_dropout(flow: Flow, operation: Operation) -> bool:
     if name in _WHOLE or name.startswith(("scaled_dot_product", "_scaled_dot_product")):
         return True
     if name != "bernoulli_":
-        return False
+        return name in _DRAWING and _is_own(flow, operation)
     # On the CPU dropout is a mask that is drawn, scaled, and multiplied with.
     made = flow.maker(operation.ins[0])
     is_new = made is not None and made.name.startswith("aten.empty")
-    return is_new and any(user.name == "aten.div_.Scalar" for user in flow.users(operation))
+    is_scaled = any(user.name == "aten.div_.Scalar" for user in flow.users(operation))
+    return is_new and (is_scaled or _is_own(flow, operation))
+
+
+def _is_own(flow: Flow, operation: Operation) -> bool:
+    """Whether what is drawn becomes a mask that is multiplied with, made up for by the share that is kept.
+
+    Without that it may be any mask: of tokens to be guessed, or of labels that a sampler goes without.
+    """
+    found, is_mask = [operation], operation.name.startswith("aten.bernoulli")
+    is_scaled = False
+    for _ in range(_MAX_DEPTH):
+        users = [user for item in found for user in flow.users(item)]
+        is_mask = is_mask or any(user.name.split(".")[1] in _THRESHOLDS for user in users)
+        is_scaled = is_scaled or any(map(_is_rescaling, users))
+        products = [user for user in users if user.name.startswith("aten.mul") and len(user.ins) > 1]
+        if products and is_mask:
+            beside = [flow.maker(given) for item in products for given in item.ins]
+            after = [user for item in products for user in flow.users(item)]
+            return is_scaled or any(_is_rescaling(item) for item in (*beside, *after) if item is not None)
+        found = [user for user in users if user.name.split(".")[1] in (*_THRESHOLDS, *_PASSING)]
+    return False
+
+
+def _is_rescaling(operation: Operation) -> bool:
+    """Whether it divides by a number between 0 and 1."""
+    numbers = re.findall(r"\d*\.\d+", str(operation.scalars))
+    is_share = len(numbers) == 1 and 0 < float(numbers[0]) < 1
+    return operation.name.startswith("aten.div") and len(operation.ins) == 1 and is_share
 
 
 BUGGY = """

@@ -16,6 +16,7 @@ function.
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
@@ -37,6 +38,7 @@ RULE = Meta(
     needs=("pass", "backward"),
     fix="Put this evaluation under torch.no_grad() or torch.inference_mode().",
 )
+_MIN_EVAL = 2
 _EVALUATION = re.compile(r"eval|valid|test|accura|score|metric|predict|infer", re.IGNORECASE)
 
 
@@ -51,10 +53,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     trained = owners(evidence)
     loaders, fed = evaluation_loaders(evidence), fed_by(evidence, passes)
     idle = [item for item in passes if item.has_graph and not item.is_used and item.model in trained]
-    for group in by_place(idle).values():
-        found = [item for item in group if not item.is_training]
-        if len(found) < MIN_RUN:
-            found = [item for item in group if fed.get(item.number) in loaders]
+    in_eval = defaultdict(list)
+    for item in idle:
+        if not item.is_training:  # of whatever model: folds and searches make one after the other
+            in_eval[item.place[:2]].append(item)
+    certain = {place: found for place, found in in_eval.items() if len(found) >= _MIN_EVAL}
+    for found in certain.values():
+        yield _finding(evidence, found)
+    for place, group in by_place(idle).items():
+        if place[:2] in certain:
+            continue
+        found = [item for item in group if fed.get(item.number) in loaders]
         if len(found) < MIN_RUN and has_evaluation_run(group) and _is_evaluation(evidence, group):
             found = group
         if len(found) >= MIN_RUN:
@@ -73,11 +82,11 @@ def _is_evaluation(evidence: Evidence, group: list[Pass]) -> bool:
 
 def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
     first = found[0]
-    places = {item.moment.line for item in found}
+    places = {(item.moment.line, item.model) for item in found}
     times = [
         moment.took_s
         for moment in evidence.moments("forward")
-        if moment.facts["model"] == first.model and moment.line in places
+        if (moment.line, moment.facts["model"]) in places
     ]
     mode = "train" if first.is_training else "eval"
     return Finding.at(

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.places import calls, is_called_at, name_of
+from truestep.rules.places import assignments, calls, covers, is_called_at, name_of
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -56,6 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 + ("changed with the model since" if moment.value["written"] else "nothing is put back")
                 + ": its tensors share the model's memory",
             )
+    yield from _check_views(evidence)
     for moment in evidence.moments("piled"):
         yield Finding.at(
             moment,
@@ -63,6 +64,35 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             evidence=f"{moment.value['alive']} states, taken at steps {moment.value['steps']}, share memory",
         )
     yield from _kept_models(evidence)
+
+
+def _check_views(evidence: Evidence) -> Iterator[Finding]:
+    """Find states of other tensors with the same memory, as `{k: v.detach() for k, v in ...}` has them."""
+    for moment in evidence.moments("refill"):
+        views = moment.value.get("views", ())
+        if moment.value["own"] <= _MOST * max(1, moment.value["given"]) or is_updated(evidence, moment):
+            continue
+        names = _given_names(evidence, moment)
+        for file, line, step in views:
+            source = evidence.source(file)
+            kept = [item for name in names if source for item, _ in assignments(source.tree, name)]
+            if any(covers(item, line) for item in kept) and is_called_at(source, line, name="state_dict"):
+                yield Finding(
+                    message="this state_dict() is kept without a copy: it changes with the model",
+                    file=file,
+                    line=line,
+                    step=step + 1,
+                    evidence=f"loaded at line {moment.line}; nothing is put back: its tensors share the "
+                    "model's memory",
+                )
+
+
+def _given_names(evidence: Evidence, moment: Moment) -> set[str]:
+    """Return the names of the state that is loaded there."""
+    source = evidence.source(moment.file)
+    found = calls(source.tree, "load_state_dict") if source is not None else ()
+    names = {name_of(call.args[0]) for call in found if call.args and _is_at(call, moment)}
+    return {name for name in names if name is not None}
 
 
 def _is_stale(moment: Moment, num_uses: int) -> bool:

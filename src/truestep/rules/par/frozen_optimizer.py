@@ -16,9 +16,9 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.par._roster import Optimizer, names, read_roster
-from truestep.rules.places import assignments, calls
+from truestep.rules.places import Function, assignments, calls, covers
 
 RULE = Meta(
     code="PAR05",
@@ -59,8 +59,17 @@ def _place(evidence: Evidence, optimizer: Optimizer) -> dict[str, Any]:
             for call in calls(source.tree, "requires_grad_")
             if call.args and _is_off(call.args[0])
         }
-        found += [{"file": source.path, "line": line} for line in lines]
+        found += [{"file": source.path, "line": _call_of(source, line)} for line in lines]
     return found[0] if len(found) == 1 else optimizer.step_place
+
+
+def _call_of(source: Source, line: int) -> int:
+    """Return where a function that freezes what it is given is called, if that is one line."""
+    for node in source.tree.body:
+        if isinstance(node, Function) and covers(node, line) and node.args.args:
+            lines = {call.lineno for call in calls(source.tree, node.name)}
+            return lines.pop() if len(lines) == 1 else line
+    return line
 
 
 def _is_off(value: ast.expr) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.places import assignments, calls, class_in, name_of
+from truestep.rules.places import Function, assignments, calls, class_in, name_of, own_nodes
 
 RULE = Meta(
     code="PAR02",
@@ -59,10 +59,10 @@ def _find_place(evidence: Evidence, facts: dict[str, Any]) -> tuple[str, int] | 
         )
         if line is not None:
             return source.path, line
-    if facts["others"]:  # a layer that comes again among others may be meant
+    if facts.get("rivals", facts["others"]):  # a layer that comes again among others may be meant
         return None
     for source in sources:
-        line = _added(source, facts["attribute"])
+        line = _extended(source) if facts["others"] else _added(source, facts["attribute"])
         if line is not None:
             return source.path, line
     return None
@@ -129,8 +129,35 @@ def _added(source: Source, attribute: str) -> int | None:
     return None
 
 
+def _extended(source: Source) -> int | None:
+    """Return the line of a loop that adds a list with a layer that was made before the loop."""
+    for loop in ast.walk(source.tree):
+        if not isinstance(loop, ast.For):
+            continue
+        inside = {id(value) for node in ast.walk(loop) for value in ast.iter_child_nodes(node)}
+        for node in ast.walk(loop):
+            given = node.value if isinstance(node, ast.AugAssign) else None
+            if isinstance(node, ast.Call) and name_of(node.func) == "extend" and node.args:
+                given = node.args[0]
+            for item in given.elts if isinstance(given, ast.List | ast.Tuple) else ():
+                values = [value for _, value in assignments(source.tree, name_of(item) or "")]
+                is_made = [isinstance(value, ast.Call) and id(value) not in inside for value in values]
+                if is_made and all(is_made) and _is_layer(item):
+                    return item.lineno
+    return None
+
+
 def _leads_to(tree: ast.AST, attribute: str, node: ast.AST) -> bool:
-    return any(node in ast.walk(value) for _, value in assignments(tree, attribute))
+    values = [value for _, value in assignments(tree, attribute)]
+    if any(node in ast.walk(value) for value in values):
+        return True
+    makers = {
+        function.name
+        for function in ast.walk(tree)
+        if isinstance(function, Function)
+        and any(node in ast.walk(item) for item in own_nodes(function) if isinstance(item, ast.Return))
+    }
+    return any(next(calls(value, name), None) is not None for value in values for name in makers)
 
 
 BUGGY = """

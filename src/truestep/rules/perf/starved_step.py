@@ -19,12 +19,13 @@ from statistics import median
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.perf._generated import generated
 from truestep.watch import Moment
 
 RULE = Meta(
     code="PERF01",
     severity="warning",
-    needs=("batch", "backward"),
+    needs=("backward",),
     fix="Prepare samples once and keep them, or load them in workers (num_workers, persistent_workers).",
 )
 _LEAST_STEPS = 8
@@ -42,11 +43,14 @@ _NUM_LOOKED_AT = 8
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether enough steps could be measured."""
-    return any(len(_waits(loader)) >= _LEAST_STEPS for loader in find_loaders(evidence) if loader.is_training)
+    loaders = [loader for loader in find_loaders(evidence) if loader.is_training]
+    waits = [_waits(loader) for loader in loaders] or [item[2] for item in _generated(evidence)]
+    return any(len(item) >= _LEAST_STEPS for item in waits)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find training loaders that keep the loop waiting."""
+    """Find training loaders, and generators of batches, that keep the loop waiting."""
+    yield from _check_generated(evidence)
     for loader in find_loaders(evidence):
         waits = _waits(loader) if loader.is_training else []
         if len(waits) < _LEAST_STEPS:
@@ -63,6 +67,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"(medians of {len(waits)} steps); {loader.fact('workers', 0)} workers",
                 cost=f"{share:.0%} of the time of each step",
                 severity=None if _is_heavy(loader, waits) else "info",
+            )
+
+
+def _generated(evidence: Evidence) -> list[tuple[Moment, int, list[tuple[float, float]]]]:
+    return list(generated(evidence, first=_NUM_LOOKED_AT)) if not find_loaders(evidence) else []
+
+
+def _check_generated(evidence: Evidence) -> Iterator[Finding]:
+    for moment, line, waits in _generated(evidence):
+        if len(waits) < _LEAST_STEPS:
+            continue
+        wait_s, share = _low(wait for wait, _ in waits), _low(wait / step for wait, step in waits)
+        if wait_s >= _LEAST_TO_WARN_S and share >= _LEAST_SHARE_OF_WORKERS:
+            yield Finding.at(
+                moment,
+                "training waits for its data",
+                line=line,
+                evidence=f"the generator takes {1000 * wait_s:.1f} ms for a batch, the whole step "
+                f"{1000 * median(step for _, step in waits):.1f} ms ({len(waits)} steps)",
+                cost=f"{share:.0%} of the time of each step",
             )
 
 

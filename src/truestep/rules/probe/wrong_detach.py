@@ -15,6 +15,7 @@ In the generator's (or actor's) loss pass the fake samples (or actions) on as th
 critic's loss only. For a critic, detach the target and not the estimate.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
@@ -47,9 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _idle(evidence: Evidence) -> Iterator[Finding]:
-    with_closure = {
-        moment.facts["optimizer"] for moment in evidence.moments("step") if moment.facts["closure"]
-    }
+    with_closure = _with_closure(evidence)
     seen: dict[int, list[Moment]] = {}
     for moment in evidence.moments("driven"):
         seen.setdefault(moment.facts["optimizer"], []).append(moment)
@@ -62,6 +61,17 @@ def _idle(evidence: Evidence) -> Iterator[Finding]:
         has_loss = any(moment.at_s < moments[0].at_s for moment in evidence.moments("backward"))
         if pass_ is not None and has_loss:  # gradients may also be made by hand, without any
             yield _idle_finding(evidence, moments, pass_)
+
+
+def _with_closure(evidence: Evidence) -> set[int]:
+    """Return optimizers whose gradients are made inside of their steps; some closures do nothing."""
+    times = [moment.at_s for moment in evidence.moments("backward")]
+    found = set()
+    for step in evidence.moments("step"):
+        place = bisect_left(times, step.at_s) if step.facts["closure"] else len(times)
+        if place < len(times) and times[place] <= step.at_s + step.took_s:
+            found.add(step.facts["optimizer"])
+    return found
 
 
 def _cut_pass(evidence: Evidence, called: list[Moment], *, before: Moment) -> Moment | None:

@@ -14,11 +14,13 @@ At the start of the script, before models and data are made: `torch.manual_seed(
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.flow import Flow
 from truestep.rules.loaders import find_loaders
-from truestep.rules.order import called, maker_of
+from truestep.rules.order import built_for, called, maker_of
 from truestep.watch import Moment, Operation
 
 RULE = Meta(
@@ -31,9 +33,17 @@ _SEED = {
     "numpy": "numpy.random.seed(SEED)",
     "random": "random.seed(SEED)",
 }
-_SETTING = ("seed", "state")
+_STATE = re.compile(r"state|rng|resume|load_|\.load\(", re.IGNORECASE)
 _MUCH = 8
 _ORDERING = frozenset({"shuffle", "sample", "permutation", "choices", "choice"})
+_WRITING = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("normal_.default", "uniform_.default", "zero_.default", "copy_.default"),
+        *("fill_.Scalar", "fill_.Tensor"),
+    )
+)
+"""What writes a whole tensor and reads nothing of what it was."""
 _SPLITS = frozenset(
     {"train_test_split", "KFold", "StratifiedKFold", "ShuffleSplit", "StratifiedShuffleSplit"}
 )
@@ -53,8 +63,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _seeds(evidence: Evidence, generator: str) -> list[Moment]:
-    known = evidence.moments("seed")
-    return [item for item in known if item.facts["generator"] == generator and item.facts["how"] in _SETTING]
+    known = [item for item in evidence.moments("seed") if item.facts["generator"] == generator]
+    return [
+        item
+        for item in known
+        if item.facts["how"] == "seed" or (item.facts["how"] == "state" and _is_asked_for(evidence, item))
+    ]
+
+
+def _is_asked_for(evidence: Evidence, moment: Moment) -> bool:
+    """Whether the script itself sets a state: frameworks put back the one that they found."""
+    source = evidence.source(moment.file)
+    return source is None or bool(_STATE.search(source.line(moment.line)))
 
 
 def _check_torch(evidence: Evidence) -> Iterator[Finding]:
@@ -62,7 +82,7 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
     if _seeds(evidence, "torch") and not is_late:
         return
     draws = [item for item in evidence.operations if item.is_random and not item.has_generator]
-    draws = [item for item in draws if not _is_loaders_own(item)]
+    draws = _still_used(evidence, [item for item in draws if not _is_loaders_own(item)])
     when = "before torch.manual_seed() was called" if is_late else "and torch.manual_seed() was never called"
     if draws and draws[0].file is not None and (not is_late or _size(draws[0]) > 1):
         yield Finding.at(
@@ -83,6 +103,23 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
+def _still_used(evidence: Evidence, draws: list[Operation]) -> list[Operation]:
+    """Return draws without those that are written over: weights drawn again from a generator, or loaded."""
+    flow = Flow(evidence.operations) if draws else None
+    return [item for item in draws if flow is not None and not _is_written_over(flow, item)]
+
+
+def _is_written_over(flow: Flow, draw: Operation) -> bool:
+    users = flow.users(draw)
+    return bool(users) and all(
+        user.name in _WRITING
+        and user.ins[0].producer == draw.index
+        and user.ins[0].shape == draw.outs[0].shape
+        and (user.has_generator or not user.is_random)
+        for user in users
+    )
+
+
 def _is_loaders_own(operation: Operation) -> bool:
     """Whether it is the number that a loader draws for its workers, needed or not."""
     return operation.phase == "data" and operation.name.startswith("aten.random_") and _size(operation) == 1
@@ -91,8 +128,10 @@ def _is_loaders_own(operation: Operation) -> bool:
 def _asked_at(evidence: Evidence, draw: Operation) -> int | None:
     """Return the line of a draw; for weights the one that makes the model, not one of its class."""
     source = evidence.source(draw.file)
-    made = None if source is None or draw.line is None else maker_of(source, draw.line)
-    return draw.line if made is None else made
+    if source is None or draw.line is None:
+        return draw.line
+    made = maker_of(source, draw.line) or draw.line
+    return built_for(source, made) or made
 
 
 def _size(operation: Operation) -> int:

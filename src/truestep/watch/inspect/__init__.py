@@ -19,6 +19,7 @@ from truestep.watch.inspect import (
     probes,
     replicas,
     roster,
+    rows,
     samples,
     schedules,
     seeding,
@@ -44,6 +45,7 @@ _INSPECTORS = (
     losses.watch,
     biases.watch,
     samples.watch,
+    rows.watch,
     seeding.watch,
     workers.watch,
 )

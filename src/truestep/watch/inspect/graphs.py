@@ -18,8 +18,10 @@ from truestep.watch.wrap import Wraps
 _MAX_NODES, _MAX_ALL_NODES = 20_000, 300_000
 _MAX_PASSES = 128
 _MAX_TERMS = 32
+_MAX_PARTS = 8
 _NUM_FIRST = 8
 _MAX_MARKS, _NUM_KEPT, _MIN_AGE = 16, 4, 2
+_MIN_OUTPUT_AGE, _MAX_BELOW = 12, 8
 _MAX_WEIGHTS, _NUM_VALUES = 4, 8
 _MARK = "truestep.mark"
 _THROUGH = ("View", "Reshape", "Squeeze", "Unsqueeze", "ToCopy", "Clone", "Alias", "UnsafeView", "Expand")
@@ -43,9 +45,19 @@ class _Mark:
 @dataclass(frozen=True)
 class _Marked:
     mark: "weakref.ref[_Mark]"
+    parts: "tuple[weakref.ref[_Mark], ...]"
+    """In the terms that the loss is the sum of."""
+    below: "tuple[weakref.ref[_Mark], ...]"
+    """In what these are made from: the output of a model is among them."""
     loss: "weakref.ref[Tensor]"
     step: int
     site: int
+
+    def is_alive(self, age: int) -> bool:
+        """Whether somebody holds it; a window over the last steps may hold outputs for a while."""
+        if age >= _MIN_AGE and _has_living(self.mark, *self.parts):
+            return True
+        return age >= _MIN_OUTPUT_AGE and _has_living(*self.below)
 
 
 class _Graphs:
@@ -93,8 +105,13 @@ class _Graphs:
         self._note(losses, {"pass": self._number, **_scale(losses)})
         node: Any = losses[0].grad_fn
         if node is not None:
-            mark = node.metadata[_MARK] = _Mark()
-            self._marks.append(_Marked(weakref.ref(mark), weakref.ref(losses[0]), self._turn, site))
+            while (step := _step_down(node)) is not None:
+                node = step[0]  # what is kept may be the loss before it was divided
+            mark = _put_mark(node)
+            terms = _find_terms(node)
+            parts = tuple(_put_mark(term) for term in terms if term is not node)
+            below = tuple(_put_mark(item) for item in _find_below([node, *terms]))
+            self._marks.append(_Marked(mark, parts, below, weakref.ref(losses[0]), self._turn, site))
 
     def _note(self, losses: tuple[Tensor, ...], value: dict[str, Any]) -> None:
         if self._num_walked >= _MAX_ALL_NODES:
@@ -130,7 +147,7 @@ class _Graphs:
         step = self._turn
         alive: dict[int, list[_Marked]] = {}
         for item in self._marks:
-            if step - item.step >= _MIN_AGE and item.mark() is not None:
+            if item.is_alive(step - item.step):
                 alive.setdefault(item.site, []).append(item)
         for site, items in alive.items():
             if len({item.step for item in items}) >= _NUM_KEPT and site not in self._told:
@@ -141,8 +158,54 @@ class _Graphs:
                     "steps": [step + 1 for step in steps],
                     "now": step + 1,
                     "holder": _holder(items),
+                    "is_part": all(item.mark() is None for item in items),
+                    "is_output": all(not _has_living(item.mark, *item.parts) for item in items),
                 }
                 self._tape.note("kept", value=value)
+
+
+def _has_living(*marks: "weakref.ref[_Mark]") -> bool:
+    return any(mark() is not None for mark in marks)
+
+
+def _find_below(nodes: list[Any]) -> list[Any]:
+    """Return the first nodes under some, from the top."""
+    found: list[Any] = []
+    seen, left = set(nodes), deque(nodes)
+    while left and len(found) < _MAX_BELOW:
+        for child, _ in left.popleft().next_functions:
+            if child is not None and child not in seen and type(child).__name__ != "AccumulateGrad":
+                seen.add(child)
+                left.append(child)
+                found.append(child)
+    return found
+
+
+def _put_mark(node: Any) -> "weakref.ref[_Mark]":
+    mark = node.metadata[_MARK] = _Mark()
+    return weakref.ref(mark)
+
+
+def _find_terms(node: Any) -> list[Any]:
+    """Return the nodes that a loss is the sum or the mean of."""
+    found: list[Any] = []
+    left = [node]
+    while left and len(found) < _MAX_PARTS:
+        node = left.pop()
+        while (step := _step_down(node)) is not None:
+            node = step[0]
+        name = type(node).__name__
+        below = [child for child, _ in node.next_functions if child is not None]
+        if name.startswith(("SumBackward", "MeanBackward")) and below:
+            if type(below[0]).__name__.startswith("StackBackward"):
+                left += [child for child, _ in below[0].next_functions if child is not None]
+                continue
+        elif name.startswith(("AddBackward", "SubBackward")):
+            left += below
+            continue
+        if name != "AccumulateGrad":
+            found.append(node)
+    return found
 
 
 def _is_readable(tensor: Tensor) -> bool:

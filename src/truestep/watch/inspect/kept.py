@@ -92,6 +92,8 @@ class _States:
         self._taken = _Known()
         self._from_file = _Known()
         self._num_taken = self._num_opened = 0
+        self._takes: dict[int, dict[int, _Taken]] = {}
+        """By the address of a state's first tensor: the first state that each line has taken."""
         self._piles: dict[int, list[tuple[weakref.ref[Tensor], int]]] = {}
         self._piled: set[int] = set()
         self._given: dict[str, Any] = {}
@@ -106,6 +108,7 @@ class _States:
             self._taken.add(tensor, taken)
             if not place:
                 self._pile(tensor, taken)
+                self._takes.setdefault(tensor.data_ptr(), {}).setdefault(taken.site, taken)
 
     def _pile(self, tensor: Tensor, taken: _Taken) -> None:
         """Note states that are collected: those taken at this line before that are still there."""
@@ -137,6 +140,12 @@ class _States:
             facts["taken"] = taken.index
             facts["taken_at"] = self._tape.sites.table[taken.site]
             facts["taken_step"] = taken.step
+        elif facts["own"]:  # its own memory through other tensors, as detach() makes them
+            first = next((tensor.data_ptr() for _, tensor in _tensors_of(state)), 0)
+            takes = [item for item in self._takes.get(first, {}).values() if item.step < self._tape.num_steps]
+            facts["views"] = [
+                [*self._tape.sites.table[item.site][:2], item.step] for item in takes[-_MAX_NAMES:]
+            ]
         self._given = facts
 
     def state_put(self, module: nn.Module, state: Any, result: Any) -> None:

@@ -16,7 +16,8 @@ from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
 _NUM_FIRST, _MAX_NOTED, _MAX_OUTPUTS, _MAX_INPUTS, _MAX_MODELS = 64, 512, 4, 256, 64
-_MAX_SINGLE = 3
+_MAX_SINGLE, _MAX_NODES = 3, 64
+_MARK = "truestep pass"
 _RANDOM = frozenset(
     (
         *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
@@ -30,8 +31,9 @@ _DROPS = nn.modules.dropout._DropoutNd
 def watch(tape: Tape, _wraps: Wraps) -> None:
     """Note each forward pass that may be an evaluation, and those that backward passes reach."""
     modes = _Modes(tape)
-    for event in ("forward_begins", "forward_ends", "backward_ends", "step_begins", "step_ends"):
-        tape.listeners[event].append(getattr(modes, event))
+    for event in ("forward", "backward", "step"):
+        for name in (f"{event}_begins", f"{event}_ends"):
+            tape.listeners[name].append(getattr(modes, name))
 
 
 class _Layers:
@@ -206,6 +208,8 @@ class _Modes:
 
         for node in nodes:
             node.register_prehook(reached)
+            marks: Any = node.metadata
+            marks[_MARK] = ordinal
         return bool(nodes)
 
     def _input_number(self, given: Tensor | None) -> int:
@@ -222,6 +226,17 @@ class _Modes:
         self._num_inputs += 1
         self._inputs[id(given)] = (weakref.ref(given), self._num_inputs)
         return self._num_inputs
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        """Gradients of inputs alone pass by what these are compared with, as in an attack: it is used too."""
+        waiting: list[Any] = [loss.grad_fn for loss in losses if how == "grad" and loss.grad_fn is not None]
+        num = 0
+        while waiting and num < _MAX_NODES:
+            node, num = waiting.pop(0), num + 1
+            if _MARK in node.metadata:
+                self._used.append(node.metadata[_MARK])
+            else:
+                waiting += [after for after, _ in node.next_functions if after is not None]
 
     def backward_ends(self, _losses: tuple[Tensor, ...], _how: str) -> None:
         if self._used:
@@ -312,6 +327,8 @@ class _Settings:
 
 def _settings(model: nn.Module) -> Iterator[tuple[str, Any]]:
     for path, module in model.named_modules():
+        if path:
+            yield path, type(module).__name__
         if type(module).__module__.startswith("torch."):
             names = [name for name in _NAMES if name in vars(module)]
         else:

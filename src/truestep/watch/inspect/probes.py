@@ -21,7 +21,7 @@ from truestep.watch.wrap import Wraps
 _AT = (2, 7, 63)
 """The steps whose batch is passed once more: samples and tokens after the first of them."""
 _MAX_MODELS, _MAX_NODES = 4, 64
-_MIN_BATCH, _MIN_LENGTH = 4, 4
+_MIN_BATCH, _MIN_LENGTH, _MIN_SCRAMBLED = 4, 4, 2
 _FEW = (7, 6, 5)
 _CHANGED, _SHIFTED = 1e-3, 0.95
 _IGNORED = -100
@@ -213,7 +213,8 @@ def probe_samples(  # limits: private to this package
     size = first.shape[0]
     output = _output(plain, size)
     is_collated = whole.shape in shapes
-    is_certain = is_collated or (not shapes and is_new)
+    is_fixed = size > max(_FEW)  # a model that takes no other number of rows may know them: a graph's nodes
+    is_certain = is_collated or (not shapes and is_new and not is_fixed)
     if output is None or not is_certain:
         return None
     is_batch = _is_batch(first, output, is_collated=is_collated)
@@ -231,7 +232,7 @@ def probe_samples(  # limits: private to this package
     value["is_alone"] = len(alike) == 1
     again = _output(run(replica, few), size)
     is_same = again is not None and torch.equal(again, output)  # or else nothing can be said
-    is_free = not is_collated and output.dim() <= 2
+    is_free = not is_collated and output.dim() <= 2 and not _is_scrambled(replica, few, output)
     if not is_same or (is_free and _has_two_axes(tape, replica, few, first)):
         return None
     value["site"], value["by"] = find_spread(tape, replica, few, changed, size=size)
@@ -266,6 +267,22 @@ def _is_batch(first: Tensor, output: Tensor, *, is_collated: bool) -> bool:
     if first.dim() < (3 if first.is_floating_point() else 2):
         return False
     return output.dim() <= 2 and output.shape != first.shape[:2] and list(first.shape).count(size) == 1
+
+
+def _is_scrambled(replica: nn.Module, few: tuple[Any, Any], output: Tensor) -> bool:
+    """Whether the rows' numbers were put in another order: some hang on others' input and not on their own.
+
+    The first number stays the first then, and the last one the last; not so where only neighbours count.
+    """
+    size, own = output.shape[0], []
+    for row in range(size):
+        changed = _map(few, lambda leaf, row=row: _replace(leaf, size, (row + 1) % size, at=row))
+        other = _output(run(replica, changed), size)
+        if other is None or other.shape != output.shape:
+            return False
+        moved = _moved(output, other) > _CHANGED
+        own.append(bool(moved[row]) or not bool(moved.any()))
+    return own[0] and own[-1] and own.count(False) >= _MIN_SCRAMBLED
 
 
 def _has_two_axes(  # limits: private to this module
@@ -304,11 +321,11 @@ def _mixes_columns(replica: nn.Module, given: tuple[Any, Any], first: Tensor) ->
     return bool((_moved(plain.transpose(0, 1), other.transpose(0, 1))[1:] > _CHANGED).any())
 
 
-def _replace(leaf: Tensor, size: int, donor: int) -> Tensor:
+def _replace(leaf: Tensor, size: int, donor: int, *, at: int = 0) -> Tensor:
     if not leaf.dim() or leaf.shape[0] != size:
         return leaf
     result = leaf.clone()
-    result[0] = leaf[donor]
+    result[at] = leaf[donor]
     return result
 
 

@@ -18,6 +18,7 @@ from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
 Function = Callable[..., Any]
+_BESIDE = -2
 _EVENTS = ("forward_begins", "backward_ends", "step_begins", "step_ends")
 
 
@@ -53,6 +54,8 @@ class _Replicas:
         self._tape = tape
         self._wrappers: list[_Wrapper] = []
         self._owned: dict[tuple[int, int], bool] = {}
+        self._begun: dict[int, dict[str, str]] = {}
+        """By optimizer: digests, before its first step, of its parameters beside the wrapped ones."""
         self._gradients: str | None = None
         """A digest of the gradients that a step is about to apply."""
 
@@ -98,6 +101,8 @@ class _Replicas:
             gradients = [item.grad for item in _parameters(optimizer) if item.grad is not None]
             if gradients and all(map(_is_whole, gradients)):
                 self._gradients = fold([("", item) for item in gradients])
+            if self._wrappers and number not in self._begun:
+                self._begun[number] = _digests(self._beside(optimizer))
         for known in self._wrappers:
             if not self._is_owned(known, optimizer, number):
                 continue
@@ -123,14 +128,24 @@ class _Replicas:
                 is_wrapped = True
                 if not _has_hook(wrapper):
                     self._note(number, place, list(wrapper.named_parameters()))
-        if not is_wrapped and self._gradients is not None:
-            named = [(f"parameter {place}", item) for place, item in enumerate(_parameters(optimizer))]
-            self._note(number, None, named)
+        if self._gradients is not None and (beside := self._beside(optimizer)):
+            self._note(number, _BESIDE if is_wrapped else None, beside)
+
+    def _beside(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
+        """Return an optimizer's parameters that no wrapper holds."""
+        inside = {key for known in self._wrappers if known.ref() is not None for key in known.parameters}
+        every = enumerate(_parameters(optimizer))
+        return [(f"parameter {place}", item) for place, item in every if id(item) not in inside]
 
     def _note(self, number: int, place: int | None, named: list[tuple[str, Tensor]]) -> None:
-        digests = {name: fold([(name, item)]) for name, item in named if _is_whole(item)}
-        value = {"wrapper": place, "digests": digests, "gradients": self._gradients}
+        value = {"wrapper": place, "digests": _digests(named), "gradients": self._gradients}
+        if place == _BESIDE:
+            value["begun"] = self._begun.get(number, {})
         self._tape.note("replica", number, value=value)
+
+
+def _digests(named: list[tuple[str, Tensor]]) -> dict[str, str]:
+    return {name: fold([(name, item)]) for name, item in named if _is_whole(item)}
 
 
 def _parameters(optimizer: Optimizer) -> list[Tensor]:

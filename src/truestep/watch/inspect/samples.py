@@ -63,10 +63,21 @@ def _wrap_init(make: Function, tape: Tape) -> Function:
             drop_frame(error)
             raise
         if tape.is_on:
-            is_direct = tape.sites.is_own(sys._getframe(1).f_code.co_filename)
+            is_direct = tape.sites.is_own(_maker_of(self))
             tape.note("made", tape.number("loader", self), value=_describe(self, is_direct))
 
     return __init__
+
+
+def _maker_of(loader: Any) -> str:
+    """Return the file that makes it: constructors of subclasses, and around it, only pass it on."""
+    frame: Any = sys._getframe(2)
+    while frame.f_back is not None:
+        names = frame.f_code.co_varnames
+        if not frame.f_code.co_argcount or frame.f_locals.get(names[0]) is not loader:
+            break
+        frame = frame.f_back
+    return str(frame.f_code.co_filename)
 
 
 def _describe(loader: Any, is_direct: bool) -> dict[str, Any]:
@@ -175,7 +186,7 @@ def _indices(loader: Any) -> tuple[Any, list[int] | None]:
 def _parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
     """Return the tensor that holds the samples, and the one that holds their labels."""
     tensors = [
-        leaf for _, leaf in walk(batch) if isinstance(leaf, Tensor) and leaf.dim() and _is_readable(leaf)
+        leaf for _, leaf in walk(batch) if isinstance(leaf, Tensor) and leaf.dim() and is_readable(leaf)
     ]
     wide = [item for item in tensors if item.dim() > 1 and item.shape[1:].numel() > 1]
     inputs = next((item for item in wide if item.is_floating_point()), None)
@@ -190,7 +201,8 @@ def _parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
     return inputs, labels
 
 
-def _is_readable(tensor: Tensor) -> bool:
+def is_readable(tensor: Tensor) -> bool:
+    """Whether its values can be read where they are."""
     return (
         type(tensor) is Tensor
         and tensor.layout is torch.strided
@@ -214,20 +226,34 @@ def _add_labels(page: _Page, tensor: Tensor) -> None:
 
 
 def _add_digests(page: _Page, tensor: Tensor) -> None:
-    values = _array(tensor)
-    num = len(values)
-    rows = values.reshape(num, -1)
-    stride = -(-rows.shape[1] // _MAX_ELEMENTS)
-    rows = np.ascontiguousarray(rows[:, ::stride])
+    rows = _rows(tensor)
     if not page.digests:
         page.width = rows.shape[1]
         page.is_float = tensor.is_floating_point()
         page.distinct = _num_distinct(rows)
-    page.num_samples += num
+    page.num_samples += len(rows)
+    page.digests.append(_digest(rows))
+
+
+def digest_rows(tensor: Tensor) -> tuple[list[int], int]:
+    """Return a digest of each row of a readable tensor, and how many different fractions a row has."""
+    rows = _rows(tensor)
+    return _digest(rows), _num_distinct(rows)
+
+
+def _rows(tensor: Tensor) -> Array:
+    values = _array(tensor)
+    rows = values.reshape(len(values), -1)
+    stride = -(-rows.shape[1] // _MAX_ELEMENTS)
+    return np.ascontiguousarray(rows[:, ::stride])
+
+
+def _digest(rows: Array) -> list[int]:
     if rows.dtype.kind in "fc":
         rows = rows.view(f"u{min(rows.itemsize, 8)}")
     digests = (rows.astype(np.uint64) * _KEYS[np.arange(rows.shape[1]) % _MAX_ELEMENTS]).sum(1)
-    page.digests.append((_mix(digests) >> _BITS).tolist())
+    found: list[int] = (_mix(digests) >> _BITS).tolist()
+    return found
 
 
 def _mix(values: Array) -> Array:

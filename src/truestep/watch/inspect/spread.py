@@ -73,7 +73,7 @@ def _is_reached(
         return float(moved.double().mean()) > 1.5 / size and one.dim() > 0
     assert axis is not None
     length, num = axis
-    if list(one.shape).count(length) != 1:
-        return False
-    where = list(one.shape).index(length)
-    return bool(torch.any(moved.narrow(where, 0 if num > 0 else length + num, abs(num))))
+    axes = [where for where, extent in enumerate(one.shape) if extent == length]
+    for where in axes:  # of a square the corner: scores of pairs may differ wherever one of the two does
+        moved = moved.narrow(where, 0 if num > 0 else length + num, abs(num))
+    return bool(axes) and bool(torch.any(moved))

@@ -94,6 +94,7 @@ def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[dict[str, Any]]:
                 "attribute": attribute,
                 "copies": copies,
                 "others": len(items) - copies,
+                "rivals": sum(counted.values()) - copies,
             }
 
 

@@ -16,7 +16,8 @@ _MAX_KEPT = 4
 _INTEGERS = (torch.int64, torch.int32)
 _EMPTY, _FIRST_FRAME = -1, 1 << 40
 """Tokens for frames of numbers: those of zeros, and the first of all others; no target is like them."""
-_NO_INPUT = re.compile(r"mask|label|target|length|position|^y$")
+_NO_INPUT = re.compile(r"mask|length|position")
+_ANSWER = re.compile(r"label|target|^y$")
 
 
 class Tokens:
@@ -24,6 +25,7 @@ class Tokens:
 
     def __init__(self) -> None:
         self._kept: list[tuple[Tensor, Tensor | None]] = []
+        self._answers: list[Tensor] = []
 
     def remember(  # limits: private to this package
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -32,21 +34,22 @@ class Tokens:
         named = dict(_named(module, args, kwargs))
         mask = named.get("attention_mask")
         for name, item in named.items():
-            if not _NO_INPUT.search(name) and _is_batch(item):
+            if _ANSWER.search(name):
+                self._answers += [item.clone()] if _is_batch(item) else []
+            elif not _NO_INPUT.search(name) and _is_batch(item):
                 fits = mask is not None and mask.shape == item.shape
                 self._kept.append((item.clone(), mask != 0 if fits and mask is not None else None))
             elif not _NO_INPUT.search(name) and (frames := _as_tokens(item)) is not None:
                 self._kept.append((frames, None))
-        self._kept = self._kept[-_MAX_KEPT:]
+        self._kept, self._answers = self._kept[-_MAX_KEPT:], self._answers[-_MAX_KEPT:]
 
     def forget(self) -> None:
         """A step was made."""
-        self._kept = []
+        self._kept, self._answers = [], []
 
     def compare(self, target: Tensor, *, ignored: int, weight: Tensor | None) -> dict[str, Any] | None:
         """Return how targets lie to the last tokens that fit them; None if none do."""
-        for tokens, attended in reversed(self._kept):
-            rows = _as_rows(target, tokens)
+        for tokens, attended, rows in self._fitting(target, ignored):
             if rows is not None:
                 padding = _scored_padding(tokens, rows, ignored, weight)
                 if padding and any(_is_inside(item, padding["token"]) for item, _ in self._kept):
@@ -58,6 +61,21 @@ class Tokens:
                     "end": _ignored_end(tokens, rows, ignored, attended),
                 }
         return None
+
+    def _fitting(self, target: Tensor, ignored: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
+        """Return tokens, what is attended to, and the target in rows as tokens are; the likeliest first."""
+        answers = [(item, None) for item in reversed(self._answers)]
+        for tokens, attended in (*reversed(self._kept), *answers):  # positions may come before samples
+            num, turned = tokens.shape[1], tokens.T
+            rows = target.reshape(-1, num).T if target.numel() % num == 0 else None
+            if rows is not None and _is_shifted(rows, turned, ignored):
+                yield turned, None if attended is None else attended.T, rows
+        for tokens, attended in reversed(self._kept):
+            yield tokens, attended, _as_rows(target, tokens)
+        for tokens, _ in answers:
+            rows = _as_rows(target, tokens)
+            if rows is not None and _is_shifted(rows, tokens, ignored):
+                yield tokens, None, rows
 
 
 def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
@@ -98,6 +116,16 @@ def _as_rows(target: Tensor, tokens: Tensor) -> Tensor | None:
     return target.reshape(num, per_row)
 
 
+def _is_shifted(rows: Tensor, tokens: Tensor, ignored: int) -> bool:
+    """Whether targets are the tokens one place on, as what a decoder is given; whatever their names are."""
+    if rows.shape[1] not in (tokens.shape[1] - 1, tokens.shape[1]) or rows.shape[1] < 2:
+        return False
+    ahead = tokens[:, 1 : 1 + rows.shape[1]]
+    part = rows[:, : ahead.shape[1]]
+    is_scored = part != ignored
+    return bool(is_scored.any()) and bool((part == ahead)[is_scored].all())
+
+
 def _shifts(tokens: Tensor, rows: Tensor, ignored: int) -> dict[str, Any]:
     """Return, for each shift, which share of the scored targets are the tokens so many places on."""
     found: dict[str, Any] = {}
@@ -121,9 +149,10 @@ def _end_runs(tokens: Tensor) -> tuple[int, Tensor] | None:
 
 
 def _is_inside(tokens: Tensor, token: int) -> bool:
-    found = bool((tokens == token).any())
-    runs = _end_runs(tokens) if found else None
-    return found and (runs is None or runs[0] != token)
+    if not bool((tokens == token).any()):
+        return False
+    runs = (_end_runs(tokens), _end_runs(tokens.T))
+    return not any(found is not None and found[0] == token for found in runs)
 
 
 def _scored_padding(
@@ -134,6 +163,8 @@ def _scored_padding(
     if runs is None:
         return None
     token, lengths = runs
+    if bool((rows[:, -1] == ignored).all()):
+        rows = rows[:, :-1]  # nothing comes after the last token, which some models say by ignoring it
     is_padding = (tokens == token)[:, : rows.shape[1]]
     there = rows[is_padding]
     label = int(there[0]) if there.numel() else ignored

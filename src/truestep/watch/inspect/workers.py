@@ -50,7 +50,7 @@ class _Scout:
             return
         self._loaders[id(loader.dataset)] = number
         if not isinstance(loader.dataset, IterableDataset):
-            held = [place for place, _ in self.find(loader.dataset) if place["file"] is not None]
+            held = [place for place, _ in self.find(loader) if place["file"] is not None]
             if held:
                 self._tape.note("held", number, value=held)
 
@@ -63,9 +63,9 @@ class _Scout:
             and not isinstance(dataset, IterableDataset)  # those may share out one common order
         )
 
-    def find(self, dataset: Any) -> list[tuple[dict[str, Any], Any]]:
-        """Return all generators that a dataset's code can reach, with where they are kept."""
-        return list(_generators(dataset, self._tape.sites.is_own))
+    def find(self, maker: Any) -> list[tuple[dict[str, Any], Any]]:
+        """Return all generators that a loader's or a fetcher's code can reach, with where they are kept."""
+        return list(_generators((maker.dataset, maker.collate_fn), self._tape.sites.is_own))
 
     def write(self, dataset: Any, found: list[dict[str, Any]]) -> None:
         """Leave what was seen for the process that started this worker."""
@@ -102,7 +102,7 @@ def _wrap_create(create: Function, scout: _Scout) -> Function:
 
 def _wrap_fetch(fetcher: Any, scout: _Scout) -> Function:
     fetch = fetcher.fetch
-    before = [(place, _state(item)) for place, item in scout.find(fetcher.dataset)]
+    before = [(place, _state(item)) for place, item in scout.find(fetcher)]
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         vars(fetcher).pop("fetch", None)
@@ -112,7 +112,7 @@ def _wrap_fetch(fetcher: Any, scout: _Scout) -> Function:
             drop_frame(error)
             raise
         try:
-            after = {json.dumps(place): _state(item) for place, item in scout.find(fetcher.dataset)}
+            after = {json.dumps(place): _state(item) for place, item in scout.find(fetcher)}
             found = [
                 {**place, "before": state, "after": after.get(json.dumps(place))} for place, state in before
             ]
@@ -147,7 +147,9 @@ def _digest(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()[:16]
 
 
-def _generators(dataset: Any, is_own: Callable[[str], bool]) -> Iterator[tuple[dict[str, Any], Any]]:
+def _generators(
+    roots: tuple[Any, ...], is_own: Callable[[str], bool]
+) -> Iterator[tuple[dict[str, Any], Any]]:
     for name, item in (
         ("numpy.random", np.random.mtrand._rand),
         ("random", random._inst),
@@ -155,7 +157,7 @@ def _generators(dataset: Any, is_own: Callable[[str], bool]) -> Iterator[tuple[d
     ):
         yield {"owner": None, "name": name, "file": None}, item
     met: set[int] = set()
-    waiting: list[tuple[Any, int]] = [(dataset, 0)]
+    waiting: list[tuple[Any, int]] = [(root, 0) for root in roots]
     while waiting and len(met) < _MAX_OBJECTS:
         thing, depth = waiting.pop(0)
         if id(thing) in met or isinstance(thing, _PLAIN) or depth > _MAX_DEPTH:

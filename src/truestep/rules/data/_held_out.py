@@ -1,0 +1,48 @@
+"""Held-out data as a source names them.
+
+Owns reading from the syntax whether a line evaluates on what is called validation or test, and where that was
+cut from the rest. Whether it was trained on is left to the rule.
+"""
+
+import ast
+
+from truestep.rules import Source
+from truestep.rules.loaders import words_say
+
+_NOT_DATA = ("eval", "dev")
+"""A method of models, and a device."""
+
+
+def evaluated_at(source: Source, line: int) -> str | None:
+    """Return a name among the arguments of calls at a line that says evaluation, if none says training."""
+    names: list[str] = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or line):
+            for item in (*node.args, *(word.value for word in node.keywords)):
+                names += [part for inner in ast.walk(item) if (part := _name(inner)) is not None]
+    said = {name: words_say(name) for name in names if name not in _NOT_DATA}
+    if "training" in said.values():
+        return None
+    return next((name for name, says in said.items() if says == "evaluation"), None)
+
+
+def cut_at(source: Source, name: str, *, before: int) -> int | None:
+    """Return the first line that assigns a name, if it stands before the line that uses it."""
+    lines = [
+        node.lineno
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Assign)
+        and any(_name(item) == name for target in node.targets for item in ast.walk(target))
+    ]
+    return min((line for line in lines if line < before), default=None)
+
+
+def given_at(tree: ast.Module, keyword: str) -> int | None:
+    """Return the one line with a call that is given a keyword."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    lines = {node.lineno for node in calls if any(item.arg == keyword for item in node.keywords)}
+    return lines.pop() if len(lines) == 1 else None
+
+
+def _name(node: ast.AST) -> str | None:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None

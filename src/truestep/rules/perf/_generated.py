@@ -1,0 +1,79 @@
+"""Batches that a generator function of the script makes: how long the loop waits for each.
+
+Owns finding such loops in the syntax, and the time between a step and the next forward pass in them.
+"""
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+
+from truestep.rules import Evidence, Source
+from truestep.rules.order import called
+from truestep.watch import Moment
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Waits = list[tuple[float, float]]
+_WRAPPERS = ("enumerate", "tqdm", "trange", "islice", "zip", "iter")
+_MOMENTS = ("step", "zero_grad", "scheduler", "forward", "backward", "mode")
+_SLOW = ("sleep", "save", "savefig")
+
+
+def generated(evidence: Evidence, *, first: int) -> Iterator[tuple[Moment, int, Waits]]:
+    """Yield loops over a generator: a forward pass, the loop's line, and each wait with its step's time."""
+    by_line: dict[tuple[str | None, int | None], list[tuple[Moment, Moment]]] = {}
+    for before, after in pairwise(evidence.moments(*_MOMENTS)):
+        is_training = after.kind == "forward" and after.facts["training"] and after.facts["grad"]
+        if is_training and before.kind in ("step", "zero_grad", "scheduler") and after.step >= first:
+            by_line.setdefault((after.file, after.line), []).append((before, after))
+    for (file, line), pairs in by_line.items():
+        source = evidence.source(file)
+        if source is None or line is None or {before.file for before, _ in pairs} != {file}:
+            continue
+        last = {before.line for before, _ in pairs}
+        loop = _loop_at(source, line) if len(last) == 1 else None
+        if loop is not None and not _does_more(source, loop, line, last.pop() or 0):
+            gaps = [(one.at_s + one.took_s, two.at_s) for one, two in pairs]
+            waits = [(two - one, later - one) for (one, two), (later, _) in pairwise(gaps)]
+            yield pairs[0][1], loop.lineno, waits
+
+
+def _loop_at(source: Source, line: int) -> ast.For | None:
+    """Return the innermost loop around a line, if it goes over what a generator of the script yields."""
+    loops = [node for node in ast.walk(source.tree) if isinstance(node, ast.For | ast.While)]
+    around = [node for node in loops if node.lineno < line <= (node.end_lineno or 0)]
+    loop = max(around, key=lambda node: node.lineno, default=None)
+    if not isinstance(loop, ast.For):
+        return None
+    given: ast.expr = loop.iter
+    while isinstance(given, ast.Call) and called(given) in _WRAPPERS and given.args:
+        given = given.args[0]
+    made = [given] if isinstance(given, ast.Call) else []
+    if isinstance(given, ast.Name):
+        assigned = [node for node in ast.walk(source.tree) if isinstance(node, ast.Assign)]
+        named = [node for node in assigned if any(_is_name(item, given.id) for item in node.targets)]
+        made = [node.value for node in named if isinstance(node.value, ast.Call)]
+    yielding = {item.name for item in _functions(source) if _yields(item)}
+    return loop if made and all(called(call) in yielding for call in made) else None
+
+
+def _does_more(source: Source, loop: ast.For, line: int, last: int) -> bool:
+    """Whether the loop itself may do other work between a step and the next forward pass."""
+    own = {item.name for item in _functions(source)} | set(_SLOW)
+    calls = [node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Call)]
+    return any(
+        called(call) in own or isinstance(call.func, ast.Subscript)
+        for call in calls
+        if call.lineno < line or call.lineno > last
+    )
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _functions(source: Source) -> list[Function]:
+    return [node for node in ast.walk(source.tree) if isinstance(node, Function)]
+
+
+def _yields(function: Function) -> bool:
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
