@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-from truestep.tensor.facts import Explanation, Memory, TensorFacts, Value
+from truestep.tensor.facts import Account, Memory, TensorFacts, Value
 
 MAX_DIMENSIONS = 4
 MAX_SHOWN = 64
@@ -202,7 +202,7 @@ def shown_indices(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield from product(*([at for at in axis if at is not None] for axis in shown_axes(shape)))
 
 
-def cells_of(explanation: Explanation) -> list[Cells]:
+def cells_of(explanation: Account) -> list[Cells]:
     """Return the pieces of memory of an explanation, those in which one of its tensors lies."""
     pieces = [
         Cells(memory, tuple(tensor for tensor in explanation.tensors if tensor.memory == memory.label))

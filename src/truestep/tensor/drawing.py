@@ -13,7 +13,7 @@ from truestep.errors import UsageError
 from truestep.picture import Picture
 from truestep.tensor.canvas import Canvas
 from truestep.tensor.cells import Cells, cells_of
-from truestep.tensor.facts import Broadcast, Explanation, Operation
+from truestep.tensor.facts import Account, Broadcast, Operation
 from truestep.tensor.memory import Ledger, Thing
 from truestep.tensor.panels import draw_pieces
 from truestep.tensor.stretching import Side, draw_sides, is_suspect
@@ -21,7 +21,7 @@ from truestep.tensor.stretching import Side, draw_sides, is_suspect
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
-def draw(explanation: Explanation) -> Picture:
+def draw(explanation: Account) -> Picture:
     """Draw what `explain` found: memory and tensors, then the operations in which shapes were broadcast.
 
     >>> import torch, truestep as ts

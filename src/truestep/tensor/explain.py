@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from truestep.errors import UsageError
 from truestep.tensor.copies import copy_sharing, undisturbed
-from truestep.tensor.facts import Explanation, Jacobian, Sharing, TensorFacts
+from truestep.tensor.explanation import Explanation
+from truestep.tensor.facts import Jacobian, Sharing, TensorFacts
 from truestep.tensor.gradients import backward_notes, jacobians
 from truestep.tensor.memory import Ledger, Thing, grad_fn_name, label, sharing_of
 from truestep.tensor.reasons import reason

@@ -3,15 +3,9 @@
 Owns the dataclasses and how they show themselves. How facts are found and worded is left to the files beside.
 """
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from truestep.tensor import layout
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from truestep.picture import Picture
 
 Value = int | float | bool | complex
 
@@ -153,8 +147,8 @@ class Jacobian:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
-    """All that `explain` found out: print it, leave it as the last line of a cell, or read its fields."""
+class Account:
+    """All that `explain` found out."""
 
     code: str | None
     tensors: tuple[TensorFacts, ...]
@@ -167,23 +161,3 @@ class Explanation:
     notes: tuple[str, ...]
     result: str | None
     """What the expression gave, if that is no tensor."""
-
-    def __str__(self) -> str:
-        return layout.text(self)
-
-    def __rich__(self) -> "RenderableType":
-        return layout.rich(self)
-
-    def _repr_html_(self) -> str:
-        return layout.html(self)
-
-    def picture(self) -> "Picture":
-        """Draw the memory and the tensors in it; needs matplotlib."""
-        from truestep.tensor.drawing import draw  # noqa: PLC0415 - only who asks for it needs matplotlib
-
-        return draw(self)
-
-    def as_fields(self) -> dict[str, Any]:
-        """Return all of it as plain dictionaries, lists and numbers, fit for JSON."""
-        fields: dict[str, Any] = layout.plain(asdict(self))
-        return fields

@@ -6,12 +6,10 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from truestep.errors import UsageError
-
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from truestep.tensor.facts import Broadcast, Explanation, Jacobian, Operation, Sharing, TensorFacts
+    from truestep.tensor.facts import Account, Broadcast, Jacobian, Operation, Sharing, TensorFacts
 
 Line = tuple[str, str]
 """What a line is (head, code, note, warning, plain), and its text."""
@@ -187,7 +185,7 @@ def operation_lines(operation: "Operation") -> list[str]:
     return [head, *(line for lines in below for _, line in lines)]
 
 
-def _operations(explanation: "Explanation") -> Iterator[Line]:
+def _operations(explanation: "Account") -> Iterator[Line]:
     rows = [
         [str(step.number), step.code, _shapes(step), _memory_words(step)] for step in explanation.operations
     ]
@@ -226,7 +224,7 @@ def _jacobian(jacobian: "Jacobian") -> Iterator[Line]:
     yield "plain", f"  {' ' * len(_number(1.0))} = [{rows[-1]}]"
 
 
-def lines(explanation: "Explanation") -> Iterator[Line]:
+def lines(explanation: "Account") -> Iterator[Line]:
     """Yield all lines: the operations, the tensors, what they share, notes."""
     yield from _operations(explanation)
     if explanation.result is not None:
@@ -247,19 +245,19 @@ def lines(explanation: "Explanation") -> Iterator[Line]:
         yield from _jacobian(jacobian)
 
 
-def _alone(explanation: "Explanation") -> Iterator[str]:
+def _alone(explanation: "Account") -> Iterator[str]:
     """Say it of tensors that were put side by side and share nothing."""
     if explanation.code is None and 1 < len(explanation.tensors) <= 4 and not explanation.sharings:
         names = [facts.name for facts in explanation.tensors]
         yield f"{', '.join(names[:-1])} and {names[-1]} share no memory"
 
 
-def text(explanation: "Explanation") -> str:
+def text(explanation: "Account") -> str:
     """Write it for a terminal without colours."""
     return "\n".join(line for _, line in lines(explanation))
 
 
-def rich(explanation: "Explanation") -> "Text":
+def rich(explanation: "Account") -> "Text":
     """Write it for a terminal with colours."""
     from rich.text import Text  # noqa: PLC0415 - plain text needs no rich
 
@@ -272,8 +270,8 @@ def rich(explanation: "Explanation") -> "Text":
     return Text("\n").join(parts)
 
 
-def html(explanation: "Explanation") -> str:
-    """Write it for a notebook: tables, and the picture if it can be drawn."""
+def html(explanation: "Account") -> str:
+    """Write it for a notebook, as tables."""
     pieces = ['<div style="font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px">']
     if explanation.operations:
         pieces.append(_html_table(["", "step", "shapes", "memory"], list(_html_steps(explanation))))
@@ -287,10 +285,10 @@ def html(explanation: "Explanation") -> str:
         pieces.append(f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in told)}</ul>")
     blocks = ("\n".join(line for _, line in _jacobian(item)) for item in explanation.jacobians)
     pieces += [f"<pre>{escape(block)}</pre>" for block in blocks]
-    return "".join([*pieces, "</div>", _drawn(explanation)])
+    return "".join([*pieces, "</div>"])
 
 
-def _html_steps(explanation: "Explanation") -> Iterator[list[str]]:
+def _html_steps(explanation: "Account") -> Iterator[list[str]]:
     for step in explanation.operations:
         notes = [
             f'<div style="{_CSS[kind]};white-space:pre-wrap">{escape(line)}</div>'
@@ -309,14 +307,6 @@ def _html_table(headings: list[str], rows: list[list[str]]) -> str:
     head = "".join(f"<th {cell}>{heading}</th>" for heading in headings)
     body = "".join(f"<tr>{''.join(f'<td {cell}>{item}</td>' for item in row)}</tr>" for row in rows)
     return f'<table style="border-collapse:collapse;margin:4px 0"><tr>{head}</tr>{body}</table>'
-
-
-def _drawn(explanation: "Explanation") -> str:
-    """Return the picture as SVG; nothing where matplotlib is not installed or there is nothing to draw."""
-    try:
-        return explanation.picture()._repr_svg_()
-    except UsageError:
-        return ""
 
 
 def plain(value: Any) -> Any:

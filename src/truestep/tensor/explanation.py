@@ -1,0 +1,43 @@
+"""An explanation as its user meets it: printed, in a notebook, drawn, as JSON.
+
+Owns nothing but these doors: the data is `facts`, the text `layout`, the picture `drawing`.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from truestep.errors import UsageError
+from truestep.picture import Picture
+from truestep.tensor import layout
+from truestep.tensor.drawing import draw
+from truestep.tensor.facts import Account
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation(Account):
+    """All that `explain` found out: print it, leave it as the last line of a cell, or read its fields."""
+
+    def __str__(self) -> str:
+        return layout.text(self)
+
+    def __rich__(self) -> "RenderableType":
+        return layout.rich(self)
+
+    def _repr_html_(self) -> str:
+        try:
+            picture = self.picture()._repr_svg_()
+        except UsageError:  # matplotlib is not installed, or there is nothing to draw
+            picture = ""
+        return layout.html(self) + picture
+
+    def picture(self) -> Picture:
+        """Draw the memory and the tensors in it; needs matplotlib."""
+        return draw(self)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return all of it as plain dictionaries, lists and numbers, fit for JSON."""
+        fields: dict[str, Any] = layout.plain(asdict(self))
+        return fields
