@@ -11,7 +11,7 @@ the batch.
 
 ## How to fix
 Put the frozen part back into evaluation mode after each `train()`: `model.train(); model.backbone.eval()`, or
-override `train` in the model.
+override `train` in the model. `truestep.model.freeze(model, "backbone")` does both, for good.
 """
 
 import ast

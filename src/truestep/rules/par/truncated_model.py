@@ -11,7 +11,7 @@ has the same weights, and computes something else.
 
 ## How to fix
 Replace the last layer by name (`model.fc = nn.Linear(...)` or `nn.Identity()`), or write a `forward` for the
-part that is wanted.
+part that is wanted. `truestep.model.cut(model, before="fc")` runs the model's own, up to there.
 """
 
 import ast
