@@ -231,8 +231,10 @@ def main() -> int:
     sheets = [
         Sheet(title="found and accused", rows=rows),
         Sheet(title="in sum", rows=_sums(rows)),
-        Sheet(title="cost", rows=cost_rows, num_digits=3, note="processor time over that of the bare script"),
     ]
+    if cost_rows:
+        note = "processor time over that of the bare script"
+        sheets.append(Sheet(title="cost", rows=cost_rows, num_digits=3, note=note))
     return report("check_corpus", sheets=sheets, claims=claims_of(rows, cost_rows), as_json=given.json)
 
 
