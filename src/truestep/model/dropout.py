@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from truestep.errors import UsageError
 from truestep.model.names import What, select, within
-from truestep.model.tables import printed, shortened, table
+from truestep.model.tables import left_alone, printed, shortened, table
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -76,11 +76,7 @@ class Dropouts:
 
     def __str__(self) -> str:
         lines = [printed(self.__rich__()) if self.changed else "no dropout was found"]
-        reasons: dict[str, list[str]] = {}
-        for name, reason in self.left:
-            reasons.setdefault(reason, []).append(name)
-        lines += [f"left alone ({reason}): {shortened(names)}" for reason, names in reasons.items()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *left_alone(self.left)])
 
     __repr__ = __str__  # for notebooks
 

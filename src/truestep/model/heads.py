@@ -13,6 +13,7 @@ from truestep.model.layers import Replaced, replace
 from truestep.model.nests import tensors_in
 from truestep.model.once import Batch, called, copied
 from truestep.model.tables import shortened
+from truestep.model.trial import same_generators
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _HEADS = (nn.Linear, *_CONVOLUTIONS)
@@ -39,9 +40,8 @@ def replace_head(
 
 
 def _find(model: nn.Module, batch: Batch) -> str:
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     ran: list[tuple[str, Tensor]] = []
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
+    with same_generators(model), torch.no_grad():
         trial = copied(model).eval()
         for name, module in trial.named_modules():
             if isinstance(module, _HEADS):

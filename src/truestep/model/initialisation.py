@@ -15,7 +15,7 @@ from truestep.errors import UsageError
 from truestep.model.freezing import has_statistics
 from truestep.model.groups import is_normalisation
 from truestep.model.names import aliases, select
-from truestep.model.tables import printed, shortened, table
+from truestep.model.tables import left_alone, printed, shortened, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,11 +57,7 @@ class Initialised:
 
     def __str__(self) -> str:
         lines = [printed(self.__rich__())]
-        reasons: dict[str, list[str]] = {}
-        for name, reason in self.left:
-            reasons.setdefault(reason, []).append(name)
-        lines += [f"left alone ({reason}): {shortened(names)}" for reason, names in reasons.items()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *left_alone(self.left)])
 
     __repr__ = __str__  # for notebooks
 

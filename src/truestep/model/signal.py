@@ -17,6 +17,7 @@ from truestep.errors import UsageError
 from truestep.model.nests import tensors_in
 from truestep.model.once import Batch, called, copied
 from truestep.model.tables import printed, table
+from truestep.model.trial import same_generators
 from truestep.picture import COLOURS, FAINT, INK, PAPER, Picture
 
 if TYPE_CHECKING:
@@ -95,8 +96,7 @@ def check_signal(model: nn.Module, batch: Batch, *, loss: Callable[[Any], Tensor
     >>> check_signal(model, torch.ones(4, 32)).verdict
     'vanishing'
     """
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+    with same_generators(model), torch.enable_grad():
         probe = _Probe(copied(model))
         with probe:
             output = called(probe.model, batch)

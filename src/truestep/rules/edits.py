@@ -98,11 +98,7 @@ def indent_of(source: Source, line: int) -> str:
 
 def statement_at(source: Source, line: int) -> ast.stmt | None:
     """Return the innermost statement that a line belongs to."""
-    around = [
-        node
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
-    ]
+    around = [node for node in ast.walk(source.tree) if isinstance(node, ast.stmt) and covers(node, line)]
     return max(around, key=lambda node: node.lineno, default=None)
 
 

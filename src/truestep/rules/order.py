@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 from truestep.rules.evidence import Source
+from truestep.rules.places import Function, covers, name_of, only_call
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FREE = frozenset(
     (
         *(
@@ -114,7 +114,7 @@ class Flow:
         """Yield what a function's parameter is given by those who call it."""
         names = [item.arg for item in function.args.args if item.arg not in ("self", "cls")]
         for call in ast.walk(self.tree) if name in names else ():
-            if isinstance(call, ast.Call) and called(call) == function.name:
+            if isinstance(call, ast.Call) and name_of(call.func) == function.name:
                 place = names.index(name)
                 if place < len(call.args):
                     yield call.args[place]
@@ -135,7 +135,7 @@ class Flow:
     def _by_call(self, node: ast.AST, call: ast.Call, depth: int) -> ast.AST | None:
         if call.func is node:
             return None
-        name = called(call)
+        name = name_of(call.func)
         if name in _FREE:
             return None
         if name in _PASSING:
@@ -153,7 +153,7 @@ class Flow:
         if parent.iter is not node or isinstance(whole, ast.SetComp):
             return None
         if isinstance(whole, ast.DictComp):
-            is_counted = isinstance(node, ast.Call) and called(node) in _COUNTING
+            is_counted = isinstance(node, ast.Call) and name_of(node.func) in _COUNTING
             return node if is_counted else None
         return self.decided_at(whole, depth + 1)
 
@@ -166,7 +166,7 @@ class Flow:
                 return self._by_result(node, depth)
             if (
                 isinstance(node, ast.Call)
-                and called(node) in _KEEPING
+                and name_of(node.func) in _KEEPING
                 and isinstance(node.func, ast.Attribute)
             ):
                 found = self._by_name(node.func.value, node, depth)
@@ -192,7 +192,7 @@ class Flow:
             parent = self._parents.get(use)
             if isinstance(parent, ast.Attribute) and parent.attr == "sort":
                 return None
-            if isinstance(parent, ast.Call) and called(parent) in ("sorted", "natsorted"):
+            if isinstance(parent, ast.Call) and name_of(parent.func) in ("sorted", "natsorted"):
                 return None
         loads = [use for use in uses if isinstance(getattr(use, "ctx", None), ast.Load)]
         for use in loads:
@@ -205,7 +205,7 @@ class Flow:
         """Return where the order of what a function gives matters to those who call it."""
         function = self.function_of(node)
         for call in ast.walk(self.tree) if function is not None else ():
-            if isinstance(call, ast.Call) and function is not None and called(call) == function.name:
+            if isinstance(call, ast.Call) and function is not None and name_of(call.func) == function.name:
                 found = self.decided_at(call, depth + 2)
                 if found is not None:
                     return found
@@ -234,11 +234,10 @@ def maker_of(source: Source, line: int) -> int | None:
     found: int | None = None
     while (name := _class_made_at(source.tree, line)) is not None and name not in met:
         met.add(name)
-        calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
-        lines = {node.lineno for node in calls if called(node) == name}
-        if len(lines) != 1:
+        found = only_call(source.tree, name)
+        if found is None:
             return None
-        line = found = lines.pop()
+        line = found
     return found
 
 
@@ -246,7 +245,7 @@ def _class_made_at(tree: ast.Module, line: int) -> str | None:
     for node in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
         for item in node.body:
             is_making = isinstance(item, Function) and item.name == "__init__"
-            if is_making and item.lineno <= line <= (item.end_lineno or item.lineno):
+            if is_making and covers(item, line):
                 return node.name
     return None
 
@@ -261,16 +260,14 @@ def built_for(source: Source, line: int) -> int | None:
     function = max(around, key=lambda node: node.lineno, default=None)
     if function is None or not _makes_result(function, line):
         return None
-    calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
-    lines = {node.lineno for node in calls if called(node) == function.name}
-    return lines.pop() if len(lines) == 1 else None
+    return only_call(source.tree, function.name)
 
 
 def _makes_result(function: Function, line: int) -> bool:
     """Whether the line makes an object of a class, and the function returns it."""
     nodes = [node for node in ast.walk(function) if getattr(node, "lineno", 0) <= line]
     nodes = [node for node in nodes if line <= (getattr(node, "end_lineno", None) or 0)]
-    if not any(isinstance(node, ast.Call) and (called(node) or "a")[0].isupper() for node in nodes):
+    if not any(isinstance(node, ast.Call) and (name_of(node.func) or "a")[0].isupper() for node in nodes):
         return False
     if any(isinstance(node, ast.Return) for node in nodes):
         return True
@@ -283,13 +280,6 @@ def _makes_result(function: Function, line: int) -> bool:
     }
     returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     return any(isinstance(value, ast.Name) and value.id in made for value in returned)
-
-
-def called(call: ast.Call) -> str | None:
-    """Return the last part of what is called."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else None
 
 
 def _is_name(node: ast.AST, name: str) -> bool:
@@ -309,5 +299,5 @@ def _is_numbering(node: ast.Assign) -> bool:
     return (
         isinstance(target, ast.Subscript)
         and isinstance(node.value, ast.Call)
-        and called(node.value) in ("len", "next")
+        and name_of(node.value.func) in ("len", "next")
     )

@@ -54,6 +54,12 @@ def calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
             yield node
 
 
+def only_call(tree: ast.AST, name: str) -> int | None:
+    """Return the one line with calls of functions of that name; None if there are more, or none."""
+    lines = {call.lineno for call in calls(tree, name)}
+    return lines.pop() if len(lines) == 1 else None
+
+
 def covers(node: ast.expr | ast.stmt, line: int | None) -> bool:
     """Return whether a line is one of those on which something is written."""
     return line is not None and node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -202,13 +202,16 @@ class Tape:
         self._values: list[tuple[int, int, Any]] = []
         self._things: dict[str, dict[int, tuple[int, Any]]] = {kind: {} for kind in FIELDS}
         self._lock = threading.RLock()
-        self.path = _new_file(Path(folder), self._pid)
-        self._record = Record(self.path)
-        self._record.write(
-            "start", version=VERSION, pid=self._pid, argv=list(sys.orig_argv), plan=plan.as_fields()
-        )
+        self._begin_record(Path(folder))
         atexit.register(self.close)  # registered first, so called last
         os.register_at_fork(after_in_child=self.leave)
+
+    def _begin_record(self, folder: Path) -> None:
+        self.path = _new_file(folder, self._pid)
+        self._record = Record(self.path)
+        self._record.write(
+            "start", version=VERSION, pid=self._pid, argv=list(sys.orig_argv), plan=self.plan.as_fields()
+        )
 
     def mark(self, key: Key, begun_ns: int, *, value: Any = None) -> None:
         """Note that a moment which began then has ended."""
@@ -366,11 +369,7 @@ class Tape:
         """Observe again, in a forked child: the first part of the parent's record is its past too."""
         _, _, past = self.path.read_bytes()[:num_bytes].partition(b"\n")
         self._pid = os.getpid()
-        self.path = _new_file(self.path.parent, self._pid)
-        self._record = Record(self.path)
-        self._record.write(
-            "start", version=VERSION, pid=self._pid, argv=list(sys.orig_argv), plan=self.plan.as_fields()
-        )
+        self._begin_record(self.path.parent)
         with self.path.open("ab") as file:
             file.write(past)
         self.look = None  # it stays with the parent

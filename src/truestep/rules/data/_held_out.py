@@ -8,6 +8,7 @@ import ast
 
 from truestep.rules import Source
 from truestep.rules.loaders import words_say
+from truestep.rules.places import covers, name_of
 
 _NOT_DATA = ("eval", "dev")
 """A method of models, and a device."""
@@ -17,9 +18,9 @@ def evaluated_at(source: Source, line: int) -> str | None:
     """Return a name among the arguments of calls at a line that says evaluation, if none says training."""
     names: list[str] = []
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or line):
+        if isinstance(node, ast.Call) and covers(node, line):
             for item in (*node.args, *(word.value for word in node.keywords)):
-                names += [part for inner in ast.walk(item) if (part := _name(inner)) is not None]
+                names += [part for inner in ast.walk(item) if (part := name_of(inner)) is not None]
     said = {name: words_say(name) for name in names if name not in _NOT_DATA}
     if "training" in said.values():
         return None
@@ -32,7 +33,7 @@ def cut_at(source: Source, name: str, *, before: int) -> int | None:
         node.lineno
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Assign)
-        and any(_name(item) == name for target in node.targets for item in ast.walk(target))
+        and any(name_of(item) == name for target in node.targets for item in ast.walk(target))
     ]
     return min((line for line in lines if line < before), default=None)
 
@@ -42,7 +43,3 @@ def given_at(tree: ast.Module, keyword: str) -> int | None:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     lines = {node.lineno for node in calls if any(item.arg == keyword for item in node.keywords)}
     return lines.pop() if len(lines) == 1 else None
-
-
-def _name(node: ast.AST) -> str | None:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None

@@ -22,7 +22,7 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
 from truestep.rules.loaders import Loader, find_loaders
-from truestep.rules.order import called
+from truestep.rules.places import name_of
 
 RULE = Meta(
     code="DATA05",
@@ -116,7 +116,7 @@ def _blamed(evidence: Evidence, loader: Loader, other: Loader, how: str) -> tupl
 
 def _is_split(call: ast.Call) -> bool:
     """Whether it is `train_test_split` or the like, and not a method of texts or tensors."""
-    name = called(call) or ""
+    name = name_of(call.func) or ""
     return "split" in name.lower() and (isinstance(call.func, ast.Name) or name not in _SPLITS_OF_OTHERS)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
-from truestep.rules.order import called
+from truestep.rules.places import name_of
 
 RULE = Meta(
     code="DATA03",
@@ -103,7 +103,7 @@ def _line(evidence: Evidence, loader: Loader, name: str) -> int | None:
     looped = loader.epochs[-1]
     source = evidence.source(looped.file)
     nodes = ast.walk(source.tree) if source is not None else ()
-    made = {node.lineno for node in nodes if isinstance(node, ast.Call) and called(node) == name}
+    made = {node.lineno for node in nodes if isinstance(node, ast.Call) and name_of(node.func) == name}
     return made.pop() if len(made) == 1 else looped.line
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import replace_node, statement_at, text_of
-from truestep.rules.places import Function, Scope, name_of, own_nodes, scopes_of
+from truestep.rules.places import Function, Scope, covers, name_of, own_nodes, scopes_of
 
 RULE = Meta(
     code="LOOP15",
@@ -85,9 +85,7 @@ def _passed_names(scope: Scope, line: int) -> set[str]:
     return {
         node.id
         for call in ast.walk(scope)
-        if isinstance(call, ast.Call)
-        and call.lineno <= line <= (call.end_lineno or line)
-        and _is_backward(call)
+        if isinstance(call, ast.Call) and covers(call, line) and _is_backward(call)
         for node in ast.walk(call)
         if isinstance(node, ast.Name)
     }
@@ -157,11 +155,7 @@ def _is_backward(call: ast.Call) -> bool:
 
 def _scope_at(scopes: list[Scope], line: int) -> Scope:
     """Return the innermost function around a line."""
-    around = [
-        item
-        for item in scopes[1:]
-        if isinstance(item, Function) and item.lineno <= line <= (item.end_lineno or item.lineno)
-    ]
+    around = [item for item in scopes[1:] if isinstance(item, Function) and covers(item, line)]
     return max(around, key=lambda item: item.lineno, default=scopes[0])
 
 

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence
-from truestep.rules.places import name_of
+from truestep.rules.places import covers, name_of
 from truestep.watch import Moment
 
 _HANDING_OVER = ("train", "fit")
@@ -28,7 +28,7 @@ def _hands_over(tree: ast.Module, line: int) -> bool:
     return any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr in _HANDING_OVER
-        and call.lineno <= line <= (call.end_lineno or line)
+        and covers(call, line)
         and not any(item.arg == "labels" for item in call.keywords)
         for call in calls
     )

@@ -91,7 +91,7 @@ def _given_names(evidence: Evidence, moment: Moment) -> set[str]:
     """Return the names of the state that is loaded there."""
     source = evidence.source(moment.file)
     found = calls(source.tree, "load_state_dict") if source is not None else ()
-    names = {name_of(call.args[0]) for call in found if call.args and _is_at(call, moment)}
+    names = {name_of(call.args[0]) for call in found if call.args and covers(call, moment.line)}
     return {name for name in names if name is not None}
 
 
@@ -111,22 +111,13 @@ def is_updated(evidence: Evidence, moment: Moment) -> bool:
     source = evidence.source(moment.file)
     if source is None or moment.kind != "refill" or moment.value["written"]:
         return False
-    given = [
-        name_of(call.args[0])
-        for call in calls(source.tree, "load_state_dict")
-        if call.args and _is_at(call, moment)
-    ]
     changed = {
         name_of(call.func.value)
         for call in calls(source.tree, "update")
         if isinstance(call.func, ast.Attribute)
     }
     changed |= {name_of(node.value) for node in ast.walk(source.tree) if _is_item_set(node)}  # type: ignore[attr-defined]
-    return any(name is not None and name in changed for name in given)
-
-
-def _is_at(call: ast.Call, moment: Moment) -> bool:
-    return moment.line is not None and call.lineno <= moment.line <= (call.end_lineno or call.lineno)
+    return not _given_names(evidence, moment).isdisjoint(changed)
 
 
 def _is_item_set(node: ast.AST) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.par._roster import Optimizer, names, read_roster
-from truestep.rules.places import Function, assignments, calls, covers
+from truestep.rules.places import Function, assignments, calls, covers, only_call
 
 RULE = Meta(
     code="PAR05",
@@ -67,8 +67,7 @@ def _call_of(source: Source, line: int) -> int:
     """Return where a function that freezes what it is given is called, if that is one line."""
     for node in source.tree.body:
         if isinstance(node, Function) and covers(node, line) and node.args.args:
-            lines = {call.lineno for call in calls(source.tree, node.name)}
-            return lines.pop() if len(lines) == 1 else line
+            return only_call(source.tree, node.name) or line
     return line
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from truestep.rules import Evidence, Source
-from truestep.rules.order import called
+from truestep.rules.places import Function, name_of
 from truestep.watch import Moment
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 Waits = list[tuple[float, float]]
 _WRAPPERS = ("enumerate", "tqdm", "trange", "islice", "zip", "iter")
 _MOMENTS = ("step", "zero_grad", "scheduler", "forward", "backward", "mode")
@@ -45,7 +44,7 @@ def _loop_at(source: Source, line: int) -> ast.For | None:
     if not isinstance(loop, ast.For):
         return None
     given: ast.expr = loop.iter
-    while isinstance(given, ast.Call) and called(given) in _WRAPPERS and given.args:
+    while isinstance(given, ast.Call) and name_of(given.func) in _WRAPPERS and given.args:
         given = given.args[0]
     made = [given] if isinstance(given, ast.Call) else []
     if isinstance(given, ast.Name):
@@ -53,7 +52,7 @@ def _loop_at(source: Source, line: int) -> ast.For | None:
         named = [node for node in assigned if any(_is_name(item, given.id) for item in node.targets)]
         made = [node.value for node in named if isinstance(node.value, ast.Call)]
     yielding = {item.name for item in _functions(source) if _yields(item)}
-    return loop if made and all(called(call) in yielding for call in made) else None
+    return loop if made and all(name_of(call.func) in yielding for call in made) else None
 
 
 def _does_more(source: Source, loop: ast.For, line: int, last: int) -> bool:
@@ -61,7 +60,7 @@ def _does_more(source: Source, loop: ast.For, line: int, last: int) -> bool:
     own = {item.name for item in _functions(source)} | set(_SLOW)
     calls = [node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Call)]
     return any(
-        called(call) in own or isinstance(call.func, ast.Subscript)
+        name_of(call.func) in own or isinstance(call.func, ast.Subscript)
         for call in calls
         if call.lineno < line or call.lineno > last
     )

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow
 from truestep.rules.loaders import find_loaders
-from truestep.rules.order import built_for, called, maker_of
+from truestep.rules.order import built_for, maker_of
+from truestep.rules.places import covers, name_of
 from truestep.watch import Moment, Operation
 
 RULE = Meta(
@@ -171,10 +172,10 @@ def _check_splits(evidence: Evidence) -> Iterator[Finding]:
     """A library has drawn: scikit-learn's functions do if no `random_state` is given."""
     for source in evidence.sources:
         for node in ast.walk(source.tree):
-            if not isinstance(node, ast.Call) or called(node) not in _SPLITS:
+            if not isinstance(node, ast.Call) or name_of(node.func) not in _SPLITS:
                 continue
             given = {word.arg: word.value for word in node.keywords}
-            is_shuffled = called(node) not in ("KFold", "StratifiedKFold") or "shuffle" in given
+            is_shuffled = name_of(node.func) not in ("KFold", "StratifiedKFold") or "shuffle" in given
             shuffle = given.get("shuffle")
             is_off = isinstance(shuffle, ast.Constant) and not shuffle.value
             if is_shuffled and not is_off and "random_state" not in given and None not in given:
@@ -183,7 +184,7 @@ def _check_splits(evidence: Evidence) -> Iterator[Finding]:
                     file=source.path,
                     line=node.lineno,
                     step=0,
-                    evidence=f"{called(node)}() without random_state, and NumPy's generator has moved",
+                    evidence=f"{name_of(node.func)}() without random_state, and NumPy's generator has moved",
                     fix="Pass random_state=SEED.",
                 )
 
@@ -193,9 +194,9 @@ def _is_asked_here(evidence: Evidence, moment: Moment) -> bool:
     source = evidence.source(moment.file)
     return source is not None and any(
         isinstance(node, ast.Call)
-        and called(node) in ("default_rng", "seed")
+        and name_of(node.func) in ("default_rng", "seed")
         and moment.line is not None
-        and node.lineno <= moment.line <= (node.end_lineno or node.lineno)
+        and covers(node, moment.line)
         for node in ast.walk(source.tree)
     )
 
@@ -218,7 +219,7 @@ def _check_own(evidence: Evidence) -> Iterator[Finding]:
         for node in ast.walk(source.tree):
             if (
                 isinstance(node, ast.Call)
-                and called(node) == "RandomState"
+                and name_of(node.func) == "RandomState"
                 and not node.args
                 and not node.keywords
             ):

@@ -19,7 +19,8 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.order import Flow, called
+from truestep.rules.order import Flow
+from truestep.rules.places import covers, name_of
 
 RULE = Meta(
     code="REPRO02",
@@ -80,13 +81,15 @@ def _find_listings(evidence: Evidence) -> Iterator[Finding]:
 
 def _call_at(flow: Flow, line: int) -> ast.Call | None:
     """Return the listing at a line; if it was only consumed there, the one in its function."""
-    calls = [node for node in ast.walk(flow.tree) if isinstance(node, ast.Call) and called(node) in _LISTINGS]
+    calls = [
+        node for node in ast.walk(flow.tree) if isinstance(node, ast.Call) and name_of(node.func) in _LISTINGS
+    ]
     for node in calls:
-        if node.lineno <= line <= (node.end_lineno or node.lineno):
+        if covers(node, line):
             return node
     for node in calls:
         function = flow.function_of(node)
-        if function is not None and function.lineno <= line <= (function.end_lineno or function.lineno):
+        if function is not None and covers(function, line):
             return node
     return None
 
@@ -169,9 +172,9 @@ def _are_texts(flow: Flow, node: ast.expr, is_many: bool, depth: int = 0) -> boo
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
             found = _are_texts(flow, node.elt, False, depth + 1)
         case ast.Call():
-            is_passing = called(node) in ("list", "chain", "map")
+            is_passing = name_of(node.func) in ("list", "chain", "map")
             inner = is_passing and any(_are_texts(flow, one, True, depth + 1) for one in node.args)
-            found = called(node) in _GIVES_TEXTS or inner
+            found = name_of(node.func) in _GIVES_TEXTS or inner
         case ast.Attribute():
             found = bool(_TEXTUAL.search(node.attr.lower()))
         case ast.Name():
@@ -194,7 +197,7 @@ def _is_text_name(flow: Flow, node: ast.Name, is_many: bool, depth: int) -> bool
 
 
 def _gives_numbers(node: ast.expr) -> bool:
-    return any(isinstance(item, ast.Call) and called(item) in _GIVES_NUMBERS for item in ast.walk(node))
+    return any(isinstance(item, ast.Call) and name_of(item.func) in _GIVES_NUMBERS for item in ast.walk(node))
 
 
 BUGGY = """
