@@ -77,6 +77,30 @@ def test_a_difference_by_the_contract(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_that_is_finished_already_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent("""\
+        import torch
+        import truestep as ts
+
+        with ts.Run("runs/small", seed=1, snapshots=ts.Snapshots(every_steps=2), progress=False) as run:
+            model = run.place(torch.nn.Linear(4, 2))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            for step in run.steps(ts.Loader(torch.ones(64, 4), batch_size=8), epochs=1):
+                for x in step:
+                    step.backward(model(x).pow(2).mean())
+                step.update(optimizer)
+        """)
+    )
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, timeout=120)
+    record = (tmp_path / "runs/small/record.jsonl").read_bytes()
+    done = verify(tmp_path, "--kill", "--steps", "6", "train.py")  # fewer than it would make: also after the resume
+    assert done.returncode == 0 and done.stdout.count("6 steps") == 3, done.stdout + done.stderr
+    assert (tmp_path / "runs/small/record.jsonl").read_bytes() == record
+
+
+@pytest.mark.slow
 def test_two_causes_are_not_called_proved(tmp_path: Path) -> None:
     write(tmp_path, "random.random() + __import__('time').time() % 1")
     found = answer(verify(tmp_path, "--format", "json", "--steps", "2", "train.py"))["first_difference"]

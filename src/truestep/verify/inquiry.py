@@ -13,7 +13,7 @@ from truestep.verify import chains, ranks, resume, streams
 from truestep.verify.causes import CAUSES, Finding
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran, Runner, chain_plan
-from truestep.verify.scratch import Scratch
+from truestep.watch.scratch import Scratch
 from truestep.verify.suspects import drawn_by_dataset
 from truestep.verify.verdict import Difference, RunTold, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
@@ -162,12 +162,16 @@ class _Inquiry:
                     f"thing. Let the script save below the folder that it is started in."
                 )
 
-    def _note(self, ran: Ran, updates: list[Update], *, parting: chains.Parting | None) -> None:
+    def _note(
+        self, ran: Ran, updates: list[Update], *, parting: chains.Parting | None, num_before: int = 0
+    ) -> None:
+        """Tell of a run; of a killed one the first `num_before` updates were made before the kill."""
+        parts = (updates[:num_before], updates[num_before:])  # both count their steps from 0
         run = RunTold(
             kind=ran.way.kind,
             words=ran.way.words,
             processes=ran.way.processes or 1,
-            num_steps=_num_steps(ran, updates),
+            num_steps=sum(len({update.step for update in part}) for part in parts),
             digest=chains.digest(updates, SHARED_OUTCOME if len(self.asked.processes) > 1 else OUTCOME),
             parted_at=None if parting is None else parting.step + 1,
             seconds=ran.seconds,
@@ -189,9 +193,9 @@ class _Inquiry:
                 f"often, run more --steps, or pass what it needs to go on with --resume-with."
             )
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
-        whole = [*before, *ran.updates]
+        whole = _as_far_as(self._first, [*before, *ran.updates])
         parting = chains.part(self._first.updates, whole, outcome=way.outcome)
-        self._note(ran, whole, parting=parting)
+        self._note(ran, whole, parting=parting, num_before=len(before))
         if parting is None:
             return None, None
         if parting.place < len(before):
@@ -224,7 +228,7 @@ class _Inquiry:
         resumed = chains.resumed_at(first, ran, kill_at=kill_at)
         if not resumed.after or not ran.before_kill or first.first is None:
             return None
-        whole = [*ran.before_kill[0].updates[: resumed.after], *ran.updates]
+        whole = _as_far_as(first, [*ran.before_kill[0].updates[: resumed.after], *ran.updates])
         if chains.part(first.updates, whole, outcome=way.outcome) is not None:
             return None
         drawn = next(iter(drawn_by_dataset(first.first)), None)
@@ -298,7 +302,7 @@ class _Inquiry:
         )
 
 
-def _num_steps(ran: Ran, updates: list[Update]) -> int:
-    """Return how many steps were made, those before a kill counted once."""
-    num_before = len({update.step for update in updates[: len(updates) - len(ran.updates)]})
-    return num_before + (ran.first.num_steps if ran.first is not None else 0)
+def _as_far_as(first: Ran, updates: list[Update]) -> list[Update]:
+    """Return a resumed run's updates, those that the first run made too if it was ended before its own end."""
+    was_ended = first.first is not None and first.first.ended == "stopped"
+    return updates[: len(first.updates)] if was_ended else updates

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from truestep import watch
-from truestep.verify.scratch import Scratch
+from truestep.watch.scratch import Scratch
 from truestep.verify.ways import Way
 
 _TAIL_LINES = 12

@@ -27,7 +27,6 @@ def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: pri
 def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
     here = tape.sites.here
     begins, ends = tape.listeners["backward_begins"], tape.listeners["backward_ends"]
-    is_asked = chain is not None or tape.plan.inspect
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if tape.is_in_backward or not tape.is_on or is_transformed():
@@ -39,7 +38,7 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
         if tape.is_over:
             tape.end_script()
         losses: tuple[Tensor, ...] = ()
-        if is_asked or tape.is_looked_at:
+        if begins or chain is not None or tape.is_looked_at:
             losses = _losses(args, kwargs)
             if chain is not None and how == "backward":
                 chain.take_losses(losses)

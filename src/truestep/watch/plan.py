@@ -53,6 +53,8 @@ class Plan:
     """After how many steps the script is ended. Optimizers that take turns make one step together."""
     workers: int | None = None
     """With how many workers every loader is built, whatever the script says."""
+    settings: tuple[tuple[str, Any], ...] = ()
+    """What is changed in the script once it has imported torch: `module:function` and what it is given."""
     kill_at: int | None = None
     """After how many steps the process is killed: of several, the one of rank 0."""
     sources: bool = False

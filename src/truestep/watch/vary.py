@@ -1,15 +1,18 @@
-"""Variation on purpose: another number of loader workers, and a kill after so many steps.
+"""Variation on purpose: another number of loader workers, settings, and a kill after so many steps.
 
 Owns what a plan changes in the script to see whether its result depends on it. Compares nothing.
 """
 
 import inspect
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
+from truestep.watch.scratch import COPIED
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -26,6 +29,9 @@ def vary_torch(tape: Tape, wraps: Wraps) -> None:
         wraps.put("__init__", lambda init: _wrap_init(init, tape.plan.workers), loader)
     if tape.plan.kill_at is not None:
         tape.on_step = lambda: _kill(tape)
+    for where, value in tape.plan.settings:
+        module, function = where.split(":")
+        getattr(import_module(module), function)(value, tape)
 
 
 def vary_stateful(tape: Tape) -> None:
@@ -40,6 +46,23 @@ def vary_loader(tape: Tape) -> None:
     if tape.plan.workers is not None:
         loader = sys.modules["truestep.data.loader"].Loader
         Wraps().put("__init__", lambda init: _wrap_init(init, tape.plan.workers, name="workers"), loader)
+
+
+def vary_run(tape: Tape) -> None:  # noqa: ARG001 - called like the others
+    """Let runs of ours begin anew in a copied folder: one that is finished would make no step."""
+    Wraps().put("_claim", _wrap_claim, sys.modules["truestep.train.run"].Run)
+
+
+def _wrap_claim(claim: Function) -> Function:
+    def wrapper(self: Any) -> Any:
+        mark = self.folder / COPIED
+        if mark.is_file():
+            shutil.rmtree(self.folder / "snapshots", ignore_errors=True)
+            (self.folder / "record.jsonl").unlink(missing_ok=True)
+            mark.unlink()  # started once more, after a kill, it goes on
+        return claim(self)
+
+    return wrapper
 
 
 def _wrap_init(init: Function, num_workers: int | None, *, name: str = "num_workers") -> Function:

@@ -15,6 +15,9 @@ _MAX_BYTES = 4 << 20
 """A file above this is linked: one that is written over in place would be the user's own."""
 _MAX_TOTAL = 256 << 20
 _MAX_ENTRIES = 20_000
+_MAX_HEAD = 4096
+COPIED = ".copied"
+"""A file in the copy of a run's folder: a `truestep.Run` there begins anew, and whoever reads it finds it whole."""
 _LEFT_OUT = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache"}
 
 
@@ -23,7 +26,7 @@ class Scratch:
 
     def __init__(self, origin: Path) -> None:
         self.origin = origin
-        self._root = Path(tempfile.mkdtemp(prefix="truestep-verify-"))
+        self._root = Path(tempfile.mkdtemp(prefix="truestep-"))
         self._num_folders = 0
         self.work = self._root / "work"
         """Where a script runs. The same path for all: it may get into what a script computes."""
@@ -65,6 +68,8 @@ class _Copy:
         while waiting:
             source, target = waiting.pop(0)  # breadth first: what lies near the script is copied rather
             for entry in _entries(source):
+                if entry.name == "run.json" and _is_ours(entry):
+                    (target / COPIED).touch()
                 if entry.name in _LEFT_OUT or Path(entry.path) == self._target.parent:
                     continue
                 self._entries_left -= 1
@@ -87,6 +92,13 @@ class _Copy:
             return False
         self._bytes_left -= size
         return True
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    try:
+        return b'"truestep-run"' in Path(entry.path).read_bytes()[:_MAX_HEAD]
+    except OSError:
+        return False
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from truestep.verify import scratch as folders
-from truestep.verify.scratch import Scratch
+from truestep.watch import scratch as folders
+from truestep.watch.scratch import Scratch
 
 
 def fill(origin: Path) -> None:
