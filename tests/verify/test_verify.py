@@ -95,7 +95,9 @@ def test_a_run_that_is_finished_already_begins_anew(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, timeout=120)
     record = (tmp_path / "runs/small/record.jsonl").read_bytes()
-    done = verify(tmp_path, "--kill", "--steps", "6", "train.py")  # fewer than it would make: also after the resume
+    done = verify(
+        tmp_path, "--kill", "--steps", "6", "train.py"
+    )  # fewer than it would make: also after the resume
     assert done.returncode == 0 and done.stdout.count("6 steps") == 3, done.stdout + done.stderr
     assert (tmp_path / "runs/small/record.jsonl").read_bytes() == record
 

@@ -30,13 +30,15 @@ def test_a_copy_can_be_written_and_the_origin_stays(tmp_path: Path) -> None:
 
 
 def test_large_files_are_linked(tmp_path: Path) -> None:
-    (tmp_path / "large.bin").write_bytes(b"x" * (folders._MAX_BYTES + 1))
-    (tmp_path / "small.bin").write_bytes(b"x")
+    for name in ("large.csv", "large.pt"):
+        (tmp_path / name).write_bytes(b"x" * (folders._MAX_BYTES + 1))
+    (tmp_path / "small.csv").write_bytes(b"x")
     with Scratch(tmp_path) as scratch:
         work = scratch.renew()
-        assert (work / "large.bin").is_symlink()
-        assert not (work / "small.bin").is_symlink()
-        assert (work / "large.bin").read_bytes() == (tmp_path / "large.bin").read_bytes()
+        assert (work / "large.csv").is_symlink()
+        assert not (work / "small.csv").is_symlink()
+        assert (work / "large.csv").read_bytes() == (tmp_path / "large.csv").read_bytes()
+        assert not (work / "large.pt").is_symlink()  # saved over, it would be the user's own
 
 
 def test_links_stay_links(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from typing import Annotated
 import typer
 
 import truestep
-from truestep.cli import check, doctor, explain, run, verify
+from truestep.cli import check, doctor, explain, run, tune, verify
 from truestep.errors import TruestepError
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     doctor.add_to,
     check.add_to,
     verify.add_to,
+    tune.add_to,
     run.add_to,
     explain.add_to,
 )

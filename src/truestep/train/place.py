@@ -28,16 +28,17 @@ def pick_device(local_rank: int) -> torch.device:
     return device
 
 
-class _Autocast:
+class Autocast:
     """A forward that runs under autocast and returns floating outputs in float32.
 
     A class, not a closure: a deep copy of the module (an EMA) must call its own forward.
     """
 
-    def __init__(self, forward: Callable[..., Any], device_type: str, dtype: torch.dtype) -> None:
+    def __init__(self, forward: Callable[..., Any], *, device_type: str, dtype: torch.dtype) -> None:
         self.forward, self.device_type, self.dtype = forward, device_type, dtype
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute as the module does, in the precision of `dtype` where that is safe."""
         with torch.autocast(self.device_type, dtype=self.dtype):
             return _to_float32(self.forward(*args, **kwargs))
 
@@ -58,13 +59,14 @@ class _Compiled:
         return _Compiled(copy.deepcopy(self.forward, memo))
 
 
-class _Recompute:
+class Recompute:
     """A forward whose activations are computed again in backward instead of kept."""
 
     def __init__(self, forward: Callable[..., Any]) -> None:
         self.forward = forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute as the module does, and keep its inputs only."""
         return checkpoint(self.forward, *args, use_reentrant=False, **kwargs)
 
 
@@ -101,9 +103,9 @@ def place(
             names = ", ".join(name for name, _ in model.named_children())
             raise UsageError(f"recompute={pattern!r} matches no module. The model's children are: {names}.")
         for module in matching:
-            module.forward = _Recompute(module.forward)
+            module.forward = Recompute(module.forward)
     if precision in _AUTOCAST:
-        model.forward = _Autocast(model.forward, device.type, _AUTOCAST[precision])
+        model.forward = Autocast(model.forward, device_type=device.type, dtype=_AUTOCAST[precision])
     if compiled:
         # bits: also tells the compiler not to choose kernels by timing them.
         torch.use_deterministic_algorithms(True)

@@ -36,6 +36,8 @@ from truestep.train.loop import Position, Steps, Surroundings
 from truestep.train.norms import Norms, WrittenBuffers
 from truestep.train.parallel import Team
 from truestep.train.progress import Terminal
+from truestep.train.settings import find as find_settings
+from truestep.train.settings import read as read_settings
 from truestep.train.step import NonFinite, Parts, Step
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -48,7 +50,8 @@ class Run:
     deterministic algorithms for the process. `lanes` cuts each batch into that many micro-batches; it is
     part of the result, as the seed is, and any number of processes up to it gives the same. Left out, there
     are as many lanes as processes, and the result is tied to their number. `accept` names differences to go
-    on with when resuming.
+    on with when resuming. Speed settings in a file `truestep.toml` beside the script, as `truestep tune`
+    writes it, stand in for the script's own.
     """
 
     def __init__(
@@ -64,13 +67,14 @@ class Run:
         progress: bool = True,
     ) -> None:
         _check_arguments(seed, lanes, nonfinite, accept)
+        self._settings = find_settings()
         self.folder = Path(folder)
         self._world = world = join()
         self._pulse = Pulse(world.rank, world.size)
         self._pulse.start()
         self._seed, self._nonfinite = seed, nonfinite
         self._num_lanes = world.size if lanes is None else lanes
-        pin_settings(threads, num_lanes=self._num_lanes)
+        pin_settings(self._settings.get("threads", threads), num_lanes=self._num_lanes)
         rng.seed_generators(seed, "init")
         self.device = placing.pick_device(world.local_rank)
         self._team = Team(world, num_lanes=self._num_lanes, is_tied=lanes is None and world.size > 1)
@@ -123,6 +127,7 @@ class Run:
         compile: bool = False,  # noqa: A002  torch's own word for it
         recompute: Sequence[str] = (),
         parallel: placing.Parallel = "ddp",
+        settings: str | os.PathLike[str] | None = None,
     ) -> ModuleT:
         """Move a model to the device and set how it runs; returns the same model.
 
@@ -131,7 +136,13 @@ class Run:
         says how several processes share it, with the same bits: 'ddp' sums gradients while backward runs,
         'flat' after it (for models of which some parameters are not always used), 'fsdp' shards parameters
         and optimizer state: then make optimizers after this call, and an EMA before it, placed alike.
+        `settings` names another file than the `truestep.toml` beside the script.
         """
+        if settings is not None:
+            self._settings = read_settings(Path(settings))
+            pin_settings(self._settings.get("threads", torch.get_num_threads()), num_lanes=self._num_lanes)
+        precision = self._settings.get("precision", precision)
+        compile = self._settings.get("compile", compile)  # noqa: A001
         self.device = torch.device(device) if device is not None else self.device
         placing.place(model, device=self.device, precision=precision, compiled=compile, recompute=recompute)
         if precision == "fp16" and self._scaler is None:
@@ -162,6 +173,7 @@ class Run:
         self._leave_loop()
         if not self._has_begun:
             self._begin()
+        loader.workers = self._settings.get("workers", loader.workers)
         index, saved = len(self._phases), self._saved_phases()
         phase: dict[str, Any] = {
             "first_step": self.cursor,
@@ -231,6 +243,8 @@ class Run:
 
     def _begin(self) -> None:
         """Restore the newest snapshot, if there is one, and open the record for this process."""
+        if self._settings.path is not None:
+            self._terminal.say(f"settings of {self._settings}")
         facts = {"recipe": self._recipe(), "fingerprint": fingerprint(self.device)}
         self._team.check(self._keeper.tracked, fingerprint=facts["fingerprint"])
         self._keeper.is_sharded = self._team.is_sharded
@@ -254,6 +268,7 @@ class Run:
             argv=sys.orig_argv,
             processes=self._world.size,
             note=self._team.note,
+            settings=dict(self._settings.values),
             **facts,
         )
         self._snapshot = snapshot
@@ -301,6 +316,7 @@ class Run:
         A batch (input, target) gives `metric.update(model(input), target)`; for other batches `forward`
         says what the metric is given. Afterwards every module is in its former mode.
         """
+        loader.workers = self._settings.get("workers", loader.workers)
         value = evaluate(
             model,
             loader,

@@ -13,11 +13,11 @@ from truestep.verify import chains, ranks, resume, streams
 from truestep.verify.causes import CAUSES, Finding
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran, Runner, chain_plan
-from truestep.watch.scratch import Scratch
 from truestep.verify.suspects import drawn_by_dataset
 from truestep.verify.verdict import Difference, RunTold, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import DIGESTS, Plan, Script, Update
+from truestep.watch.scratch import Scratch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,6 +303,6 @@ class _Inquiry:
 
 
 def _as_far_as(first: Ran, updates: list[Update]) -> list[Update]:
-    """Return a resumed run's updates, those that the first run made too if it was ended before its own end."""
+    """Return a resumed run's updates, as many as the first run made if that one was ended early."""
     was_ended = first.first is not None and first.first.ended == "stopped"
     return updates[: len(first.updates)] if was_ended else updates

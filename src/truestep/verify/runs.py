@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from truestep import watch
-from truestep.watch.scratch import Scratch
 from truestep.verify.ways import Way
+from truestep.watch.scratch import Scratch
 
 _TAIL_LINES = 12
 _KILLED = -9

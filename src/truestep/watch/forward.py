@@ -21,7 +21,10 @@ Function = Callable[..., Any]
 
 def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
     """Observe `Module.__call__`, `train` and `eval`."""
+    call: Any = nn.Module.__call__
     wraps.put("__call__", lambda call: _wrap_call(call, tape, chain), nn.Module)
+    # The compiler goes through the call of a module with hooks, and would stop at ours.
+    vars(nn.Module)["__call__"]._torchdynamo_inline = call
     wraps.put("train", lambda train: _wrap_train(train, tape), nn.Module)
     _tell_compiler()
 

@@ -31,7 +31,9 @@ def outline(values: Any) -> tuple[Any, ...]:
 
 
 def is_transformed() -> bool:
-    """Whether a transform of `torch.func` is under way: its tensors have no values that could be read."""
+    """Whether `torch.func` or the compiler is at work: their tensors have no values, or sizes, to be read."""
+    if torch._guards.TracingContext.try_get() is not None:
+        return True
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 

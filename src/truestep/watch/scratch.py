@@ -11,13 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_MAX_BYTES = 4 << 20
-"""A file above this is linked: one that is written over in place would be the user's own."""
-_MAX_TOTAL = 256 << 20
+_MAX_BYTES = 32 << 20
+"""A file above this is linked: data, which nobody writes over."""
+_MAX_TOTAL = 1 << 30
+_WRITTEN = {".bin", ".ckpt", ".h5", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth", ".safetensors", ".tar"}
+"""What training writes is copied whatever its size: through a link it would write over the user's own."""
 _MAX_ENTRIES = 20_000
 _MAX_HEAD = 4096
 COPIED = ".copied"
-"""A file in the copy of a run's folder: a `truestep.Run` there begins anew, and whoever reads it finds it whole."""
+"""A file in the copy of a run's folder: a `truestep.Run` there begins anew; readers find it whole."""
 _LEFT_OUT = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache"}
 
 
@@ -84,7 +86,8 @@ class _Copy:
         if not entry.is_file(follow_symlinks=False) or self._entries_left <= 0:
             return False
         size = entry.stat(follow_symlinks=False).st_size
-        if size > min(_MAX_BYTES, self._bytes_left):
+        is_written = Path(entry.name).suffix.lower() in _WRITTEN
+        if size > min(_MAX_BYTES, self._bytes_left) and not is_written:
             return False
         try:
             shutil.copy2(entry.path, place)

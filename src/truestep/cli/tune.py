@@ -1,0 +1,246 @@
+"""`truestep tune`: which speed settings pay for this script on this machine, measured.
+
+Owns the options and what is printed. Trials, intervals and what is kept are in `truestep.tune`.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from truestep.cli._page import Format, Page, require_script
+from truestep.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from truestep.tune import Asked, Profile, Result, Trial
+    from truestep.tune.loading import Advice
+    from truestep.tune.profile_page import Line
+    from truestep.watch import Script
+
+_STYLES = {"pays": "green", "refused": "bold red", "failed": "red"}
+_DIM = ("skipped", "not tried")
+
+
+def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, and all that belongs to it.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", show_default=False)] = None,
+    *,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="How long it may take.")] = 120.0,
+    knobs: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Try only these; all that may pay, if not given.")
+    ] = None,
+    profile_only: Annotated[
+        bool, typer.Option("--profile-only", help="Show where the time of a step goes, and change nothing.")
+    ] = False,
+    learning_rate: Annotated[
+        bool, typer.Option("--learning-rate", help="Raise the learning rate step by step; suggest one.")
+    ] = False,
+    batch_size: Annotated[
+        bool, typer.Option("--batch-size", help="Speed and memory over batch sizes; the largest that fits.")
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option(help="How many steps to look at, for a profile or a learning rate.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw what was measured, as .svg or .png.")
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Add the answer to the record in this folder.")
+    ] = None,
+    is_module: Annotated[
+        bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
+    ] = False,
+    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+) -> None:
+    """Measure each speed setting on SCRIPT, alone and together, and tell which of them pay.
+
+    Options of truestep come before SCRIPT; everything after it belongs to the script.
+
+    The script runs as it is, in copies of the working folder, and takes turns with itself as changed.
+    """
+    if not is_module:
+        require_script(script, example="truestep tune --budget 300 train.py --lr 0.1")
+    if sum((profile_only, learning_rate, batch_size)) > 1:
+        raise UsageError(
+            "--profile-only, --learning-rate and --batch-size exclude each other. Pass one of them."
+        )
+    from truestep.watch import Script
+
+    path = script if is_module else _as_copied(script)
+    given = Script(path=path, arguments=tuple(arguments or ()), is_module=is_module)
+    answer = _Answer(is_json=format_ is Format.json, picture=picture, record=record)
+    if profile_only:
+        answer.show_profile(given, steps)
+    elif learning_rate:
+        answer.show_learning_rate(given, steps)
+    elif batch_size:
+        answer.show_batch_sizes(given)
+    else:
+        from truestep.tune import Asked, pick
+
+        names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
+        answer.show_settings(given, Asked(budget_s=budget, knobs=pick(names), names=names))
+
+
+def _as_copied(script: str) -> str:
+    """Return the path as it is in a copy of the working folder too, if the script lies in it."""
+    path = Path(script).absolute()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+class _Answer:
+    """One answer: progress while it is found, then what was found, in the form that was asked for."""
+
+    def __init__(self, *, is_json: bool, picture: Path | None, record: Path | None) -> None:
+        self._is_json, self._picture, self._record = is_json, picture, record
+        self._page = Page()
+        self._has_head = False
+
+    def show_profile(self, script: "Script", steps: int | None) -> None:
+        from truestep.tune.knob import num_cores
+        from truestep.tune.loading import data_advice
+        from truestep.tune.profile import STEPS as PROFILE_STEPS
+        from truestep.tune.profile import profile
+        from truestep.tune.profile_page import render
+        from truestep.tune.step_picture import draw
+
+        found = self._follow(lambda tell: profile(script, tell=tell, steps=steps or PROFILE_STEPS))
+        advice = data_advice(found, num_cores())
+        self._finish(found, kind="profile", render=lambda found: render(found, advice=advice), draw=draw)
+
+    def show_learning_rate(self, script: "Script", steps: int | None) -> None:
+        from truestep.tune.learning_rate import STEPS, draw, range_test, render
+
+        found = self._follow(lambda tell: range_test(script, tell=tell, steps=steps or STEPS))
+        self._finish(found, kind="learning_rate", render=render, draw=draw)
+
+    def show_batch_sizes(self, script: "Script") -> None:
+        from truestep.tune.batch_size import batch_sizes, draw, render
+
+        found = self._follow(lambda tell: batch_sizes(script, tell=tell))
+        self._finish(found, kind="batch_size", render=render, draw=draw)
+
+    def show_settings(self, script: "Script", asked: "Asked") -> None:
+        from truestep.tune import tune as tune_script
+        from truestep.tune.step_picture import draw
+
+        if self._is_json:
+            found = self._follow(lambda tell: tune_script(script, asked, tell=tell))
+        else:
+            found = self._follow(
+                lambda tell: tune_script(
+                    script, asked, tell=tell, told=self._show_trial, profiled=self._show_time
+                )
+            )
+        written = found.write_settings()
+        self._finish(
+            found,
+            kind="tune",
+            render=lambda result: _closing(result, written),
+            draw=lambda result: draw(result.profile),
+        )
+
+    def _follow(self, work: "Callable[[Callable[[str], None]], Any]") -> Any:
+        """Do the work; on a terminal a line says what is being done."""
+        console = self._page.console
+        if console.is_terminal and not self._is_json:
+            with console.status("starting ...") as status:
+                return work(lambda words: status.update(f"{words} ..."))
+        return work(lambda _: None)
+
+    def _finish(
+        self,
+        found: Any,
+        *,
+        kind: str,
+        render: "Callable[[Any], Sequence[str | Line]]",
+        draw: "Callable[[Any], Any]",
+    ) -> None:
+        fields = found.as_fields()
+        if self._record is not None:
+            self._write_record(kind, fields)
+        if self._picture is not None:
+            draw(found).save(self._picture)
+        if self._is_json:
+            print(json.dumps(fields, indent=2))
+            return
+        self._show(render(found))
+        if self._picture is not None:
+            self._page.print(f"drawn: {self._picture}")
+
+    def _show(self, lines: "Sequence[str | Line]") -> None:
+        for line in lines:
+            self._page.print(*([line] if isinstance(line, str) else line))
+
+    def _write_record(self, kind: str, fields: dict[str, Any]) -> None:
+        from truestep.record import Record
+
+        folder = self._record or Path()
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = Record(folder / "record.jsonl")
+        lines.write(kind, **fields)
+        lines.close()
+
+    def _show_time(self, profile: "Profile", advice: "Advice | None") -> None:
+        from truestep.tune.profile_page import render
+
+        self._show(render(profile, advice=advice))
+        self._page.print("")
+
+    def _show_trial(self, trial: "Trial") -> None:
+        if not self._has_head:
+            self._has_head = True
+            head = f"{'knob':<17}{'tried':<13}{'speed':>6} {'interval':<15}{'memory':>6}  bits"
+            self._page.print((head, "bold"))
+        self._page.print(*_row(trial))
+
+
+def _row(trial: "Trial") -> list[tuple[str, str]]:
+    name = trial.knob + (" (+)" if trial.on_top_of else "")
+    if trial.status in _DIM:
+        words = f" {trial.words}" if trial.words else ""
+        return [(f"{name:<17}", ""), (f"{trial.status}{words}: {trial.reason}", "dim")]
+    ratio = trial.found.ratio if trial.found is not None else None
+    told = f"{ratio.median:6.2f} {f'{ratio.low:.2f} to {ratio.high:.2f}':<15}" if ratio else f"{'':<22}"
+    memory = f"{trial.memory:6.2f}" if trial.memory is not None else f"{'':<6}"
+    bits = "may vary" if trial.changes_bits else "the same"
+    status = "pays" if trial.status == "pays" else trial.reason
+    if trial.status in ("refused", "failed"):
+        status = f"{trial.status}: {trial.reason}"
+    return [
+        (f"{name:<17}{trial.words:<13}{told}{memory}  {bits:<8}  ", ""),
+        (status, _STYLES.get(trial.status, "")),
+    ]
+
+
+def _closing(result: "Result", written: Path | None) -> list["Line"]:
+    """Return what follows from the table."""
+    final = result.final.ratio if result.final is not None else None
+    told = f"{final.median:.2f}, {final.low:.2f} to {final.high:.2f}" if final is not None else ""
+    lines: list[Line] = [[""]]
+    if result.settings and final is not None:
+        kept = ", ".join(f"{name} {value}" for name, value in result.settings.items())
+        spread = f" ({final.low:.2f} to {final.high:.2f}) with {kept}, measured against the start once more"
+        lines.append([(f"{final.median:.2f} times as fast", "bold green"), spread])
+    elif final is not None:
+        why = f": what seemed to pay did not when it was measured once more ({told})"
+        lines.append([("nothing to change", "bold"), why])
+    else:
+        lines.append([("nothing to change", "bold"), ": no setting made this script faster on this machine"])
+    if result.learning is not None:
+        lines.append([f"learning: {result.learning.words}"])
+    if written is not None:
+        lines.append([f"written: {written}; truestep.Run takes the settings from there"])
+    by_hand = [code for name, code in result.lines.items() if name not in result.for_run]
+    lines += [[("  " + line, "cyan")] for code in by_hand for line in code]
+    if any(trial.on_top_of for trial in result.trials):
+        lines.append([("(+): on top of what was kept before it", "dim")])
+    return lines
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(context_settings={"allow_interspersed_args": False})(tune)

@@ -1,0 +1,52 @@
+"""Tuning: speed settings turned one by one in somebody's script, measured, and kept where they pay.
+
+Owns what is tried, how it is measured and what is kept. Running the script is `watch`'s.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from truestep.tune.compare import Comparison
+    from truestep.tune.knob import Choice, Facts, Knob, Skip, all_knobs, pick
+    from truestep.tune.profile import Profile
+    from truestep.tune.result import Result, Trial
+    from truestep.tune.search import Asked, tune
+
+__all__ = [
+    "Asked",
+    "Choice",
+    "Comparison",
+    "Facts",
+    "Knob",
+    "Profile",
+    "Result",
+    "Skip",
+    "Trial",
+    "all_knobs",
+    "pick",
+    "tune",
+]
+
+_HOMES = {
+    "Asked": "search",
+    "Choice": "knob",
+    "Comparison": "compare",
+    "Facts": "knob",
+    "Knob": "knob",
+    "Profile": "profile",
+    "Result": "result",
+    "Skip": "knob",
+    "Trial": "result",
+    "all_knobs": "knob",
+    "pick": "knob",
+    "tune": "search",
+}
+
+
+def __getattr__(name: str) -> Any:  # lazily: the script's process imports this package for a knob alone
+    if name not in _HOMES:
+        raise AttributeError(
+            f"module 'truestep.tune' has no attribute {name!r}. It has {', '.join(__all__)}."
+        )
+    return getattr(import_module(f"truestep.tune.{_HOMES[name]}"), name)

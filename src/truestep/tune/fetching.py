@@ -1,0 +1,103 @@
+"""What batches cost the processors, in the script's process and in the workers of its loaders.
+
+Owns that sum, and the moments of batches that `truestep.Loader` reads without workers. Runs in the script's
+process.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter_ns, process_time_ns
+from typing import Any
+
+from torch.utils.data import dataloader as loading
+
+from truestep.data.loader import Loader
+from truestep.watch.tape import Tape
+from truestep.watch.wrap import Wraps, drop_frame
+
+_OURS = -2
+"""The number of our own loader: those of torch's count from 0."""
+
+
+class Fetch:
+    """Sums up from `begin` to `end`."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._used_ns = 0
+        self._is_on = self._has_met = False
+        self._workers: dict[int, float | None] = {}
+        wraps = Wraps()
+        wraps.put("__next__", self._wrap_next, loading._BaseDataLoaderIter)
+        wraps.put("feed", self._wrap_feed, Loader)
+
+    def begin(self) -> None:
+        """Begin to count."""
+        self._used_ns, self._is_on = 0, True
+        self._workers = {pid: _cpu_s_of(pid) for pid in self._workers}
+
+    def end(self) -> tuple[float, float | None]:
+        """Return the seconds of both; None for the workers' if some came or went on the way."""
+        self._is_on = False
+        used = [(_cpu_s_of(pid), before) for pid, before in self._workers.items()]
+        known = [now - before for now, before in used if now is not None and before is not None]
+        return self._used_ns / 1e9, sum(known) if len(known) == len(used) else None
+
+    def _wrap_next(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            begun = process_time_ns() if self._is_on and self._tape.is_on else None
+            try:
+                return fetch(iterator)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+            finally:
+                if begun is not None:
+                    self._used_ns += process_time_ns() - begun
+                if self._tape.is_on:
+                    for worker in getattr(iterator, "_workers", ()):
+                        self._workers.setdefault(worker.pid, None)
+
+        return __next__
+
+    def _wrap_feed(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        def feed(loader: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                started = start(loader, *args, **kwargs)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+            if loader.workers == 0 and self._tape.is_on:
+                self._meet(loader)
+                started.batches = self._marked(started.batches)
+            return started
+
+        return feed
+
+    def _meet(self, loader: Any) -> None:
+        if not self._has_met:
+            self._has_met = True
+            names = (type(loader).__qualname__, type(loader.dataset).__qualname__, None)
+            self._tape.note("loader", _OURS, *names, loader.batch_size, 0, None)
+
+    def _marked(self, batches: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            begun, used = perf_counter_ns(), process_time_ns()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            if self._is_on:
+                self._used_ns += process_time_ns() - used
+            self._tape.mark(("batch", self._tape.sites.here(), _OURS, ()), begun)
+            yield batch
+
+
+def _cpu_s_of(pid: int) -> float | None:
+    """Return what a process has used; None where the system does not tell, or it is gone."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

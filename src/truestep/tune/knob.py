@@ -1,0 +1,135 @@
+"""A knob: one speed setting that can be turned in somebody's script, and what is known before it is tried.
+
+Owns the form of a knob and where knobs are found: one file each in `knobs`. Measures nothing.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Literal
+
+from truestep.errors import UsageError
+
+PHASES = ("data", "to_device", "forward", "backward", "optimizer", "other")
+"""Where the time of a step goes."""
+
+WORTH = 1.02
+"""A knob is kept if its interval is better than this: less is not worth a line in a script."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of a script before a knob is turned: from its first steps as it stands."""
+
+    cores: int
+    device: str
+    """The type of the device that the model is on: `cpu`, `cuda`."""
+    threads: int
+    step_s: float
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Of a step's time, by the names of `PHASES`; together 1."""
+    loaders: tuple[Mapping[str, Any], ...] = ()
+    """Of each loader: `class`, `workers`, `batch_size`, `pin_memory`, `persistent`, `prefetch`, `length`
+    (batches in an epoch, or None), `is_training` (whether it shuffles), `is_ours` (in a
+    `truestep.Loader`)."""
+    optimizers: tuple[Mapping[str, Any], ...] = ()
+    """Of each: `class`, `fused`, `foreach`, `can_fuse`, `can_foreach`, `parameters` (how many tensors)."""
+    models: tuple[Mapping[str, Any], ...] = ()
+    """Of each outermost module that is trained: `class`, `parameters` (numbers), `has_conv`, `has_conv2d`,
+    `has_matmul`, `has_linear`, `has_sparse` (gradients), `is_compiled`, `dtype`, `device`, `children` (names
+    with classes), `blocks` (patterns of its parts that can be computed twice)."""
+    advised_workers: int | None = None
+    """How many workers should be enough, predicted from where the time goes."""
+    is_autocast: bool = False
+    """Whether the script uses autocast itself."""
+    keeps_gradients: bool = False
+    """Whether the script calls `zero_grad(set_to_none=False)`."""
+    matmul_precision: str = "highest"
+    evaluates: str = ""
+    """How passes for evaluation run that were seen: `no_grad`, `inference_mode`; empty if none was."""
+    asked: tuple[str, ...] = ()
+    """The knobs that the user named: then slow values are tried too."""
+    uses_run: bool = False
+    """Whether the script trains with `truestep.Run`, which reads `truestep.toml`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One position of a knob."""
+
+    value: Any
+    """Plain: it goes through JSON."""
+    words: str
+    """As the table tells it: `bf16`, `2 workers`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skip:
+    """Why a knob is not tried here, in words for the user."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """One setting. Its module has `apply(value, tape)`, which is called in the script's process."""
+
+    name: str
+    """As `--knobs` and the table name it."""
+    about: str
+    """One sentence: what it does, and when it pays."""
+    propose: Callable[[Facts, Mapping[str, Any]], list[Choice] | Skip]
+    """What is worth trying, given the facts and the values of knobs that are kept already."""
+    lines: Callable[[Any], list[str]]
+    """How a value is written in a script by hand: lines of Python, with comments where they go."""
+    changes_bits: bool
+    """Whether results may differ in their last bits; then learning is compared as well."""
+    purpose: Literal["speed", "memory", "inference"] = "speed"
+    """Knobs for memory and inference are measured, and never kept for speed."""
+    setting: Callable[[Any], tuple[str, Any]] | None = None
+    """The line of `truestep.toml` for a value, if `truestep.Run` takes it from there."""
+    plan: Callable[[Any], dict[str, Any]] | None = None
+    """Fields of the plan of watching, in place of `apply`."""
+    after: tuple[str, ...] = ()
+    """Knobs that change what this one gives: it is tried again once one of them is kept."""
+    home: str = ""
+    """The module; set when it is found."""
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def all_knobs() -> dict[str, Knob]:
+    """Return every knob by name, in the order in which they are tried: cheap and likely ones first."""
+    from truestep.tune import knobs  # noqa: PLC0415 - they import this module
+
+    found = {}
+    for name in knobs.ORDER:
+        module = import_module(f"truestep.tune.knobs.{name}")
+        knob = module.KNOB
+        found[knob.name] = Knob(**{**vars(knob), "home": module.__name__})
+    return found
+
+
+def files() -> set[str]:
+    """Return the names of the files that hold a knob each."""
+    from truestep.tune import knobs  # noqa: PLC0415
+
+    return {item.name for item in iter_modules(knobs.__path__) if not item.name.startswith("_")}
+
+
+def pick(names: tuple[str, ...]) -> dict[str, Knob]:
+    """Return the named knobs, all for speed if none are named."""
+    known = all_knobs()
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"there is no knob {', '.join(map(repr, unknown))}. There are {', '.join(known)}.")
+    if names:
+        return {name: known[name] for name in names}
+    return {name: knob for name, knob in known.items() if knob.purpose == "speed"}

@@ -1,0 +1,74 @@
+"""Compilation: `torch.compile` makes kernels for this model, which takes seconds to minutes at first."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from truestep.tune.inside import on_model
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._worth import too_small
+from truestep.watch.tape import Tape
+
+_COMPILERS = ("g++", "clang++", "c++")
+_SLOW_TO_MAKE = "max-autotune-no-cudagraphs"
+"""Times many kernels for each operation: tried only if it is asked for."""
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+    """Propose the default mode; others only to those who name this knob."""
+    if facts.models and all(model["is_compiled"] for model in facts.models):
+        return Skip(reason="the model is compiled already.")
+    if facts.device == "cpu" and not any(map(shutil.which, _COMPILERS)):
+        return Skip(reason="compiling for a CPU needs a C++ compiler, and none was found: install g++.")
+    skip = too_small(facts, "forward", "backward", what="the model's computing", best="a free model")
+    if skip is not None:
+        return skip
+    modes = ["default", _SLOW_TO_MAKE] if "compile" in facts.asked else ["default"]
+    return [Choice(value=mode, words="compiled" if mode == "default" else mode) for mode in modes]
+
+
+def lines(value: str) -> list[str]:
+    """Return the call to write."""
+    mode = "" if value == "default" else f'mode="{value}"'
+    comma = ", " if mode else ""
+    return [
+        f"model.compile({mode})  # before training; the names in its state_dict stay",
+        f"# If model is a plain nn.Sequential that does nothing: model = torch.compile(model{comma}{mode})",
+    ]
+
+
+def apply(value: str, tape: Tape) -> None:
+    """Compile each trained model just before its first forward pass, unless it is."""
+    mode = None if value == "default" else value
+
+    def compile_it(module: nn.Module) -> None:
+        if module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule":
+            return
+        if type(module).__module__.startswith("torch.nn."):
+            module._compiled_call_impl = torch.compile(_framed(module), mode=mode)
+        else:
+            module.compile(mode=mode)
+
+    on_model(tape, compile_it)
+
+
+def _framed(module: nn.Module) -> Callable[..., Any]:
+    """Return its call in a frame of ours: the compiler skips those of torch's modules (pytorch#150915)."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return module._call_impl(*args, **kwargs)
+
+    return call
+
+
+KNOB = Knob(
+    name="compile",
+    about="Makes kernels for this model, which takes a while. Pays for many small operations in long runs.",
+    propose=propose,
+    lines=lines,
+    changes_bits=True,
+    setting=lambda _: ("compile", True),
+)

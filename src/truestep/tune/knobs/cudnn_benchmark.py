@@ -1,0 +1,45 @@
+"""cuDNN's benchmark: tries its convolutions on the first batch of each shape. Not tested on a GPU."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._worth import too_small, without_gpu
+from truestep.watch.tape import Tape
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+    """Propose it for convolutions on a GPU."""
+    skip = without_gpu(facts, "cuDNN computes convolutions on GPUs of NVIDIA")
+    if skip is not None:
+        return skip
+    if facts.models and not any(model["has_conv"] for model in facts.models):
+        return Skip(reason="the model has no convolution.")
+    skip = too_small(facts, "forward", "backward", what="the model's computing", best="a free model")
+    return skip or [Choice(value=True, words="on")]
+
+
+def lines(value: bool) -> list[str]:
+    """Return the switch to write."""
+    return [f"torch.backends.cudnn.benchmark = {value}  # first thing after the imports"]
+
+
+def apply(value: bool, tape: Tape) -> None:
+    """Turn it on as each step begins: an assignment of the script's own cannot be caught."""
+
+    def turn(*_: Any) -> None:
+        torch.backends.cudnn.benchmark = value
+
+    turn()
+    tape.listeners["forward_begins"].append(turn)
+
+
+KNOB = Knob(
+    name="cudnn_benchmark",
+    about="Lets cuDNN time its kernels for each shape. Pays for convolutions where shapes stay the same.",
+    propose=propose,
+    lines=lines,
+    changes_bits=True,
+)

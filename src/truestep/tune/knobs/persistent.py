@@ -1,0 +1,55 @@
+"""Persistent workers: kept from one epoch to the next instead of started anew."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._arguments import edit_loaders
+from truestep.tune.knobs._worth import num_workers, torch_loaders
+from truestep.watch.tape import Tape
+
+_START_S = 0.5
+"""About what workers take to start, forked; a bound, not a measurement."""
+_LONG_S = _START_S / 0.02
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
+    """Propose it where there are workers and epochs are short."""
+    if num_workers(facts, chosen) == 0:
+        return Skip(reason="there are no workers to keep.")
+    loaders = torch_loaders(facts)
+    if not loaders:
+        return Skip(reason="the loader is not torch's DataLoader: it keeps its workers in its own way.")
+    if all(item["persistent"] for item in loaders):
+        return Skip(reason="the script keeps its workers already.")
+    lengths = [item["length"] for item in loaders if not item["persistent"]]
+    if None in lengths:
+        return Skip(reason="the data has no known end: workers start once.")
+    epoch_s = min(lengths) * facts.step_s
+    if epoch_s > _LONG_S:
+        return Skip(
+            reason=f"an epoch takes about {epoch_s:.0f} s, and workers start in half a second: "
+            "to keep them gains less than 2 %."
+        )
+    return [Choice(value=True, words="kept between epochs")]
+
+
+def lines(value: bool) -> list[str]:
+    """Return the argument to write."""
+    return [f"loader = DataLoader(..., persistent_workers={value})"]
+
+
+def apply(value: bool, tape: Tape) -> None:
+    """Build each DataLoader that has workers so."""
+    edit_loaders(tape, lambda arguments: arguments.update(persistent_workers=value))
+
+
+KNOB = Knob(
+    name="persistent",
+    about="Keeps loader workers from epoch to epoch. Pays where epochs are short.",
+    propose=propose,
+    lines=lines,
+    # torch draws a seed for workers whenever they start: from the second epoch on all later draws are others.
+    changes_bits=True,
+    after=("workers",),
+)

@@ -1,0 +1,49 @@
+"""Pinned memory: batches in pages that a GPU can read by itself. Not tested on a GPU."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._arguments import rewrite
+from truestep.tune.knobs._worth import too_small, torch_loaders, without_gpu
+from truestep.watch.tape import Tape
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+    """Propose it on a GPU, where copies to it take time."""
+    skip = without_gpu(facts, "pinned memory speeds up copies to a GPU")
+    if skip is not None:
+        return skip
+    loaders = torch_loaders(facts)
+    if not loaders:
+        return Skip(reason="no DataLoader of torch was seen, made by the script itself.")
+    if all(item["pin_memory"] for item in loaders):
+        return Skip(reason="the script pins its batches already.")
+    skip = too_small(facts, "to_device", "data", what="bringing data to the GPU", best="a free copy")
+    return skip or [Choice(value=True, words="pinned")]
+
+
+def lines(value: bool) -> list[str]:
+    """Return what to write in both places."""
+    return [
+        f"loader = DataLoader(..., pin_memory={value})",
+        "x = x.to(device, non_blocking=True)  # for each tensor of a batch",
+    ]
+
+
+def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
+    """Build each DataLoader so."""
+    rewrite(
+        torch.utils.data.DataLoader, "__init__", change=lambda arguments: arguments.update(pin_memory=value)
+    )
+
+
+KNOB = Knob(
+    name="pin_memory",
+    about="Puts batches into memory that a GPU reads by itself. Pays where copies to the GPU take time.",
+    propose=propose,
+    lines=lines,
+    changes_bits=False,
+)

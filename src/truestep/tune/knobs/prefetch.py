@@ -1,0 +1,47 @@
+"""Prefetch: how many batches each loader worker keeps ready."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._arguments import edit_loaders
+from truestep.tune.knobs._worth import num_workers, too_small, torch_loaders
+from truestep.watch.tape import Tape
+
+_TRIED = (4, 8)
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
+    """Propose more than torch's own 2, where there are workers and training still waits for them."""
+    if num_workers(facts, chosen) == 0:
+        return Skip(reason="only workers fetch ahead, and the loader has none.")
+    loaders = torch_loaders(facts)
+    if not loaders:
+        return Skip(reason="the loader is not torch's DataLoader, and has its own way of fetching ahead.")
+    if "workers" not in chosen:
+        skip = too_small(facts, "data", what="waiting for data", best="a free loader")
+        if skip is not None:
+            return skip
+    now = max(item["prefetch"] or 2 for item in loaders)
+    choices = [Choice(value=number, words=f"{number} batches each") for number in _TRIED if number > now]
+    return choices or Skip(reason=f"each worker keeps {now} batches ready already.")
+
+
+def lines(value: int) -> list[str]:
+    """Return the argument to write."""
+    return [f"loader = DataLoader(..., prefetch_factor={value})"]
+
+
+def apply(value: int, tape: Tape) -> None:
+    """Build each DataLoader that has workers with this number."""
+    edit_loaders(tape, lambda arguments: arguments.update(prefetch_factor=value))
+
+
+KNOB = Knob(
+    name="prefetch",
+    about="Lets each worker keep more batches ready. Pays where the time for a batch varies; costs memory.",
+    propose=propose,
+    lines=lines,
+    changes_bits=False,
+    after=("workers",),
+)

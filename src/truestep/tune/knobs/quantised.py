@@ -1,0 +1,101 @@
+"""Quantised evaluation: linear layers with weights of 8 bits, in passes for evaluation only.
+
+What it costs in quality is for `truestep.model.compare` to say.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from truestep.model.quantise import Scheme, quantise
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._evaluation import in_evaluation
+from truestep.watch.tape import Tape
+
+_SCHEMES: dict[Scheme, str] = {"int8-weights": "int8 weights", "int8-dynamic": "int8"}
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+    """Propose both schemes where evaluation of linear layers was seen."""
+    if not facts.evaluates:
+        return Skip(reason="no evaluation (eval mode, no_grad) was seen in the steps that were watched.")
+    if facts.models and not any(model.get("has_linear", True) for model in facts.models):
+        return Skip(reason="the model has no linear layer, and no other kind is quantised.")
+    if find_spec("torchao") is None:
+        return Skip(reason="quantising needs torchao. Install it: pip install 'truestep[quantise]'")
+    return [Choice(value=scheme, words=words) for scheme, words in _SCHEMES.items()]
+
+
+def lines(value: str) -> list[str]:
+    """Return the call to write."""
+    return [f'evaluated = truestep.model.quantise(model, scheme="{value}").model  # for inference only']
+
+
+def apply(value: Scheme, tape: Tape) -> None:
+    """Let linear layers compute with integers in passes for evaluation."""
+    known: dict[int, _Quantised] = {}
+
+    def make(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        swap = known.setdefault(id(module), _Quantised(module, value))
+
+        def evaluate(*args: Any, **kwargs: Any) -> Any:
+            swap.begin()
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                swap.end()
+
+        return evaluate
+
+    in_evaluation(tape, make)
+
+
+class _Quantised:
+    """The linear layers of a model with their quantised copies, made anew once weights have changed."""
+
+    def __init__(self, module: nn.Module, scheme: Scheme) -> None:
+        uses = Counter(id(item) for part in module.modules() for item in part._parameters.values())
+        self._layers = [
+            part
+            for part in module.modules()
+            if isinstance(part, nn.Linear)
+            and not isinstance(part, NonDynamicallyQuantizableLinear)  # read by attention, never called
+            and uses[id(part.weight)] == 1  # one that is tied would cost memory, not save it
+        ]
+        self._scheme = scheme
+        self._copies: list[nn.Module] = []
+        self._state: list[tuple[int, int]] = []
+
+    def begin(self) -> None:
+        """Put the copies' forwards in place."""
+        state = [(layer.weight.data_ptr(), layer.weight._version) for layer in self._layers]
+        if state != self._state:
+            self._state = state
+            self._copies = self._quantise() if self._layers else []
+        for layer, copied in zip(self._layers, self._copies, strict=True):
+            layer.forward = copied.forward  # type: ignore[method-assign]
+
+    def end(self) -> None:
+        """Take them away again."""
+        for layer in self._layers:
+            vars(layer).pop("forward", None)
+
+    def _quantise(self) -> list[nn.Module]:
+        with torch.no_grad():
+            quantised = quantise(nn.ModuleList(self._layers), scheme=self._scheme).model
+        return list(quantised.children())
+
+
+KNOB = Knob(
+    name="quantised",
+    about="Evaluates with linear weights of 8 bits. Pays for large layers; answers change a little.",
+    propose=propose,
+    lines=lines,
+    changes_bits=True,
+    purpose="inference",
+)

@@ -1,0 +1,41 @@
+"""Gradients set to None between steps, instead of filled with zeros and added to."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._arguments import rewrite
+from truestep.tune.knobs._worth import too_small
+from truestep.watch.tape import Tape
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+    """Propose it to scripts that ask for zeros."""
+    if not facts.keeps_gradients:
+        return Skip(reason="gradients are set to None already: that is what zero_grad() does.")
+    skip = too_small(facts, "optimizer", "backward", what="handling gradients", best="no handling")
+    return skip or [Choice(value=True, words="None")]
+
+
+def lines(value: bool) -> list[str]:
+    """Return the call to write."""
+    return [f"optimizer.zero_grad(set_to_none={value})"]
+
+
+def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
+    """Let every `zero_grad` do so."""
+    for owner in (Optimizer, nn.Module):
+        rewrite(owner, "zero_grad", change=lambda arguments: arguments.update(set_to_none=value))
+
+
+KNOB = Knob(
+    name="set_to_none",
+    about="Drops gradients between steps instead of filling them with zeros. Saves two passes over them.",
+    propose=propose,
+    lines=lines,
+    # A parameter without a gradient is passed over, where zeros would still decay it.
+    changes_bits=True,
+)

@@ -1,0 +1,49 @@
+"""Threads: how many cores one operation of torch uses on the CPU."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._arguments import hold
+from truestep.tune.knobs._worth import too_small
+from truestep.watch.tape import Tape
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
+    """Propose one, half the cores, and all, other than now."""
+    if facts.device != "cpu":
+        return Skip(reason="the model is on the GPU: threads of the CPU compute nothing of a step.")
+    skip = too_small(facts, "forward", "backward", "optimizer", "other", what="computing", best="a free CPU")
+    if skip is not None:
+        return skip
+    numbers = {1, max(1, facts.cores // 2), facts.cores} - {chosen.get("threads", facts.threads)}
+    if not numbers:
+        return Skip(reason="this machine has one core, and one thread is used.")
+    return [Choice(value=number, words=_words(number)) for number in sorted(numbers)]
+
+
+def _words(number: int) -> str:
+    return "1 thread" if number == 1 else f"{number} threads"
+
+
+def lines(value: int) -> list[str]:
+    """Return the call to write."""
+    return [f"torch.set_num_threads({value})  # first thing after the imports"]
+
+
+def apply(value: int, tape: Tape) -> None:  # noqa: ARG001
+    """Set it, whatever the script sets later."""
+    hold(torch, "set_num_threads", value=value)
+
+
+KNOB = Knob(
+    name="threads",
+    about="Uses more or fewer cores for an operation. Small models are fastest with one: sharing takes time.",
+    propose=propose,
+    lines=lines,
+    changes_bits=True,
+    after=("workers",),
+    setting=lambda value: ("threads", value),
+)

@@ -1,0 +1,200 @@
+"""A script in a process of its own that takes turns with others: it runs a few steps, then stands still.
+
+Owns the process, its working folder and the parent's side of the channel (`inside` has the other). Between
+its turns the process and its loader workers are stopped, so that they take nothing from whoever's turn it is.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from truestep import watch
+from truestep.tune.knob import Knob
+from truestep.watch.scratch import Scratch
+
+_TAIL_LINES = 12
+_TURNS = "truestep.tune.inside:take_turns"
+_RESEED = "truestep.tune.reseed:reseed"
+_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What a turn gave: for each of its steps how long it took, and its loss."""
+
+    seconds: list[float]
+    losses: list[float | None]
+    peak_bytes: int
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Runner:
+    """One script with some settings. `advance` lets it run; it has ended when that returns None."""
+
+    def __init__(
+        self,
+        script: watch.Script,
+        settings: Mapping[str, Any],
+        *,
+        knobs: Mapping[str, Knob],
+        seed_offset: int = 0,
+        num_first: int = 1,
+        show: IO[Any] | None = None,
+    ) -> None:
+        self.settings = dict(settings)
+        self._script, self._seed_offset, self._show = script, seed_offset, show
+        self._knobs, self._num_first = knobs, num_first
+        self._scratch = Scratch(Path.cwd())
+        self.facts: dict[str, Any] = {}
+        self.num_steps = 0
+        self.peak_bytes = 0
+        self.losses: list[float | None] = []
+        self.code: int | None = None
+        self._process: subprocess.Popen[Any] | None = None
+        self._is_stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # limits: Python calls it like this
+        self.stop()
+        self._scratch.__exit__(kind, error, trace)
+
+    def start(self) -> None:
+        """Start the process, from the script's beginning. Its first turn has `num_first` steps."""
+        ours, theirs = socket.socketpair()
+        self._scratch.renew()
+        folder = self._scratch.new_folder()
+        self._log = folder / "output.txt"
+        words = watch.command(
+            self._script.path,
+            self._script.arguments,
+            plan=self._plan(theirs.fileno()),
+            folder=folder,
+            module=self._script.is_module,
+        )
+        with self._log.open("wb") as log:
+            goes_to = self._show if self._show is not None else log
+            self._process = subprocess.Popen(
+                words,
+                cwd=self._scratch.work,
+                stdin=subprocess.DEVNULL,
+                stdout=goes_to,
+                stderr=goes_to,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # a group of its own: workers are stopped with it
+            )
+        theirs.close()
+        self._channel, self._pending = ours, b""
+        self._is_stopped, self.code = False, None
+        self.num_steps, self.losses = 0, []
+
+    def _plan(self, channel: int) -> watch.Plan:
+        fields: dict[str, Any] = {"families": ("optimizer", "data", "forward", "backward"), "look": "never"}
+        settings: list[tuple[str, Any]] = [(_TURNS, {"channel": channel, "steps": self._num_first})]
+        if self._seed_offset:
+            settings.append((_RESEED, self._seed_offset))
+        for name, value in self.settings.items():
+            knob = self._knobs[name]
+            if knob.plan is not None:
+                fields.update(knob.plan(value))
+            else:
+                settings.append((f"{knob.home}:apply", value))
+        return watch.Plan(**fields, settings=tuple(settings))
+
+    def first(self, *, until_s: float) -> Turn | None:
+        """Wait for the end of the first turn, to a point of `time.monotonic`; None if there was none."""
+        return self._receive(until_s)
+
+    def advance(self, num_steps: int, *, until_s: float) -> Turn | None:
+        """Run so many steps; None if the script has ended before, or time is up."""
+        if self.code is not None or self._process is None:
+            return None
+        self._signal(signal.SIGCONT)
+        try:
+            self._channel.sendall(f"go {num_steps}\n".encode())
+        except OSError:
+            self._await_end()
+            return None
+        turn = self._receive(until_s)
+        return None if turn is None or len(turn.seconds) < num_steps else turn
+
+    def _receive(self, until_s: float) -> Turn | None:
+        while b"\n" not in self._pending:
+            left = until_s - time.monotonic()
+            if left <= 0 or not select.select([self._channel], [], [], left)[0]:
+                self.stop()
+                return None
+            try:
+                data = self._channel.recv(1 << 16)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self._await_end()
+                return None
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        told = json.loads(line)
+        if told["kind"] == "turn":
+            self._signal(signal.SIGSTOP)
+        ends = [0, *told["ends_ns"]]
+        turn = Turn(
+            seconds=[(end - begun) / 1e9 for begun, end in pairwise(ends)],
+            losses=told["losses"],
+            peak_bytes=told["peak_bytes"],
+            facts=told.get("facts", {}),
+        )
+        self.num_steps += len(turn.seconds)
+        self.losses += turn.losses
+        self.peak_bytes = max(self.peak_bytes, turn.peak_bytes)
+        self.facts.update(turn.facts)
+        if told["kind"] == "end":
+            self._await_end()
+            return None
+        return turn
+
+    def _await_end(self) -> None:
+        """The script has ended, or is about to: wait for it."""
+        if self._process is not None:
+            try:
+                self.code = self._process.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                self.stop()
+
+    @property
+    def tail(self) -> str:
+        """The last lines of what the script printed."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                return
+            self._is_stopped = number == signal.SIGSTOP
+
+    def stop(self) -> None:
+        """End the process and its workers."""
+        process = self._process
+        if process is None:
+            return
+        self._channel.close()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+        self.code = code if self.code is None else self.code
+        self._process = None

@@ -1,0 +1,81 @@
+"""Settings beside a script: they stand in for the script's own, are told, recorded, and refused if wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from truestep import record
+from truestep.errors import UsageError
+from truestep.train.settings import Settings, read, write
+
+TRAIN = """\
+import torch
+import truestep as ts
+
+with ts.Run("runs/small", seed=1, threads=2, progress=False) as run:
+    model = run.place(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    loader = ts.Loader(torch.ones(16, 4), batch_size=8)
+    for step in run.steps(loader, epochs=1):
+        for x in step:
+            step.backward(model(x).pow(2).mean())
+        step.update(optimizer)
+    print(torch.get_num_threads(), loader.workers, type(model.forward).__name__)
+"""
+
+
+def train(folder: Path, text: str = TRAIN) -> str:
+    (folder / "train.py").write_text(text)
+    # Started elsewhere: the file lies beside the script, not in the working folder.
+    words = [sys.executable, str(folder / "train.py")]
+    (folder / "work").mkdir()
+    done = subprocess.run(words, cwd=folder / "work", capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.strip()
+
+
+def test_a_run_takes_the_settings_beside_its_script(tmp_path: Path) -> None:
+    values = {"threads": 1, "workers": 1, "precision": "bf16"}
+    write(values, tmp_path / "truestep.toml", comment="Written by a test.")
+    assert train(tmp_path) == "1 1 Autocast"
+    start = next(record.read(tmp_path / "work/runs/small/record.jsonl"))
+    assert start["settings"] == values
+    assert start["recipe"]["placement"][0]["precision"] == "bf16"  # part of what the bits depend on
+
+
+def test_a_file_elsewhere_is_named_where_the_model_is_placed(tmp_path: Path) -> None:
+    write({"threads": 1, "precision": "bf16"}, tmp_path / "other.toml", comment="Written by a test.")
+    named = f"run.place(torch.nn.Linear(4, 2), settings={str(tmp_path / 'other.toml')!r})"
+    assert train(tmp_path, TRAIN.replace("run.place(torch.nn.Linear(4, 2))", named)) == "1 0 Autocast"
+
+
+def test_without_the_file_the_script_says(tmp_path: Path) -> None:
+    assert train(tmp_path) == "2 0 method"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[settings]\nworkers = -1", "workers = -1. It must be a whole number from 0 on"),
+        ("[settings]\nthreads = 0", "threads = 0. It must be a whole number from 1 on"),
+        ("[settings]\nworkers = true", "workers = True. It must be a whole number"),
+        ("[settings]\nspeed = 9", "has 'speed'. It may have one table, [settings], with threads, workers"),
+        ("[other]\nworkers = 1", "has 'other'"),
+        ("settings = 3", "has no table of settings"),
+        ("[settings\n", "cannot be read as TOML"),
+    ],
+)
+def test_what_is_not_understood_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "truestep.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as raised:
+        read(path)
+    assert said in str(raised.value)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    values = {"threads": 2, "compile": True, "precision": "fp32"}
+    write(values, tmp_path / "a.toml", comment="Any.")
+    assert read(tmp_path / "a.toml") == Settings(values=values, path=tmp_path / "a.toml")

@@ -1,0 +1,88 @@
+"""A stack of blocks, evaluated before and between epochs, by somebody who sets everything by hand."""
+
+import torch
+import torch.nn.functional as F
+from telling import Probe, tell
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(16, 32), nn.Linear(32, 16), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return x + self.drop(self.down(F.relu(self.up(x))))
+
+
+class Counting(Block):
+    """Counts its passes, in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return super().forward(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 16), nn.Linear(16, 3)
+        self.blocks = nn.ModuleList([Block(), Block(), Counting()])
+        self.scale = None
+
+    def forward(self, x):
+        if self.scale is None:
+            self.scale = torch.ones(16) / 2  # made once, in whichever pass comes first
+        x = self.first(x) * self.scale
+        for block in self.blocks:
+            x = block(x)
+        return {"logits": self.last(x)}
+
+
+torch.manual_seed(7)
+torch.set_num_threads(1)
+torch.set_float32_matmul_precision("highest")
+data = TensorDataset(torch.randn(48, 4), torch.randint(0, 3, (48,)))
+loader = DataLoader(data, batch_size=8, shuffle=True)
+valid_loader = DataLoader(data, batch_size=8)
+model = Net()
+probe = Probe(model.blocks[0].up)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+kept, dtypes, scores = set(), set(), []
+
+
+def evaluate():
+    model.eval()
+    with torch.no_grad():
+        for x, y in valid_loader:
+            logits = model(x)["logits"]
+            logits -= logits.mean()  # in place, as people do
+            scores.append(float(F.cross_entropy(logits, y)))
+    model.train()
+
+
+evaluate()
+for _ in range(2):
+    for x, y in loader:
+        optimizer.zero_grad(set_to_none=False)
+        kept.add(model.first.weight.grad is not None)
+        logits = model(x=x)["logits"]
+        dtypes.add(str(logits.dtype))
+        F.cross_entropy(logits, y).backward()
+        optimizer.step()
+    evaluate()
+tell(
+    [model],
+    [optimizer],
+    [loader, valid_loader],
+    [probe],
+    kept=sorted(kept),
+    outputs=sorted(dtypes),
+    count=float(model.blocks[2].count),
+    scores=[score.hex() for score in scores],
+)

@@ -1,0 +1,18 @@
+"""Knobs for tests: another pause in `pausing.py`, no learning, a failure. Lies beside the tuned script."""
+
+import sys
+
+
+def apply(value, tape):
+    """Set the pause; with `rate` the learning rate of every step; with `fails` raise."""
+    tape.listeners["step_begins"].append(lambda optimizer, _number: turn(value, optimizer))
+    if value.get("fails"):
+        raise RuntimeError("planted: this setting cannot be used here")
+
+
+def turn(value, optimizer):
+    if "pause_s" in value:
+        sys.modules["__main__"].PAUSE_S = value["pause_s"]
+    if "rate" in value:
+        for group in optimizer.param_groups:
+            group["lr"] = value["rate"]

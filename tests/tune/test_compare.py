@@ -1,0 +1,121 @@
+"""Two settings of one script, in turns: the ratio is right, whatever the script does in between."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tune.planting import knob, put
+from truestep import watch
+from truestep.errors import UsageError
+from truestep.tune.compare import Comparison, compare
+from truestep.tune.race import Runner
+
+pytestmark = pytest.mark.slow
+FASTER = {"pause_s": 0.002}
+SLOWER = {"pause_s": 0.0044}
+
+
+def compare_planted(
+    folder: Path, value: dict[str, Any], *arguments: str, seconds: float = 40.0
+) -> Comparison:
+    put(folder, "pausing.py")
+    script = watch.Script(path="pausing.py", arguments=arguments)
+    return compare(script, {}, {"planted": value}, seconds=seconds, knobs={"planted": knob("planted", value)})
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_setting_that_waits_less_pays(tmp_path: Path) -> None:
+    found = compare_planted(tmp_path, FASTER)
+    assert found.pays, found.pairs
+    assert found.ratio is not None and 1.2 < found.ratio.median < 2.2
+
+
+def test_a_setting_that_waits_more_does_not_pay(tmp_path: Path) -> None:
+    found = compare_planted(tmp_path, SLOWER)
+    assert not found.pays, found.pairs
+
+
+def test_a_setting_that_does_nothing_does_not_pay_and_gives_the_same_losses(tmp_path: Path) -> None:
+    found = compare_planted(tmp_path, {})
+    assert not found.pays, found.pairs
+    num = min(len(found.base_losses), len(found.other_losses))
+    assert num > 20 and found.base_losses[:num] == found.other_losses[:num]
+
+
+def test_a_script_that_ends_is_started_again_and_the_users_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    put(tmp_path, "pausing.py")
+    (tmp_path / "result.txt").write_text("mine")
+    found = compare_planted(tmp_path, FASTER, "120", seconds=90.0)
+    assert found.ratio is not None and found.ratio.num >= 6, found
+    assert (tmp_path / "result.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pausing.py", "planted.py", "result.txt"]
+
+
+def test_a_script_with_too_few_steps_is_refused_with_their_number(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"ended after 3 optimizer steps.*train longer"):
+        compare_planted(tmp_path, FASTER, "3")
+
+
+def test_a_script_that_fails_is_refused_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="planted failure"):
+        compare_planted(tmp_path, FASTER, "100", "2")
+
+
+def test_a_setting_that_breaks_the_script_is_told_with_the_reason(tmp_path: Path) -> None:
+    found = compare_planted(tmp_path, {"fails": True})
+    assert found.ratio is None
+    assert found.failed == "RuntimeError: planted: this setting cannot be used here"
+
+
+def test_between_its_turns_a_process_and_its_workers_stand_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    monkeypatch.setenv("COUNTS", str(counts))
+    put(tmp_path, "workers.py")
+    with Runner(watch.Script(path="workers.py"), {}, knobs={}) as runner:
+        runner.start()
+        until_s = time.monotonic() + 60
+        assert runner.first(until_s=until_s) is not None
+        assert runner.advance(3, until_s=until_s) is not None
+        time.sleep(0.1)
+        before = _counted(counts)
+        time.sleep(0.5)
+        assert len(before) == 2 and _counted(counts) == before
+        assert runner.advance(5, until_s=until_s) is not None
+        assert sum(_counted(counts).values()) > sum(before.values())
+
+
+def _counted(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir()}
+
+
+def test_nothing_is_left_when_the_one_who_measures_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COUNTS", str(tmp_path / "counts"))
+    (tmp_path / "counts").mkdir()
+    put(tmp_path, "workers.py")
+    code = (
+        "import time; from truestep import watch; from truestep.tune.race import Runner\n"
+        "runner = Runner(watch.Script(path='workers.py'), {}, knobs={}); runner.start()\n"
+        "runner.first(until_s=time.monotonic() + 60); print(runner._process.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as measuring:
+        assert measuring.stdout is not None
+        pids = [int(measuring.stdout.readline()), *map(int, _counted(tmp_path / "counts"))]
+        assert len(pids) == 3
+        measuring.kill()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []

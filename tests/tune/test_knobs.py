@@ -1,0 +1,433 @@
+"""Each knob does in a real script what its name says, and nothing else; where it cannot pay it says why."""
+
+import ast
+import inspect
+import json
+import subprocess
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import mkdtemp
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from truestep import watch
+from truestep.tune import inside
+from truestep.tune.knob import Choice, Facts, Skip, all_knobs, files
+from truestep.tune.knobs import ORDER
+from truestep.tune.knobs._blocks import blocks, find
+from truestep.tune.race import Runner
+
+SCRIPTS = Path(__file__).parent / "scripts"
+DIGESTS = tuple(name for name in watch.DIGESTS if name != "generators")  # that of `random` is not seeded
+KEEPING = {"prefetch": 4, "recompute": ["blocks.*"], "inference_mode": True, "pin_memory": True}
+"""What keeps every bit, with a value each."""
+CHANGING = {
+    "fused": True,
+    "threads": 2,
+    "matmul_precision": "medium",
+    "set_to_none": True,
+    "autocast": "bf16",
+    "persistent": True,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    told: list[dict[str, Any]]
+    process: watch.Process
+
+
+def ran(script: str, *arguments: str, workers: int | None = None, **values: Any) -> Ran:
+    """Run a script with some knobs turned; the same is run once."""
+    return _ran(script, arguments, workers, json.dumps(values))
+
+
+@cache
+def _ran(script: str, arguments: tuple[str, ...], workers: int | None, values: str) -> Ran:
+    known = all_knobs()
+    settings = tuple((f"{known[name].home}:apply", value) for name, value in json.loads(values).items())
+    plan = watch.Plan(settings=settings, workers=workers, digests=DIGESTS)
+    watched = watch.start(
+        SCRIPTS / script,
+        arguments,
+        plan=plan,
+        # What is freed goes back at once: else the peak of a process is not that of its tensors.
+        environment={"MALLOC_MMAP_THRESHOLD_": "65536"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    output = watched.process.communicate(timeout=280)[0].decode()
+    (process,) = [process for process in watched.read() if process.num_steps or process.ended]
+    watched.forget()
+    assert watched.process.returncode == 0, output
+    assert process.troubles == []
+    told = [json.loads(line[5:]) for line in output.splitlines() if line.startswith("told ")]
+    return Ran(told=told, process=process)
+
+
+FACTS = Facts(
+    cores=4,
+    device="cpu",
+    threads=4,
+    step_s=0.1,
+    loaders=(
+        {
+            "class": "DataLoader",
+            "workers": 0,
+            "batch_size": 8,
+            "pin_memory": False,
+            "persistent": False,
+            "prefetch": None,
+            "length": 10,
+            "is_training": True,
+            "is_ours": False,
+        },
+    ),
+    optimizers=(
+        {
+            "class": "AdamW",
+            "fused": None,
+            "foreach": None,
+            "can_fuse": True,
+            "can_foreach": True,
+            "parameters": 8,
+        },
+    ),
+    models=(
+        {
+            "class": "Net",
+            "parameters": 100,
+            "has_conv": True,
+            "has_conv2d": True,
+            "has_matmul": True,
+            "has_linear": True,
+            "has_sparse": False,
+            "is_compiled": False,
+            "dtype": "float32",
+            "device": "cpu",
+            "children": {},
+            "blocks": ["layers.*"],
+        },
+    ),
+    keeps_gradients=True,
+    evaluates="no_grad",
+)
+"""Of a script for which every knob is worth a try, where the device has it."""
+IDLE = {
+    "data": 0.004,
+    "to_device": 0.0,
+    "forward": 0.004,
+    "backward": 0.004,
+    "optimizer": 0.004,
+    "other": 0.984,
+}
+
+
+def of(part: str, **changed: Any) -> Facts:
+    """Return the facts with one loader, optimizer or model changed."""
+    (item,) = getattr(FACTS, part)
+    return replace(FACTS, **{part: ({**item, **changed},)})
+
+
+def proposed(name: str, facts: Facts, **chosen: Any) -> list[Any] | str:
+    """Return the values that a knob proposes, or its reason to propose none."""
+    found = all_knobs()[name].propose(facts, chosen)
+    return found.reason if isinstance(found, Skip) else [choice.value for choice in found]
+
+
+def test_every_file_is_a_knob_and_stands_in_the_order() -> None:
+    assert sorted(ORDER) == sorted(files())
+    assert tuple(all_knobs()) == ORDER, "each has its file's name"
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_knob_is_complete(name: str) -> None:
+    knob = all_knobs()[name]
+    apply = getattr(import_module(knob.home), "apply", None)
+    assert (apply is None) != (knob.plan is None), "turned in one way"
+    if apply is not None:
+        assert list(inspect.signature(apply).parameters) == ["value", "tape"]
+    assert knob.about.endswith(".") and knob.about[0].isupper() and len(knob.about) < 110
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ORDER)
+def test_what_is_proposed_is_plain_and_can_be_pasted(name: str, device: str) -> None:
+    knob = all_knobs()[name]
+    found = knob.propose(replace(FACTS, device=device), {"workers": 2})
+    if isinstance(found, Skip):
+        assert (name, device) in {
+            ("pin_memory", "cpu"),
+            ("cudnn_benchmark", "cpu"),
+            ("threads", "cuda"),
+            ("foreach", "cuda"),
+            ("matmul_precision", "cpu"),  # on processors without the instructions
+        }
+        return
+    assert found
+    for choice in found:
+        assert isinstance(choice, Choice) and choice.words
+        assert json.loads(json.dumps(choice.value)) == choice.value
+        ast.parse("\n".join(knob.lines(choice.value)))
+        if knob.plan is not None:
+            watch.Plan(**knob.plan(choice.value))
+
+
+SKIPPED: list[tuple[str, Facts, dict[str, Any], str]] = [
+    (
+        "workers",
+        replace(FACTS, shares=IDLE),
+        {},
+        "waiting for data is 0.4% of a step: even a free loader gains",
+    ),
+    ("workers", replace(FACTS, loaders=()), {}, "makes its batches itself"),
+    ("prefetch", FACTS, {}, "the loader has none"),
+    ("prefetch", of("loaders", workers=2, prefetch=8), {}, "8 batches ready already"),
+    ("prefetch", replace(of("loaders", workers=2), shares=IDLE), {}, "waiting for data is 0.4%"),
+    ("prefetch", of("loaders", workers=2, **{"class": "StatefulDataLoader"}), {}, "not torch's DataLoader"),
+    ("prefetch", of("loaders", workers=2, is_ours=True), {}, "not torch's DataLoader"),
+    ("persistent", of("loaders", workers=2, is_ours=True), {}, "not torch's DataLoader"),
+    ("persistent", FACTS, {}, "no workers to keep"),
+    ("persistent", of("loaders", workers=2, persistent=True), {}, "already"),
+    ("persistent", of("loaders", length=1000), {"workers": 2}, "an epoch takes about 100 s"),
+    ("persistent", of("loaders", length=None), {"workers": 2}, "workers start once"),
+    ("pin_memory", FACTS, {}, "the model is on the CPU"),
+    ("pin_memory", replace(of("loaders", pin_memory=True), device="cuda"), {}, "already"),
+    ("pin_memory", replace(of("loaders", is_ours=True), device="cuda"), {}, "made by the script itself"),
+    ("threads", replace(FACTS, device="cuda"), {}, "on the GPU"),
+    ("threads", replace(FACTS, cores=1, threads=1), {}, "one core"),
+    ("autocast", replace(FACTS, is_autocast=True), {}, "already"),
+    ("autocast", of("models", dtype="bfloat16"), {}, "is in bfloat16"),
+    ("autocast", of("models", has_matmul=False, has_conv=False), {}, "no matrix product"),
+    ("autocast", replace(FACTS, shares=IDLE), {}, "the model's computing is 0.8% of a step"),
+    ("fused", of("optimizers", can_fuse=False, **{"class": "LBFGS"}), {}, "LBFGS has no fused form"),
+    ("fused", of("optimizers", can_fuse=True, **{"class": "Mine"}), {}, "Mine has no fused form"),
+    ("fused", of("optimizers", fused=True), {}, "already"),
+    ("fused", of("models", has_sparse=True), {}, "sparse"),
+    ("fused", replace(FACTS, shares=IDLE), {}, "the optimizer is 0.4% of a step"),
+    ("foreach", FACTS, {"fused": True}, "is fused"),
+    ("foreach", of("optimizers", can_foreach=False, **{"class": "LBFGS"}), {}, "no foreach form"),
+    ("foreach", of("optimizers", foreach=True), {}, "already"),
+    ("set_to_none", replace(FACTS, keeps_gradients=False), {}, "already"),
+    ("channels_last", of("models", has_conv2d=False), {}, "no Conv2d"),
+    ("matmul_precision", FACTS, {"autocast": "bf16"}, "16 bits already"),
+    ("matmul_precision", replace(FACTS, matmul_precision="medium"), {}, "already"),
+    ("matmul_precision", of("models", has_matmul=False), {}, "no matrix product"),
+    ("compile", of("models", is_compiled=True), {}, "already"),
+    ("compile", replace(FACTS, shares=IDLE), {}, "the model's computing is 0.8%"),
+    ("cudnn_benchmark", FACTS, {}, "the model is on the CPU"),
+    ("cudnn_benchmark", replace(of("models", has_conv=False), device="cuda"), {}, "no convolution"),
+    ("recompute", of("models", blocks=[]), {}, "no stack of blocks"),
+    ("inference_mode", replace(FACTS, evaluates=""), {}, "no evaluation"),
+    ("inference_mode", replace(FACTS, evaluates="inference_mode"), {}, "already"),
+    ("quantised", replace(FACTS, evaluates=""), {}, "no evaluation"),
+    ("quantised", of("models", has_linear=False), {}, "no linear layer"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "chosen", "words"), SKIPPED, ids=[f"{name}: {words}" for name, *_, words in SKIPPED]
+)
+def test_where_it_cannot_pay_it_says_why(name: str, facts: Facts, chosen: dict[str, Any], words: str) -> None:
+    reason = proposed(name, facts, **chosen)
+    assert isinstance(reason, str) and words in reason
+    assert reason.endswith(".") and len(reason) < 150
+
+
+def test_every_knob_has_a_reason_that_is_tested() -> None:
+    assert {name for name, *_ in SKIPPED} == set(ORDER)
+
+
+def test_values_follow_the_machine_and_what_is_chosen() -> None:
+    assert proposed("workers", FACTS) == [1, 2, 3, 4]
+    assert proposed("workers", of("loaders", workers=2)) == [0, 1, 3, 4]
+    assert proposed("workers", replace(FACTS, loaders=(), uses_run=True)) == [1, 2, 3, 4]
+    assert proposed("threads", FACTS) == [1, 2]
+    assert proposed("threads", replace(FACTS, threads=1)) == [2, 4]
+    assert proposed("prefetch", FACTS, workers=2) == [4, 8]
+    assert proposed("persistent", FACTS, workers=2) == [True]
+    assert proposed("compile", FACTS) == ["default"]
+    assert proposed("compile", replace(FACTS, asked=("compile",)))[1:] == ["max-autotune-no-cudagraphs"]
+
+
+def test_a_large_share_is_worth_a_try() -> None:
+    shares = {"data": 0.5, "to_device": 0.1, "forward": 0.1, "backward": 0.1, "optimizer": 0.1, "other": 0.1}
+    for name in set(ORDER) - {"pin_memory", "cudnn_benchmark", "matmul_precision"}:
+        found = proposed(name, replace(FACTS, shares=shares), workers=2)
+        assert isinstance(found, list), name
+
+
+@pytest.mark.slow
+def test_bits_are_kept_by_knobs_that_say_so() -> None:
+    assert set(KEEPING) == {name for name, knob in all_knobs().items() if not knob.changes_bits}
+    start, turned = ran("blocks.py", workers=2), ran("blocks.py", workers=2, **KEEPING)
+    assert len(start.process.updates) == 12
+    assert [update.chain for update in turned.process.updates] == [
+        update.chain for update in start.process.updates
+    ]
+    assert turned.told[0]["scores"] == start.told[0]["scores"]
+
+
+@pytest.mark.slow
+def test_knobs_that_keep_bits_are_turned() -> None:
+    (start,), (turned,) = ran("blocks.py", workers=2).told, ran("blocks.py", workers=2, **KEEPING).told
+    assert start["prefetch"] == [2, 2] and turned["prefetch"] == [4, 4]
+    assert start["probes"][0]["modes"] == ["no_grad"]
+    assert turned["probes"][0]["modes"] == ["inference_mode"]
+    assert start["probes"][0]["num_passes"] == 12
+    assert turned["probes"][0]["num_passes"] == 12 + 11, "each step but the first computes twice"
+    assert turned["count"] == start["count"] == 30, "a block that counts its passes is left alone"
+
+
+def test_knobs_that_change_bits_are_turned_whatever_the_script_sets() -> None:
+    (told,) = ran("blocks.py", workers=1, **CHANGING).told
+    assert told["workers"] == [1, 1] and told["persistent"] == [True, True]
+    assert told["fused"] == [True]
+    assert told["threads"] == 2 and told["matmul_precision"] == "medium"
+    assert told["kept"] == [False]
+    assert told["probes"][0]["dtypes"] == ["torch.bfloat16"] and told["outputs"] == ["torch.float32"]
+
+
+@pytest.mark.slow
+def test_models_stay_whole() -> None:
+    (start,), (turned,) = ran("blocks.py", workers=2).told, ran("blocks.py", workers=1, **CHANGING).told
+    assert turned["names"] == start["names"]
+    assert turned["is_whole"] == [True]
+
+
+@pytest.mark.slow
+def test_foreach_is_turned_and_evaluation_is_quantised() -> None:
+    (told,) = ran("blocks.py", foreach=True, quantised="int8-weights").told
+    assert told["foreach"] == [True]
+    assert told["probes"][0]["weights"] == ["Int8Tensor"]
+    assert told["probes"][0]["dtypes"] == ["torch.float32"]
+    assert told["is_whole"] == [True]
+    (start,) = ran("blocks.py", workers=2).told
+    scores = [[float.fromhex(score) for score in item["scores"]] for item in (start, told)]
+    assert scores[0] != scores[1]
+    assert scores[0] == pytest.approx(scores[1], rel=0.05)
+
+
+def test_images_and_weights_are_laid_out() -> None:
+    (told,) = ran("images.py", channels_last=True, fused=True).told
+    assert told["is_last"] and [probe["last_inputs"] for probe in told["probes"]] == [[True], [True]]
+    assert told["fused"] == [True] and told["foreach"] == [None], "which excludes the script's own foreach"
+    assert told["is_whole"] == [True]
+
+
+@pytest.mark.slow
+def test_trainings_of_every_shape_run_with_all_of_them() -> None:
+    values = {**CHANGING, **KEEPING, "recompute": ["*"], "channels_last": True, "quantised": "int8-weights"}
+    start, turned = ran("odd_ones.py"), ran("odd_ones.py", **values)
+    assert len(turned.told) == len(start.told) == 4
+    for told in turned.told:
+        assert told["fused"] == [True, True]
+        assert told["probes"][0]["dtypes"] == ["torch.bfloat16"], "each model that is made is met"
+        assert told["is_whole"] == [True] * 3
+    assert turned.told[0]["losses"] == pytest.approx(start.told[0]["losses"], rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["lightning", "accelerate", "trainer", "run"])
+def test_frameworks_run_with_all_of_them(framework: str) -> None:
+    values = {**CHANGING, **KEEPING, "recompute": ["own", "1.*"], "channels_last": True, "threads": 1}
+    (told,) = ran("frameworks.py", framework, mkdtemp(), workers=2, **values).told
+    assert set(told["fused"]) == {True}
+    assert told["threads"] == 1
+    (probe,) = told["probes"]
+    assert probe["dtypes"] == ["torch.bfloat16"]
+    num_steps = {"trainer": 6}.get(framework, 10)
+    assert probe["num_passes"] == 2 * num_steps - (framework != "trainer")
+    if framework == "run":
+        assert told["loader"] == 2
+    else:
+        assert set(told["workers"]) == {2} and set(told["prefetch"]) == {4}
+        assert probe["modes"] == ["inference_mode"]
+    assert told["is_whole"] == [True]
+
+
+@pytest.mark.slow
+def test_each_model_is_compiled() -> None:
+    (told,) = ran("plain_stack.py", compile="default").told
+    assert told["graphs"] == 2, "the whole model is one, and one more for the smaller batch at the end"
+    assert told["probes"][0]["num_passes"] == 0, "no pass outside of them"
+    assert told["names"] == [["0.weight", "0.bias", "2.weight", "2.bias"]]
+    assert told["is_whole"] == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.practice("P68")
+def test_p68_recomputed_activations_save_memory_and_keep_bits() -> None:
+    """`truestep tune` turns activation checkpointing on from outside: less memory, and the same bits."""
+    start, turned = ran("deep.py"), ran("deep.py", recompute=["1.*"])
+    assert turned.told[0]["grown"] < 0.6 * start.told[0]["grown"]
+    assert turned.told[0]["probes"][0]["num_passes"] == 7, "three of four passes are made twice"
+    assert turned.process.updates[-1].chain == start.process.updates[-1].chain
+
+
+def test_blocks_are_the_stacks_of_a_model() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    model = nn.ModuleDict({"encoder": nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)})
+    assert blocks(model) == ["encoder.layers.*"]
+    assert find(model, "encoder.layers.*") == list(model["encoder"].layers)
+    parts = [nn.Sequential(nn.Linear(2, 2), nn.Tanh()) for _ in range(2)]
+    assert blocks(nn.Sequential(nn.Linear(2, 2), *parts)) == ["1", "2"]
+    counting = [nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)) for _ in range(2)]
+    assert blocks(nn.Sequential(*counting)) == []
+    assert blocks(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))) == []
+
+
+def seen(script: str, *arguments: str) -> dict[str, Any]:
+    """Return what is known of a script after its first step."""
+    path = str(SCRIPTS / script)
+    with Runner(watch.Script(path=path, arguments=arguments), {}, knobs=all_knobs()) as runner:
+        runner.start()
+        assert runner.first(until_s=time.monotonic() + 240) is not None, runner.tail
+        return dict(runner.facts)
+
+
+@pytest.mark.slow
+def test_facts_are_seen_in_the_first_step() -> None:
+    facts = seen("blocks.py")
+    assert facts["evaluates"] == "no_grad" and facts["keeps_gradients"] and not facts["is_autocast"]
+    assert [loader["is_training"] for loader in facts["loaders"]] == [False, True]
+    (model,) = facts["models"]
+    assert model["blocks"] == ["blocks.*"] and model["has_linear"] and not model["has_conv2d"]
+    known = Facts(cores=4, device="cpu", step_s=0.1, **facts)
+    assert proposed("workers", known) == [1, 2, 3, 4]
+    assert proposed("recompute", known) == [["blocks.*"]]
+    assert proposed("channels_last", known) == "the model has no Conv2d."
+
+
+@pytest.mark.slow
+def test_autocast_inside_of_the_model_is_seen() -> None:
+    facts = seen("images.py", "autocast")
+    assert facts["is_autocast"] and facts["evaluates"] == "" and not facts["keeps_gradients"]
+    assert proposed("autocast", Facts(cores=4, device="cpu", step_s=0.1, **facts)) == (
+        "the script uses autocast already."
+    )
+
+
+def test_a_model_in_the_place_of_another_is_met_too() -> None:
+    tape: Any = SimpleNamespace(listeners={"forward_begins": []})
+    met: list[int] = []
+    inside.on_model(tape, lambda module: met.append(id(module)))
+    (meet,) = tape.listeners["forward_begins"]
+    for _ in range(20):
+        model = nn.Linear(2, 2).eval()
+        meet(model, (), {})
+        meet(model, (), {})
+        del model
+    assert len(met) == 20 and len(set(met)) < 20
+    with torch.no_grad():
+        meet(nn.Linear(2, 2), (), {})
+    meet(nn.ReLU(), (), {})
+    meet(nn.Linear(2, 2).requires_grad_(False), (), {})
+    assert len(met) == 20, "nothing of these is trained"
