@@ -41,6 +41,12 @@ def test_kills_of_processes_do_not_change_a_bit() -> None:
     assert result["kills"] >= 6 and result["in_save"] >= 2 and result["launched"] == 1
 
 
+@pytest.mark.slow
+def test_writing_the_record_costs_a_step_at_most_5_us() -> None:
+    result = _run("record_cost.py", "--seconds", "8")
+    assert [claim["verdict"] for claim in result["claims"]] == ["holds"] * 4
+
+
 @pytest.fixture
 def scale(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(FOLDER))

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "truestep").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-OPTIONAL = ["torchmetrics", "plotly", "tensorboard", "matplotlib", "torchao"]
+OPTIONAL = ["torchmetrics", "plotly", "tensorboard", "matplotlib", "torchao", "pyarrow", "mlflow", "wandb"]
 
 
 def imported_in(path: Path) -> Iterator[str]:
@@ -48,9 +48,8 @@ def test_environment_variables_are_read_in_at_most_one_module() -> None:
 
 def test_optional_dependencies_are_those_of_the_extras() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    declared = [
-        extras[name][0].split(">")[0] for name in ("metrics", "report", "tensorboard", "pictures", "quantise")
-    ]
+    names = ("metrics", "report", "tensorboard", "pictures", "quantise", "parquet", "mlflow", "wandb")
+    declared = [extras[name][0].split(">")[0] for name in names]
     assert declared == OPTIONAL
 
 

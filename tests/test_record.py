@@ -54,3 +54,9 @@ def test_a_full_disk_loses_the_line_not_the_run() -> None:
     record = Record(Path("/dev/full"))
     record.write("steps", first=0)
     assert record.num_lost == 1
+
+
+def test_two_torn_lines_are_not_taken_for_one_event(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    path.write_text('{"kind":"a"}\n{"kind":"steps","loss":[1\n2]}\n{"kind":"b"}\n[]\n')
+    assert [event["kind"] for event in read(path)] == ["a", "b"]

@@ -15,6 +15,7 @@ from truestep.errors import TruestepError
 
 VERSION = 1
 _NO_FILE = -1
+_BLOCK_BYTES = 1 << 16
 
 
 def _plain(value: Any) -> Any:
@@ -75,17 +76,47 @@ def _ends_torn(file: int) -> bool:
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a record in the order written; torn lines of killed processes are passed over."""
     with path.open("rb") as lines:
-        for line in lines:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if event["kind"] == "start" and event["version"] > VERSION:
-                raise TruestepError(
-                    f"{path} was written by a newer truestep (record version {event['version']}, this one "
-                    f"reads up to {VERSION}). Upgrade: pip install -U truestep."
-                )
-            yield event
+        while block := lines.readlines(_BLOCK_BYTES):
+            events = _parse(block)
+            for event in events:
+                if event["kind"] == "start":
+                    _check_version(path, event.get("version"))
+            yield from events
+
+
+def _check_version(path: Path, version: object) -> None:
+    if isinstance(version, int) and version > VERSION:
+        raise TruestepError(
+            f"{path} was written by a newer truestep (record version {version}, this one reads up to "
+            f"{VERSION}). Upgrade: pip install -U truestep."
+        )
+
+
+def _parse(lines: list[bytes]) -> list[dict[str, Any]]:
+    """Return the events of some lines; read together if all of them are whole, which takes half the time."""
+    try:
+        events = json.loads(b"[%b]" % b",".join(lines))
+    except (ValueError, RecursionError):
+        events = None
+    if events is None or len(events) != len(lines):
+        events = map(_parse_line, lines)
+    return [event for event in events if isinstance(event, dict) and isinstance(event.get("kind"), str)]
+
+
+def _parse_line(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def number(value: Any) -> float:
+    """Read a number as the record writes it: `nan` and `inf` are words there."""
+    if value.__class__ is float:
+        return value
+    if isinstance(value, str) and value.lstrip("-") not in ("nan", "inf"):
+        raise ValueError(value)
+    return float(value)
 
 
 def read_steps(path: Path) -> dict[int, dict[str, Any]]:

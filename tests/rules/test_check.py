@@ -309,3 +309,26 @@ def test_with_several_processes_arguments_arrive_as_they_were_written(tmp_path: 
     done = check(tmp_path, "--format", "json", "--processes", "2", str(path), "${local_rank}", "$$HOME")
     assert done.returncode == 0, done.stderr
     assert "begins ${local_rank} $$HOME" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_of_ours_seeds_what_it_draws_from(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        """\
+import torch
+import truestep as ts
+
+with ts.Run("runs/small", seed=1, progress=False) as run:
+    model = run.place(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    data = torch.randn(64, 4)
+    for step in run.steps(ts.Loader(data, batch_size=8), epochs=1):
+        for x in step:
+            step.backward(model(x).square().mean())
+        step.update(optimizer)
+""",
+    )
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 0, done.stdout + done.stderr

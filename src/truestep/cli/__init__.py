@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import truestep
-from truestep.cli import check, doctor, explain, run, tune, verify
+from truestep.cli import check, doctor, explain, export, report, run, tune, verify, watch
 from truestep.errors import TruestepError
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
@@ -21,6 +21,9 @@ COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     verify.add_to,
     tune.add_to,
     run.add_to,
+    report.add_to,
+    watch.add_to,
+    export.add_to,
     explain.add_to,
 )
 """The function `add_to(app)` of each file beside this one, in the order in which help lists them."""

@@ -1,12 +1,16 @@
 """What commands that run a script have in common: its name on the command line, and lines on a terminal.
 
-Owns how a place in a file, named rows and severities look. What is said is each command's own.
+Owns how a place in a file, named rows and severities look, and where an answer is recorded. What is said is
+each command's own.
 """
 
 import textwrap
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from truestep.errors import UsageError
 
@@ -28,6 +32,39 @@ def require_script(script: str | Path, *, example: str) -> None:
         raise UsageError(
             f"{script} is not a file. Options of truestep come before the script, its own after it: {example}"
         )
+
+
+def _open_record(folder: Path | None) -> Path | None:
+    """Refuse a folder that cannot be written before the script is run for it."""
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / "record.jsonl").open("ab"):
+                pass
+        except OSError as error:
+            raise UsageError(
+                f"--record needs a folder that can be written, got {folder} ({error.strerror}). "
+                f"Name another one."
+            ) from error
+    return folder
+
+
+RecordFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", callback=_open_record, help="Add the answer to this run's record too."),
+]
+"""The option `--record` of commands whose answers `truestep report` shows."""
+
+
+def add_to_record(folder: Path, *, kind: str, fields: Mapping[str, Any]) -> None:
+    """Append a command's answer to the record in a folder."""
+    from truestep.record import Record
+
+    record = Record(folder / "record.jsonl")
+    record.write(kind, **fields)
+    record.close()
+    if record.num_lost:
+        raise UsageError(f"the answer could not be written to {folder / 'record.jsonl'}. Is the disk full?")
 
 
 def short(file: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import truestep
-from truestep.cli._page import STYLES, Page, require_script, short
+from truestep.cli._page import STYLES, Page, RecordFolder, add_to_record, require_script, short
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     is_module: Annotated[
         bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
     ] = False,
+    record: RecordFolder = None,
     format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
 ) -> None:
     """Run SCRIPT as it is and tell what is wrong in it: where, how it was seen, and what to do.
@@ -82,15 +83,20 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
     look = _Look(script=given, settings=settings, steps=steps, processes=processes, format=format_)
     result = look.examine()
-    if fix and _mend(result):
-        result = look.examine()
+    result = look.examine() if fix and _mend(result) else result
     if write_baseline is not None:
         _write_baseline(write_baseline, result)
+    if record is not None:
+        add_to_record(record, kind="check", fields={"script": script, **_fields(result)})
+    _show(result, format_)
+    raise typer.Exit(_exit_code(result))
+
+
+def _show(result: "Result", format_: Format) -> None:
     if format_ is Format.text:
         _Answer().show(result)
     else:
         print(json.dumps(_fields(result) if format_ is Format.json else _sarif(result), indent=2))
-    raise typer.Exit(_exit_code(result))
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from truestep.cli._page import Format, Page, require_script
+from truestep.cli._page import Format, Page, RecordFolder, add_to_record, require_script
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw what was measured, as .svg or .png.")
     ] = None,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Add the answer to the record in this folder.")
-    ] = None,
+    record: RecordFolder = None,
     is_module: Annotated[
         bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
     ] = False,
@@ -67,6 +65,8 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
         raise UsageError(
             "--profile-only, --learning-rate and --batch-size exclude each other. Pass one of them."
         )
+    if record is not None and (profile_only or learning_rate or batch_size):
+        raise UsageError("--record goes with the search for settings: its answer has the profile too.")
     from truestep.watch import Script
 
     path = script if is_module else _as_copied(script)
@@ -109,19 +109,19 @@ class _Answer:
 
         found = self._follow(lambda tell: profile(script, tell=tell, steps=steps or PROFILE_STEPS))
         advice = data_advice(found, num_cores())
-        self._finish(found, kind="profile", render=lambda found: render(found, advice=advice), draw=draw)
+        self._finish(found, render=lambda found: render(found, advice=advice), draw=draw)
 
     def show_learning_rate(self, script: "Script", steps: int | None) -> None:
         from truestep.tune.learning_rate import STEPS, draw, range_test, render
 
         found = self._follow(lambda tell: range_test(script, tell=tell, steps=steps or STEPS))
-        self._finish(found, kind="learning_rate", render=render, draw=draw)
+        self._finish(found, render=render, draw=draw)
 
     def show_batch_sizes(self, script: "Script") -> None:
         from truestep.tune.batch_size import batch_sizes, draw, render
 
         found = self._follow(lambda tell: batch_sizes(script, tell=tell))
-        self._finish(found, kind="batch_size", render=render, draw=draw)
+        self._finish(found, render=render, draw=draw)
 
     def show_settings(self, script: "Script", asked: "Asked") -> None:
         from truestep.tune import tune as tune_script
@@ -138,7 +138,6 @@ class _Answer:
         written = found.write_settings()
         self._finish(
             found,
-            kind="tune",
             render=lambda result: _closing(result, written),
             draw=lambda result: draw(result.profile),
         )
@@ -155,13 +154,12 @@ class _Answer:
         self,
         found: Any,
         *,
-        kind: str,
         render: "Callable[[Any], Sequence[str | Line]]",
         draw: "Callable[[Any], Any]",
     ) -> None:
         fields = found.as_fields()
         if self._record is not None:
-            self._write_record(kind, fields)
+            add_to_record(self._record, kind="tune", fields=fields)
         if self._picture is not None:
             draw(found).save(self._picture)
         if self._is_json:
@@ -174,15 +172,6 @@ class _Answer:
     def _show(self, lines: "Sequence[str | Line]") -> None:
         for line in lines:
             self._page.print(*([line] if isinstance(line, str) else line))
-
-    def _write_record(self, kind: str, fields: dict[str, Any]) -> None:
-        from truestep.record import Record
-
-        folder = self._record or Path()
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = Record(folder / "record.jsonl")
-        lines.write(kind, **fields)
-        lines.close()
 
     def _show_time(self, profile: "Profile", advice: "Advice | None") -> None:
         from truestep.tune.profile_page import render
@@ -226,7 +215,9 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
         spread = f" ({final.low:.2f} to {final.high:.2f}) with {kept}, measured against the start once more"
         lines.append([(f"{final.median:.2f} times as fast", "bold green"), spread])
     elif final is not None:
-        why = f": what seemed to pay did not when it was measured once more ({told})"
+        is_learning = result.learning is None or result.learning.survives
+        lost = "did not when it was measured once more" if is_learning else "changes learning, all together"
+        why = f": what seemed to pay {lost} ({told})"
         lines.append([("nothing to change", "bold"), why])
     else:
         lines.append([("nothing to change", "bold"), ": no setting made this script faster on this machine"])

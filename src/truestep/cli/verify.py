@@ -3,6 +3,7 @@
 Owns the options and what is printed. The runs and the reasons are in `truestep.verify`.
 """
 
+import dataclasses
 import json
 import shlex
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from truestep.cli._page import Format, Page, require_script
+from truestep.cli._page import Format, Page, RecordFolder, add_to_record, require_script
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     is_module: Annotated[
         bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
     ] = False,
+    record: RecordFolder = None,
     format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
 ) -> None:
     """Run SCRIPT again and compare every step to the bit; name the first difference and its cause.
@@ -91,11 +93,15 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
         environments=tuple(map(_variable, env or ())),
     )
     given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
-    raise typer.Exit(_answer(given, asked, is_json=format_ is Format.json))
+    verdict = _answer(given, asked, is_json=format_ is Format.json)
+    if record is not None:
+        told = [dataclasses.asdict(run) for run in verdict.runs]
+        add_to_record(record, kind="verify", fields={"script": script, **verdict.as_fields(), "runs": told})
+    raise typer.Exit(verdict.exit_code)
 
 
-def _answer(script: "Script", asked: "Asked", *, is_json: bool) -> int:
-    """Verify, print the answer, and return the exit code."""
+def _answer(script: "Script", asked: "Asked", *, is_json: bool) -> "Verdict":
+    """Verify, print the answer, and return it."""
     from truestep.verify import verify as verify_script
 
     if is_json:
@@ -105,7 +111,7 @@ def _answer(script: "Script", asked: "Asked", *, is_json: bool) -> int:
         answer = _Answer()
         verdict = answer.follow(script, asked)
         answer.show(verdict)
-    return verdict.exit_code
+    return verdict
 
 
 class _Answer:

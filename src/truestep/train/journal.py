@@ -3,10 +3,14 @@
 Values are kept as they are and fetched in bulk, so that the loop never waits for the device.
 """
 
+import itertools
 import operator
+import resource
+import sys
 from collections.abc import Iterator
 
 import torch
+from torch.optim import Optimizer
 
 from truestep.dist import LaneSum
 from truestep.record import Record
@@ -24,34 +28,75 @@ class Journal:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self.steps: list[tuple[int, float, list[Term]]] = []
-        """Finished steps since the last flush: number, end in seconds, terms. The loop appends to it."""
-        self._values: dict[str, list[tuple[int, Scalar]]] = {}
+        self.steps: list[tuple[int, float, list[Term], float]] = []
+        """Finished steps since the last flush: number, end in seconds, terms, seconds waited for the batch.
+        The loop appends to it."""
+        self._values: dict[str, tuple[list[int], list[Scalar]]] = {}
+        self._rates: dict[int, tuple[str, object]] = {}
+        self._peak_bytes = 0
         self.last_loss: float | None = None
         self.first_nonfinite: int | None = None
         """The first step that the device left out because something was not finite, as far as fetched."""
 
     def add_value(self, name: str, value: Scalar, *, step: int) -> None:
         """Note a value of a step under a name."""
-        self._values.setdefault(name, []).append((step, value))
+        known = self._values.get(name)
+        if known is None:
+            self._values[name] = ([step], [value])
+        else:
+            known[0].append(step)
+            known[1].append(value)
+
+    def add_rate(self, optimizer: Optimizer, *, step: int) -> None:
+        """Note the learning rate of a step's update, if it is not that of the update before."""
+        rate: Scalar = optimizer.param_groups[0]["lr"]
+        # A rate kept as a tensor is changed in place, and asking for its value would wait for the device.
+        now = rate if rate.__class__ is float else getattr(rate, "_version", rate)
+        known = self._rates.get(id(optimizer))
+        if known is not None and known[1] == now:
+            return
+        if known is not None:
+            name = known[0]
+        else:
+            name = f"learning_rate.{len(self._rates) + 1}" if self._rates else "learning_rate"
+        self._rates[id(optimizer)] = (name, now)
+        self.add_value(name, rate.clone() if isinstance(rate, torch.Tensor) else rate, step=step)
 
     def flush(self) -> None:
         """Fetch everything noted so far, at once, and write it."""
+        if self.steps:
+            self._add_peak(self.steps[-1][0])
         values, self._values = self._values, {}
         if self.steps:
-            losses = _losses([terms for _, _, terms in self.steps])
+            losses = _losses([terms for _, _, terms, _ in self.steps])
             self.last_loss = losses[-1]
-            ends_us = [int(end_s * 1e6) for _, end_s, _ in self.steps]
-            self._record.write("steps", first=self.steps[0][0], loss=losses, end_us=ends_us)
+            ends_us = [int(end_s * 1e6) for _, end_s, _, _ in self.steps]
+            waits_us = [int(wait_s * 1e6) for _, _, _, wait_s in self.steps]
+            first = self.steps[0][0]
+            self._record.write("steps", first=first, loss=losses, end_us=ends_us, wait_us=waits_us)
             self.steps.clear()
         if values:
-            fetched = _fetch([value for pairs in values.values() for _, value in pairs])
-            for name, pairs in values.items():
-                numbers = [next(fetched) for _ in pairs]
+            fetched = _fetch([value for _, scalars in values.values() for value in scalars])
+            for name, (steps, _) in values.items():
+                numbers = list(itertools.islice(fetched, len(steps)))
                 if name == "nonfinite" and self.first_nonfinite is None:
-                    bad = (step for (step, _), number in zip(pairs, numbers, strict=True) if number)
+                    bad = (step for step, number in zip(steps, numbers, strict=True) if number)
                     self.first_nonfinite = next(bad, None)
-                self._record.write("values", name=name, steps=[step for step, _ in pairs], values=numbers)
+                self._record.write("values", name=name, steps=steps, values=numbers)
+
+    def _add_peak(self, step: int) -> None:
+        peak_bytes = _peak_bytes()
+        if peak_bytes != self._peak_bytes:
+            self._peak_bytes = peak_bytes
+            self.add_value("memory_bytes", peak_bytes, step=step)
+
+
+def _peak_bytes() -> int:
+    """Return the most memory that was in use so far: the device's if there is one, else this process's."""
+    if torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated()
+    # In KiB, but on macOS in bytes. A launcher larger than this process would be counted in its place.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _losses(steps: list[list[Term]]) -> list[float]:
@@ -62,8 +107,12 @@ def _losses(steps: list[list[Term]]) -> list[float]:
 
 
 def _fetch(scalars: list[Scalar]) -> Iterator[float]:
-    on_device = [scalar.detach().to(torch.float64) for scalar in scalars if isinstance(scalar, torch.Tensor)]
-    numbers = iter(torch.stack(on_device).tolist() if on_device else ())
+    if set(map(type, scalars)) == {float}:
+        return iter(scalars)  # type: ignore[arg-type]  # as it says
+    on_device = [scalar for scalar in scalars if isinstance(scalar, torch.Tensor)]
+    if len({scalar.dtype for scalar in on_device}) > 1:
+        on_device = [scalar.to(torch.float64) for scalar in on_device]
+    numbers = iter(torch.stack(on_device).detach().to(torch.float64).tolist() if on_device else ())
     return iter([next(numbers) if isinstance(scalar, torch.Tensor) else float(scalar) for scalar in scalars])
 
 

@@ -53,6 +53,7 @@ class Steps:
     def __init__(self, parts: Parts, around: Surroundings, *, feed: Feed, total: int | None) -> None:
         self._parts, self._around, self._feed, self._total = parts, around, feed, total
         self._step: Step | None = None
+        self._waited_s = 0.0
         self._witness_job: Callable[[str], None] | None = None
         self._is_alone = parts.world.size == 1
         self._started_s = time.monotonic()
@@ -73,11 +74,13 @@ class Steps:
         if self._step is not None:
             self._finish(self._step)
             self._step = None
+        asked_s = _clock()
         try:
             batch = self._next_batch()
         except StopIteration:
             self._end()
             raise
+        self._waited_s = _clock() - asked_s
         self._step = step = Step(self._parts, batch)
         if self._witness_job is not None:
             step.on_witness, self._witness_job = self._witness_job, None
@@ -106,7 +109,7 @@ class Steps:
         position.cursor = index + 1
         position.epoch = epoch + is_epoch_end
         now_s = _clock()
-        self._add_step((index, now_s - self._started_s, step.terms))
+        self._add_step((index, now_s - self._started_s, step.terms, self._waited_s))
         if self._every_steps is not None and (index + 1) % self._every_steps == 0:
             self._save(wait=False)
         if now_s >= self._tick_due_s:
@@ -222,6 +225,7 @@ class Steps:
         """Settle a loop that was left early: count its last finished step, give back signals and workers."""
         if self._step is not None and self._step.is_updated:
             self._position.cursor = self._step.index + 1
-            self._add_step((self._step.index, _clock() - self._started_s, self._step.terms))
+            end_s = _clock() - self._started_s
+            self._add_step((self._step.index, end_s, self._step.terms, self._waited_s))
         self._step = None
         self._close()

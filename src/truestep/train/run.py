@@ -6,6 +6,7 @@ Ties folder, seeds, placement, tracking, steps and evaluation together; each of 
 import atexit
 import json
 import os
+import platform
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from truestep.errors import TruestepError, UsageError
 from truestep.train import place as placing
 from truestep.train.evaluate import Conditions, Metric, evaluate
 from truestep.train.exchange import Exchange
+from truestep.train.exhibits import Exhibit, write_exhibit
 from truestep.train.fingerprint import fingerprint, pin_settings
 from truestep.train.gradients import FiniteCheck, Gradients
 from truestep.train.interrupt import Interrupt
@@ -206,6 +208,8 @@ class Run:
         feed = loader.feed(plan, state=snapshot.states["loader"] if snapshot else None)
         per_epoch = loader.num_steps_per_epoch(self._num_lanes)
         total = steps if steps is not None else per_epoch and per_epoch * (epochs or 0)
+        last = None if total is None else phase["first_step"] + total
+        self._record.write("phase", first=phase["first_step"], end=last)
         tracked = self._keeper.tracked
         modules = [item for item in tracked.values() if isinstance(item, nn.Module)]
         sums = self._team.sums(tracked)
@@ -233,9 +237,7 @@ class Run:
             interrupt=self._interrupt,
             describe=self._describe,
         )
-        self._loop = Steps(
-            parts, around, feed=feed, total=None if total is None else phase["first_step"] + total
-        )
+        self._loop = Steps(parts, around, feed=feed, total=last)
         expected = self._keeper.witness(self.cursor) if snapshot else None
         if expected is not None:
             self._loop.expect_witness(expected)
@@ -265,6 +267,8 @@ class Run:
             run=self._run_id,
             cursor=self.cursor,
             pid=os.getpid(),
+            pids=self._world.gather(os.getpid()),
+            host=platform.node(),
             argv=sys.orig_argv,
             processes=self._world.size,
             note=self._team.note,
@@ -333,6 +337,17 @@ class Run:
         self._record.write("evaluate", name=name, cursor=self.cursor, value=value)
         return value
 
+    def log(self, name: str, thing: Exhibit) -> None:
+        """Show something beside the curves: how a tensor's values are spread, a picture, or a text.
+
+        A tensor or array is recorded as a histogram. A `truestep.picture.Picture`, the path of a PNG file, or
+        pixels (uint8, H x W or H x W x 3) are kept as a PNG file in the run's folder. Single numbers are
+        `step.log`'s. Logged again under the same name after as many steps, the last one counts. Nothing is
+        exchanged between processes: what the first one was given is taken. A tensor on a GPU is waited for.
+        """
+        folder = self.folder if self._world.is_first else None
+        write_exhibit(name, thing, record=self._record, folder=folder, cursor=self.cursor)
+
     def _leave_loop(self) -> None:
         if self._loop is not None:
             self._loop.abandon()
@@ -343,6 +358,8 @@ class Run:
         atexit.unregister(self.close)
         self._leave_loop()
         self._keeper.close()
+        if self._has_begun:
+            self._record.write("end", cursor=self.cursor)
         self._record.close()
         self._team.close()
         self._pulse.close()

@@ -248,6 +248,7 @@ class Step:
             self._parts.check_scheduler(scheduler)
         if not self._is_reduced:
             self._reduce()
+        self._parts.journal.add_rate(optimizer, step=self.batch.step)
         whole = [grad for parameter in parameters if (grad := parameter.grad) is not None]
         if not whole:
             raise UsageError(
@@ -405,7 +406,10 @@ class Step:
     def log(self, **values: Scalar) -> None:
         """Write values of this step into the record. Tensors are fetched later, in bulk."""
         for name, value in values.items():
-            kept = value.detach() if isinstance(value, torch.Tensor) else value
+            kept = value
+            if isinstance(value, torch.Tensor):
+                # On the CPU there is nothing to wait for, and a number is cheaper to keep.
+                kept = value.item() if self._on_cpu and value.numel() == 1 else value.detach()
             self._parts.journal.add_value(name, kept, step=self.batch.step)
 
 

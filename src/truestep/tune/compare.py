@@ -20,6 +20,8 @@ _TURN_S = 0.25
 _MIN_PAIRS, _MIN_KEPT, _MAX_PAIRS = 6, 8, 24
 _CLEAR = 0.06
 """An interval of this width, as a part of its median, is narrow enough."""
+_FAR = 1.05
+"""An interval that begins here need not be narrow."""
 _MAX_STARTS = 4
 _SLOW_S = 0.5
 
@@ -183,7 +185,7 @@ class _Race:
         if (num >= 8 and found.median < 1.0) or (num >= 12 and found.median < 1.01):
             return True  # it would have to be much better than it was so far
         is_narrow = found.high - found.low < _CLEAR * found.median
-        is_far = found.low > 1.05 and num >= 10
+        is_far = found.low > _FAR
         return num >= _MIN_KEPT and found.low > WORTH and (is_narrow or is_far or num >= 16)
 
     def _keep_losses(self) -> None:

@@ -29,6 +29,7 @@ _OBSERVERS = {
     "torch.distributed.fsdp._fully_shard._fully_shard": ("setup:watch_sharding",),
     "torchdata.stateful_dataloader.stateful_dataloader": ("data:watch_stateful", "vary:vary_stateful"),
     "truestep.data.loader": ("vary:vary_loader",),
+    "truestep.rng": ("seeds:watch_ours",),
     "truestep.train.run": ("vary:vary_run",),
 }
 

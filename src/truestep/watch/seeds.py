@@ -38,6 +38,22 @@ def watch_numpy(tape: Tape) -> None:
         _put(tape, module, "numpy", (("seed", "seed"), ("set_state", "state"), ("default_rng", "new")))
 
 
+def watch_ours(tape: Tape) -> None:
+    """Observe how a run of ours seeds all three at once, past their own functions."""
+    if "seeds" in tape.plan.families:
+        Wraps().put("seed_generators", lambda act: _noting_all(tape, act), sys.modules["truestep.rng"])
+
+
+def _noting_all(tape: Tape, act: Function) -> Function:
+    def wrapper(root: int, purpose: str, *where: int) -> None:
+        if tape.is_on:
+            for generator in ("torch", "random", "numpy"):
+                tape.note("seed", generator, "seed", root)
+        act(root, purpose, *where)
+
+    return wrapper
+
+
 def _put(tape: Tape, module: Any, generator: str, names: tuple[tuple[str, str], ...]) -> None:
     wraps = Wraps()
     for name, how in names:

@@ -1,0 +1,51 @@
+"""`truestep watch`: a run followed while it trains, in the terminal or in the browser.
+
+Owns the options. Reading, drawing and serving are in `truestep.report.live`.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truestep.errors import UsageError
+
+_MAX_PORT = 65535
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder; it need not be there yet.")],
+    *,
+    is_served: Annotated[
+        bool, typer.Option("--serve", help="Show it in the browser, to this machine only.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="The port for --serve; 0 takes a free one.")] = 0,
+) -> None:
+    """Show a run while it trains: progress, curves, speed, processes, findings.
+
+    It may be killed, resumed, and go on with another number of processes: the view goes on too.
+    It only reads the run's folder. q or Ctrl-C ends the view, not the run.
+
+    With --serve it prints an address with a secret in it. Who does not have it sees nothing.
+    """
+    if run.exists() and not run.is_dir():
+        raise UsageError(
+            f"{run} is a file. Give the folder that holds record.jsonl: truestep watch runs/digits"
+        )
+    if not 0 <= port <= _MAX_PORT:
+        raise UsageError(f"--port must be from 0 to {_MAX_PORT}, got {port}.")
+    from truestep.report.live import Live, Server, watch
+
+    live = Live(run)
+    live.poll()  # a record that cannot be read is told here, not in the browser
+    if is_served:
+        with Server(live, port=port) as server:
+            typer.echo(f"truestep: {server.address}  (Ctrl-C ends the view, not the run)")
+            server.serve()
+    else:
+        watch(live)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(watch)

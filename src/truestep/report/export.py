@@ -1,0 +1,86 @@
+"""A run's record in the files of other tools: CSV, Parquet, TensorBoard.
+
+Owns where it is written and as what. The table is in `table`; each optional package has a module of its own.
+"""
+
+import contextlib
+import csv
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from truestep.errors import UsageError
+from truestep.report import parquet, tensorboard
+from truestep.report.live.state import Live
+from truestep.report.table import Column, Table, tabulate
+
+To = Literal["csv", "parquet", "tensorboard"]
+
+_OUT = {"csv": "record.csv", "parquet": "record.parquet", "tensorboard": "tensorboard"}
+_LOOK_S = 1.0
+
+
+def open_run(run: str | Path) -> Live:
+    """Return a run that has been read to its end; refuse a folder without a record."""
+    live = Live(run)
+    if not (live.folder / "record.jsonl").is_file():
+        raise UsageError(
+            f"{run} has no record.jsonl. Give the folder of a run, the one that truestep.Run was given."
+        )
+    live.poll()
+    return live
+
+
+def export(run: str | Path, to: To, *, out: str | Path | None = None, follow: bool = False) -> Path:
+    """Write a run's losses, values and evaluations for another tool; return the file, or the folder.
+
+    Each step is there once: what a kill made void is left out. Evaluations stand at the number of steps
+    done. With `follow`, for TensorBoard only, go on while the run does, until it is done.
+    """
+    if to not in _OUT:
+        raise UsageError(
+            f"a run can be exported to csv, parquet or tensorboard, got {to!r}. Use one of them."
+        )
+    if follow and to != "tensorboard":
+        raise UsageError(f"only TensorBoard's files can be followed, got --to {to}. Leave --follow out.")
+    path = Path(out) if out is not None else Path(run) / _OUT[to]
+    if follow:
+        _follow(Live(run), path)
+        return path
+    live = open_run(run)
+    if to == "csv":
+        _write_csv(tabulate(live), path)
+    elif to == "parquet":
+        parquet.write(tabulate(live), path)
+    else:
+        with tensorboard.Events(path) as events:
+            events.add(live)
+    return path
+
+
+def _follow(live: Live, path: Path) -> None:
+    with tensorboard.Events(path) as events, contextlib.suppress(KeyboardInterrupt):
+        while True:
+            live.poll()
+            events.add(live)
+            if live.status == "done":
+                return
+            time.sleep(_LOOK_S)
+
+
+def _write_csv(table: Table, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [
+        # repr: the shortest text that gives the same float again
+        ["" if is_missing else repr(value) for value, is_missing in _pairs(column)]
+        for column in table.columns.values()
+    ]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", *table.columns])
+        writer.writerows(zip(table.steps.tolist(), *texts, strict=True))
+
+
+def _pairs(column: Column) -> Iterator[tuple[float, bool]]:
+    return zip(column.values.tolist(), column.is_missing.tolist(), strict=True)

@@ -1,0 +1,65 @@
+"""A curve that grows: a value by step, kept whole. What is drawn of it is chosen by `thin`."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import numpy
+
+from truestep.report.thin import Series, smooth, thin
+
+
+class Curve:
+    """Values by step, in the order of steps. Sixteen bytes for each."""
+
+    def __init__(self) -> None:
+        self.steps = array("q")
+        self.values = array("d")
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        return zip(self.steps, self.values, strict=True)
+
+    def add(self, step: int, value: float) -> None:
+        """Set the value of a step; the last one given counts."""
+        at = len(self.steps)
+        if at and step <= self.steps[-1]:  # nearly never: steps are recorded in order
+            at = bisect_left(self.steps, step)
+            if self.steps[at] == step:
+                self.values[at] = value
+                return
+        self.steps.insert(at, step)
+        self.values.insert(at, value)
+
+    def drop_from(self, step: int) -> None:
+        """Forget a step and all that follow."""
+        at = bisect_left(self.steps, step)
+        del self.steps[at:]
+        del self.values[at:]
+
+    def at(self, step: int) -> float | None:
+        """Return the value at a step, or at the nearest one before it."""
+        at = bisect_left(self.steps, step + 1)
+        return self.values[at - 1] if at else None
+
+    def thinned(self, num: int) -> tuple[list[int], list[float]]:
+        """Return at most about `num` points, lowest and highest among them; only what is finite."""
+        kept = thin(self.series.finite, max_points=num)
+        return kept.steps.tolist(), kept.values.tolist()
+
+    def smoothed(self, num: int) -> tuple[list[int], list[float]]:
+        """Return a moving mean at `num` points; nothing where there is too little to take a mean of."""
+        course, width = smooth(self.series, num_points=num)
+        return (course.steps.tolist(), course.values.tolist()) if width > 1 else ([], [])
+
+    @property
+    def series(self) -> Series:
+        """A copy, for computing with."""
+        return Series(steps=numpy.array(self.steps), values=numpy.array(self.values))
+
+    @property
+    def num_nonfinite(self) -> int:
+        """How many values are no number or infinite."""
+        return len(self) - len(self.series.finite)

@@ -1,0 +1,107 @@
+"""The state of a run as plain values for JSON, small enough to be sent again and again.
+
+Owns what the page is given. Strings go as they are: the page never takes them for markup.
+"""
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from truestep.report.live.words import reading, value_of
+
+if TYPE_CHECKING:
+    from truestep.report.live.state import Live
+
+_NUM_POINTS = 1200
+_NUM_COURSE = 300
+_MAX_CURVES = 60
+_MAX_FINDINGS = 200
+_MAX_MARKS = 200
+_MAX_TEXT = 2000
+_FINDING = ("code", "name", "severity", "file", "line", "message", "evidence", "cost", "fix", "step", "count")
+
+
+def as_fields(live: "Live") -> dict[str, Any]:
+    """Return everything that the page shows; lists that are cut say how long they are."""
+    facts, marks = live.facts, live.marks()
+    curves = [_curve(name, live) for name in list(live.curves)[:_MAX_CURVES]]
+    return {
+        "version": live.version,
+        "now_s": round(time.time(), 3),
+        "folder": str(live.folder),
+        "status": live.status,
+        "cursor": live.cursor,
+        "end": live.end,
+        "rate": _finite(live.rate()),
+        "left_s": _finite(live.left_s()),
+        "wait_share": _finite(live.wait_share()),
+        "last_s": facts.last_s,
+        "num_resumes": max(len(live.lives) - 1, 0),
+        "snapshot": facts.snapshot_cursor,
+        "curves": curves,
+        "num_curves": len(live.curves),
+        "marks": [
+            {"step": mark.step, "kind": mark.kind, "text": mark.text[:_MAX_TEXT], "time_s": mark.time_s}
+            for mark in marks[-_MAX_MARKS:]
+        ],
+        "num_marks": len(marks),
+        "processes": _processes(live),
+        "evaluations": _evaluations(live),
+        "findings": [_finding(item) for item in facts.findings[:_MAX_FINDINGS]],
+        "num_findings": len(facts.findings),
+        "same": None if facts.verdict is None else facts.verdict["same"] is True,
+        "num_unread": live.num_unread,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _curve(name: str, live: "Live") -> dict[str, Any]:
+    curve = live.curves[name]
+    steps, values = live.points(name, _NUM_POINTS)
+    course = curve.smoothed(_NUM_COURSE) if name == "loss" else ([], [])
+    return {
+        "name": name[:_MAX_TEXT],
+        "steps": steps,
+        "values": values,
+        "course": {"steps": course[0], "values": course[1]},
+        "last": value_of(name, curve.values[-1]),
+        "num": len(curve),
+        "num_nonfinite": curve.num_nonfinite,
+    }
+
+
+def _processes(live: "Live") -> dict[str, Any] | None:
+    if not live.lives:
+        return None
+    life = live.lives[-1]
+    return {
+        "num": life.num_processes,
+        "started_s": life.started_s,
+        "cursor": life.cursor,
+        "host": life.host,
+        "each": [
+            {"rank": rank, "pid": pid, "alive": alive}
+            for rank, (pid, alive) in enumerate(zip(life.pids, live.alive, strict=False))
+        ],
+    }
+
+
+def _evaluations(live: "Live") -> list[dict[str, Any]]:
+    """The last one of each name."""
+    last = {item["name"]: item for item in live.facts.evaluations}
+    return [
+        {
+            "name": name[:_MAX_TEXT],
+            "cursor": item["cursor"],
+            "value": reading(name, item["value"])[:_MAX_TEXT],
+        }
+        for name, item in last.items()
+    ]
+
+
+def _finding(finding: dict[str, Any]) -> dict[str, str]:
+    kept = {key: finding[key] for key in _FINDING if finding.get(key) is not None}
+    return {key: value if isinstance(value, str) else str(value) for key, value in kept.items()}

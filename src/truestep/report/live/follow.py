@@ -1,0 +1,78 @@
+"""Following a record: what it has gained since the last look.
+
+Owns reading a file that another process writes. What the events mean is up to `state`.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truestep.errors import TruestepError
+from truestep.record import VERSION
+
+_MAX_BYTES = 8 * 2**20
+"""Read in one look, so that a large record does not keep the viewer from drawing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What one look at a record gave."""
+
+    events: list[dict[str, Any]]
+    is_anew: bool
+    """Whether the file is another one than before, or was cut: what was read earlier is void."""
+    has_more: bool
+    """Whether there was more to read than one look takes."""
+
+
+class Follower:
+    """Reads a growing record. The file may be missing still, be cut or replaced, or end in half a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._inode: int | None = None
+        self._rest = b""
+        self.num_unread = 0
+        """Lines that are no events: torn by a kill, or not ours."""
+
+    def look(self) -> Look:
+        """Return the events that were completed since the last look."""
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                inode, size = status.st_ino, status.st_size
+                is_anew = self._inode is not None and (inode != self._inode or size < self._offset)
+                if is_anew or self._inode is None:
+                    self._offset, self._rest, self.num_unread = 0, b"", 0
+                self._inode = inode
+                file.seek(self._offset)
+                data = file.read(_MAX_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            is_gone = self._inode is not None
+            self._offset, self._rest, self._inode = 0, b"", None
+            return Look(events=[], is_anew=is_gone, has_more=False)
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        events = [event for line in lines if (event := self._parse(line)) is not None]
+        return Look(events=events, is_anew=is_anew, has_more=self._offset < size)
+
+    def _parse(self, line: bytes) -> dict[str, Any] | None:
+        if not line.strip():
+            return None
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+            self.num_unread += 1
+            return None
+        version = event.get("version")
+        if event["kind"] == "start" and isinstance(version, int) and version > VERSION:
+            raise TruestepError(
+                f"{self._path} was written by a newer truestep (record version {version}, this one "
+                f"reads up to {VERSION}). Upgrade: pip install -U truestep."
+            )
+        return event

@@ -1,0 +1,172 @@
+"""What is computed from stories before they are drawn: speed, waiting, evaluations, what runs differ in.
+
+Owns the arithmetic over runs. Words and pictures are left to others.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truestep.record import number
+from truestep.report.charts import REST
+from truestep.report.runs import Story
+from truestep.report.thin import Series
+
+_NUM_WINDOWS = 240
+_MIN_STEPS = 5
+
+
+def speed(story: Story) -> Series:
+    """Steps per second over windows of steps, each within one life of the run."""
+    steps, seconds = story.loss.steps, story.seconds
+    if len(steps) < 2:
+        return Series(steps=steps[:0], values=seconds[:0])
+    width = max(_MIN_STEPS, len(steps) // _NUM_WINDOWS)
+    cuts = {int(np.searchsorted(steps, life.cursor)) for life in story.lives[:10_000]}
+    edges = np.array(sorted(cuts | set(range(0, len(steps), width)) | {len(steps)}), dtype=np.int64)
+    edges = edges[edges <= len(steps)]
+    # The end of the step before is a window's beginning, but not across a pause: seconds leave pauses out.
+    ends = np.concatenate([[0.0], seconds])
+    spans = ends[edges[1:]] - ends[edges[:-1]]
+    is_good = (spans > 0) & (np.diff(edges) >= min(_MIN_STEPS, width) // 2 + 1)
+    rates = np.diff(edges)[is_good] / spans[is_good]
+    return Series(steps=steps[edges[1:][is_good] - 1], values=rates)
+
+
+def time_shares(story: Story) -> dict[str, float]:
+    """Where the time of all steps went, as far as the record tells: waiting for data, the rest."""
+    known = np.isfinite(story.waits)
+    if not known.any() or not len(story.seconds):
+        return {}
+    total = float(np.diff(story.seconds, prepend=0.0)[known].sum())
+    waited = float(story.waits[known].sum())
+    if not total > 0 or not 0 <= waited <= total:
+        return {}
+    return {"waiting for data": waited / total, REST: 1 - waited / total}
+
+
+def profile(story: Story) -> dict[str, float]:
+    """The shares of a step's time by phase, as the newest `tune` measured them."""
+    for answer in reversed(story.answers["tune"]):
+        shares = answer.get("profile")
+        shares = shares.get("shares", shares) if isinstance(shares, Mapping) else None
+        if isinstance(shares, Mapping):
+            rows = (
+                (name, row.get("share") if isinstance(row, dict) else row) for name, row in shares.items()
+            )
+            found = {
+                str(name): float(share) for name, share in rows if share is not None and _is_number(share)
+            }
+            if found:
+                return found
+    return {}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def evaluation_series(story: Story) -> dict[str, Series]:
+    """Evaluations that gave numbers, by name, over steps; of a dict each entry by itself."""
+    found: dict[str, dict[int, float]] = {}
+    for item in story.evaluations:
+        for name, value in _numbers_in(item.name, item.value):
+            found.setdefault(name, {})[item.cursor] = value
+    return {
+        name: Series(
+            steps=np.array(list(points), dtype=np.int64), values=np.array(list(points.values()), dtype=float)
+        )
+        for name, points in found.items()
+    }
+
+
+def _numbers_in(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers_in(f"{name}.{key}", item)
+    elif isinstance(value, int | float | str):
+        try:
+            yield name, number(value)
+        except (ValueError, OverflowError):
+            return
+
+
+def matrices(story: Story) -> dict[str, list[list[float]]]:
+    """Evaluations that gave a square table of numbers, the newest of each name."""
+    return {item.name: item.value for item in story.evaluations if _is_matrix(item.value)}
+
+
+def _is_matrix(value: Any) -> bool:
+    if not isinstance(value, list) or not 2 <= len(value) <= 1000:
+        return False
+    return all(
+        isinstance(row, list) and len(row) == len(value) and all(map(_is_number, row)) for row in value
+    )
+
+
+def flat(facts: Mapping[str, Any], *, prefix: str = "") -> dict[str, str]:
+    """Return nested facts by dotted names."""
+    found: dict[str, str] = {}
+    for key, value in facts.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            found |= flat(value, prefix=f"{name}.")
+        else:
+            found[name] = value if isinstance(value, str) else json.dumps(value)
+    return found
+
+
+def differing(stories: Sequence[Story], part: str) -> dict[str, list[str]]:
+    """Return what is not alike in recipe or fingerprint, with each run's own."""
+    all_facts = [flat(story.facts.get(part, {})) for story in stories]
+    names = list(dict.fromkeys(name for facts in all_facts for name in facts))
+    rows = {name: [facts.get(name, "none") for facts in all_facts] for name in names}
+    return {name: row for name, row in rows.items() if len(set(row)) > 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likeness:
+    """How two runs compare: by their recorded losses, and by snapshots of the same step."""
+
+    num_common: int
+    first_difference: int | None
+    """The first step at which recorded losses are not the same to the bit."""
+    losses: tuple[float, float] | None
+    snapshot_step: int | None
+    """The newest step of which both have a snapshot that can be compared."""
+    is_same_snapshot: bool
+
+
+def compare(one: Story, other: Story) -> Likeness:
+    """Compare what two runs recorded."""
+    _, here, there = np.intersect1d(one.loss.steps, other.loss.steps, return_indices=True)
+    first, second = one.loss.values[here], other.loss.values[there]
+    differs = ~((first == second) | (np.isnan(first) & np.isnan(second)))
+    at = int(differs.argmax()) if differs.any() else None
+    hashes, others = _snapshots(one.folder), _snapshots(other.folder)
+    common = max(hashes.keys() & others.keys(), default=None)
+    return Likeness(
+        num_common=len(here),
+        first_difference=None if at is None else int(one.loss.steps[here[at]]),
+        losses=None if at is None else (float(first[at]), float(second[at])),
+        snapshot_step=common,
+        is_same_snapshot=common is not None and hashes[common] == others[common],
+    )
+
+
+def _snapshots(folder: Path) -> dict[int, str]:
+    """Return the hash of all tensors in each snapshot that is one file; others are laid out by ranks."""
+    found = {}
+    for path in sorted((folder / "snapshots").glob("step-*/manifest.json")):
+        try:
+            manifest = json.loads(path.read_bytes())
+            (file,) = manifest["files"]
+            if manifest["version"] == 1:
+                found[int(manifest["cursor"])] = str(file["sha256"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found

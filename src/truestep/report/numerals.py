@@ -1,0 +1,52 @@
+"""Numbers, sizes and durations as people write them.
+
+Owns their words. Where they stand is left to the page.
+"""
+
+import math
+from datetime import UTC, datetime
+
+
+def plain(value: object) -> str:
+    """Write a number with as many digits as tell something; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) < 10**15 else f"{value:.4e}" if abs(value) < 10**300 else str(value)
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "infinite" if value > 0 else "minus infinite"
+    return f"{value:,.0f}" if 10_000 <= abs(value) < 10**15 else f"{value:.4g}"
+
+
+def count(num: int, word: str, *, plural: str = "") -> str:
+    """Write how many of something there are."""
+    return f"{num:,} {word if num == 1 else plural or word + 's'}"
+
+
+def size(num_bytes: float) -> str:
+    """Write an amount of memory."""
+    units = ("bytes", "KB", "MB", "GB", "TB", "PB")
+    power = min(len(units) - 1, max(0, int(math.log(max(num_bytes, 1), 1024)))) if num_bytes < 2**70 else 5
+    return f"{num_bytes / 1024**power:.{0 if power == 0 else 1}f} {units[power]}"
+
+
+def duration(seconds: float) -> str:
+    """Write a time span by its two largest units."""
+    if not 0 <= seconds < 1e12:
+        return plain(seconds) + " s"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest_s, "s"))
+    first = next(index for index, (num, _) in enumerate(parts) if num)
+    return " ".join(f"{num:,} {unit}" for num, unit in parts[first : first + 2] if num)
+
+
+def moment(time_s: float) -> str:
+    """Write a point in time, in UTC as the record's readers may live anywhere."""
+    try:
+        return datetime.fromtimestamp(time_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return plain(time_s)

@@ -1,0 +1,367 @@
+"""The sections of a report that are words and tables: verdicts, findings, what happened, recipe.
+
+Owns what is said. Each returns None where the record has nothing to say, and is then left out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from truestep.report import measures
+from truestep.report.charts import Chart
+from truestep.report.markup import Markup, join, table, tag
+from truestep.report.numerals import count, duration, moment, plain
+from truestep.report.runs import Story
+
+NUM_SHOWN = 40
+"""Of a long list; the rest is in the page too, and shown when asked for."""
+_MAX_OPEN = 6
+_SEVERITIES = {"error": "bad", "warning": "warn", "info": "note"}
+_PLURALS = {"error": "errors", "warning": "warnings", "info": "remarks"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page: its heading, markup, a long list, charts, and markup after them."""
+
+    key: str
+    title: str
+    body: Markup = field(default_factory=lambda: Markup(""))
+    charts: Sequence[Chart] = ()
+    after: Markup | None = None
+    rest: list[dict[str, Any]] = field(default_factory=list)
+    """Cards that are shown when asked for, as `card` takes them."""
+    num_all: int = 0
+
+
+def badge(words: str, *, tone: str) -> Markup:
+    """A word that stands out."""
+    return tag("span", words, class_=f"badge {tone}")
+
+
+def card(fields: Mapping[str, Any]) -> Markup:
+    """One finding. The page's script builds the same from the same fields."""
+    rows = [
+        join([tag("dt", name), tag("dd", value)]) for name, value in fields["rows"] if value not in ("", None)
+    ]
+    return tag(
+        "article",
+        tag("h3", badge(fields["tone_word"], tone=fields["tone"]), " ", fields["title"]),
+        tag("p", tag("code", fields["place"])) if fields["place"] else None,
+        tag("p", fields["message"]),
+        tag("dl", *rows) if rows else None,
+        class_=f"finding {fields['tone']}",
+    )
+
+
+def _findings_of(story: Story) -> Iterator[dict[str, Any]]:
+    for answer in story.answers["check"][-1:]:
+        found = answer.get("findings")
+        for item in found if isinstance(found, list) else []:
+            yield item if isinstance(item, dict) else {"message": item}
+
+
+def count_findings(story: Story) -> dict[str, int]:
+    """How many findings of each severity the newest check has."""
+    counts: dict[str, int] = {}
+    for item in _findings_of(story):
+        name = str(item.get("severity", "info"))
+        counts[name] = counts.get(name, 0) + 1
+    order = list(_SEVERITIES)
+    return dict(sorted(counts.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else 9))
+
+
+def findings_words(story: Story) -> str:
+    """Say how many findings there are."""
+    counts = count_findings(story)
+    words = [
+        count(num, "remark" if name == "info" else name, plural=_PLURALS.get(name, f"{name}s"))
+        for name, num in counts.items()
+    ]
+    return ", ".join(words) or "nothing found"
+
+
+def _card_fields(item: Mapping[str, Any]) -> dict[str, Any]:
+    severity = str(item.get("severity", "info"))
+    line = item.get("line")
+    place = f"{item['file']}{'' if line is None else f':{line}'}" if item.get("file") else ""
+    seen = _evidence(item.get("evidence"))
+    times = item.get("count")
+    follows = item.get("consequences")
+    so = [
+        f"{each.get('code', '')} {each.get('message', '')}" if isinstance(each, dict) else str(each)
+        for each in (follows if isinstance(follows, list) else [])
+    ]
+    rows = [
+        ("seen", seen),
+        ("times", plain(times) if isinstance(times, int) and times > 1 else ""),
+        ("cost", _plain_text(item.get("cost"))),
+        ("so", "; ".join(so)),
+        ("fix", _plain_text(item.get("fix"))),
+    ]
+    return {
+        "tone": _SEVERITIES.get(severity, "note"),
+        "tone_word": "remark" if severity == "info" else severity,
+        "title": f"{item.get('code', '')} {item.get('name', '')}".strip(),
+        "place": place,
+        "message": _plain_text(item.get("message")),
+        "rows": [(name, value) for name, value in rows if value],
+    }
+
+
+def _plain_text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _evidence(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_short(item)}" for key, item in value.items())
+    return _plain_text(value)
+
+
+def _short(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else plain(value)
+
+
+def findings(story: Story) -> Section | None:
+    """What `check` found: rule, place, evidence, fix."""
+    if not story.answers["check"]:
+        return None
+    cards = [_card_fields(item) for item in _findings_of(story)]
+    answer = story.answers["check"][-1]
+    blind = answer.get("not_observed")
+    seen = f"{findings_words(story)} in {plain(answer.get('steps', 0))} steps of {answer.get('script', '')}."
+    unseen = f" {count(len(blind), 'rule')} had nothing to look at." if isinstance(blind, list) else ""
+    body = [tag("p", seen, unseen, class_="lead"), *map(card, cards[:NUM_SHOWN])]
+    return Section(
+        key="findings",
+        title="Findings",
+        body=join(body),
+        rest=cards[NUM_SHOWN:],
+        num_all=len(cards),
+    )
+
+
+def is_same(story: Story) -> bool | None:
+    """What the newest verify said; None if there is none, or it could not tell."""
+    answer = story.answers["verify"][-1] if story.answers["verify"] else {}
+    same = answer.get("same")
+    return same if isinstance(same, bool) else None
+
+
+def verdict(story: Story) -> Section | None:
+    """What `verify` said, with the digest of each run."""
+    if not story.answers["verify"]:
+        return None
+    answer = story.answers["verify"][-1]
+    same = is_same(story)
+    if same is None:
+        lead = join([badge("could not tell", tone="warn"), " ", answer.get("reason", "")])
+    elif same:
+        lead = join([badge("same", tone="good"), " all runs are equal to the bit at every step"])
+    else:
+        lead = join([badge("different", tone="bad"), " ", _difference_words(answer)])
+    runs = answer.get("runs")
+    listed = [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
+    rows = [
+        (
+            run.get("words", run.get("kind", "")),
+            plain(run.get("processes", "")),
+            plain(run.get("num_steps", "")),
+            tag("code", run.get("digest", "")),
+            _compared(run, is_first=index == 0),
+        )
+        for index, run in enumerate(listed)
+    ]
+    return Section(
+        key="verify",
+        title="Same or different",
+        body=join(
+            [
+                tag("p", lead, class_="lead"),
+                _difference(answer),
+                table(("run", "processes", "steps", "digest", "compared"), rows, label="Runs of verify"),
+            ]
+        ),
+    )
+
+
+def _compared(run: Mapping[str, Any], *, is_first: bool) -> str:
+    if run.get("parted_at") is not None:
+        return f"parts at step {run['parted_at']}"
+    return "the first" if is_first else "equal" if "parted_at" in run else ""
+
+
+def _difference_words(answer: Mapping[str, Any]) -> str:
+    found = answer.get("first_difference")
+    if not isinstance(found, dict):
+        return ""
+    return f"from step {plain(found.get('step', ''))} on: {found.get('what', '')}"
+
+
+def _difference(answer: Mapping[str, Any]) -> Markup | None:
+    found = answer.get("first_difference")
+    if not isinstance(found, dict):
+        return None
+    line = found.get("line")
+    fields = {
+        "tone": "bad",
+        "tone_word": "proved" if found.get("proved") else "likely",
+        "title": _plain_text(found.get("name")),
+        "place": f"{found['file']}{'' if line is None else f':{line}'}" if found.get("file") else "",
+        "message": _plain_text(found.get("cause")),
+        "rows": [
+            ("first", f"{found['operation']} {found.get('module') or ''}" if found.get("operation") else ""),
+            ("signs", _short(found.get("evidence") or [])),
+            ("fix", _plain_text(found.get("fix"))),
+        ],
+    }
+    return card(fields)
+
+
+def tuning(story: Story) -> Section | None:
+    """What `tune` measured, knob by knob."""
+    if not story.answers["tune"]:
+        return None
+    answer = story.answers["tune"][-1]
+    trials = answer.get("trials")
+    rows = [_trial(item) for item in (trials if isinstance(trials, list) else []) if isinstance(item, dict)]
+    ratio = _ratio(answer.get("ratio"))
+    told = list(_lines_in(answer.get("lines")))
+    body = [
+        tag("p", f"All that pays, together: {ratio} as fast." if ratio else "Nothing pays.", class_="lead"),
+        table(("knob", "tried", "result", "speed", "memory", "bits", "why"), rows, label="Knobs of tune"),
+        tag("pre", tag("code", "\n".join(told)), tabindex="0") if told else None,
+    ]
+    return Section(key="tune", title="Speed settings", body=join(body))
+
+
+def _lines_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _lines_in(item)
+    elif value is not None:
+        yield str(value)
+
+
+def _trial(item: Mapping[str, Any]) -> tuple[object, ...]:
+    status = str(item.get("status", ""))
+    tone = {"pays": "good", "failed": "bad"}.get(status, "note")
+    memory, learning = item.get("memory"), item.get("learning")
+    words = learning.get("words") if isinstance(learning, dict) else learning
+    return (
+        tag("strong", item.get("knob", "")),
+        _short(item.get("tried", "")),
+        badge(status, tone=tone) if status else "",
+        _ratio(item.get("ratio")),
+        f"{plain(memory)} times" if isinstance(memory, int | float) else _evidence(memory),
+        "changed" if item.get("changes_bits") else "same",
+        join([_plain_text(item.get("reason")), " ", _plain_text(words)]),
+    )
+
+
+def _ratio(value: Any) -> str:
+    if not isinstance(value, dict):
+        return "" if value is None else plain(value)
+    low, high = value.get("low"), value.get("high")
+    spread = f" ({plain(low)} to {plain(high)})" if low is not None and high is not None else ""
+    return f"{plain(value.get('median', ''))} times{spread}"
+
+
+def happened(story: Story) -> Section | None:
+    """The run's lives, and all that happened in them."""
+    if not story.lives:
+        return None
+    rows = [
+        (
+            moment(life.time_s),
+            f"{life.cursor:,} → {life.last_step:,}",
+            plain(life.processes),
+            _ending(story, index),
+            plain(life.num_void) if life.num_void else "",
+            life.facts.get("host", ""),
+            tag("code", _command(life.facts.get("argv"))),
+        )
+        for index, life in enumerate(story.lives)
+    ]
+    head = ("started", "steps", "processes", "ended", "done again", "machine", "command")
+    marks = [tag("li", tag("strong", mark.kind), " ", mark.words) for mark in story.marks]
+    notes = list(dict.fromkeys(str(life.facts["note"]) for life in story.lives if life.facts.get("note")))
+    words = f"{count(story.num_snapshots, 'snapshot')}, which held the loop for {duration(story.held_s)}."
+    body = [
+        tag("p", words if story.num_snapshots else "No snapshot was taken.", class_="lead"),
+        table(head, rows, label="Lives of the run"),
+        folded("All marks", tag("ul", *marks), num=len(marks)) if marks else None,
+        *(tag("p", note) for note in notes),
+    ]
+    return Section(key="lives", title="What happened", body=join(body))
+
+
+def folded(title: str, body: Markup, *, num: int) -> Markup:
+    """Something that is opened when wanted if it is long."""
+    head = tag("summary", f"{title} ({num:,})")
+    is_open = num <= _MAX_OPEN
+    return tag("details", head, tag("div", body, class_="long", tabindex="0"), open=is_open)
+
+
+def _ending(story: Story, index: int) -> Markup:
+    if story.lives[index].is_ended:
+        return badge("ended", tone="good")
+    is_last = index == len(story.lives) - 1
+    return badge("no end recorded", tone="warn") if is_last else badge("killed", tone="bad")
+
+
+def _command(argv: Any) -> str:
+    return " ".join(map(str, argv)) if isinstance(argv, list) else _plain_text(argv)
+
+
+def facts(story: Story) -> Section | None:
+    """Recipe and fingerprint: what the bits depend on."""
+    if not story.lives:
+        return None
+    tables = [
+        tag(
+            "div",
+            tag("h3", title),
+            table(("field", "value"), list(measures.flat(story.facts.get(part, {})).items()), label=title),
+        )
+        for part, title in (("recipe", "Recipe"), ("fingerprint", "Fingerprint of the machine"))
+    ]
+    note = tag("p", "What the bits depend on besides the script and its data.", class_="lead")
+    return Section(
+        key="facts", title="Recipe and fingerprint", body=join([note, tag("div", *tables, class_="pair")])
+    )
+
+
+def logged(stories: Sequence[Story]) -> Markup | None:
+    """A table of the values that scripts logged, for those too many to draw."""
+    rows = [
+        (*((story.name,) if len(stories) > 1 else ()), name, plain(len(series)), *_ends(series.values))
+        for story in stories
+        for name, series in story.values.items()
+    ]
+    if not rows:
+        return None
+    head = (*(("run",) if len(stories) > 1 else ()), "name", "values", "first", "lowest", "highest", "last")
+    return folded("All values in numbers", table(head, rows, label="Values logged"), num=len(rows))
+
+
+def _ends(values: Any) -> tuple[str, ...]:
+    finite = values[np.isfinite(values)]
+    if not len(values):
+        return ("", "", "", "")
+    lowest, highest = (float(finite.min()), float(finite.max())) if len(finite) else (np.nan, np.nan)
+    return tuple(plain(float(value)) for value in (values[0], lowest, highest, values[-1]))
+
+
+def unread(story: Story) -> Section | None:
+    """Lines of the record that could not be shown."""
+    if not story.strange and not story.num_torn:
+        return None
+    torn = f"{count(story.num_torn, 'line')} torn by killed processes. " if story.num_torn else ""
+    odd = f"{count(len(story.strange), 'line')} of a kind or form that is not known:" if story.strange else ""
+    lines = tag("pre", tag("code", "\n".join(story.strange)), tabindex="0")
+    body = [tag("p", torn, odd), folded("Lines", lines, num=len(story.strange)) if story.strange else None]
+    return Section(key="unread", title="Not understood", body=join(body))

@@ -1,0 +1,150 @@
+"""TensorBoard's event files, by torch's own writer; the package tensorboard is optional.
+
+Owns what is written when a run is resumed: TensorBoard is told which steps are void.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy
+
+from truestep.errors import UsageError
+from truestep.record import number
+from truestep.report.exhibits import edges, read_histogram
+from truestep.report.live.state import Live
+from truestep.report.pngs import read_png
+from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices
+
+_EVALUATE = "evaluate/"
+_CELL = 16
+"""Pixels for each cell of a matrix."""
+_CHANNELS = {0: 1, 4: 2, 2: 3, 6: 4}
+"""Of a PNG by its colour type; a palette has three."""
+
+
+class Events:
+    """Event files in a folder. `add` writes what a run has that was not written yet."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            import tensorboard  # noqa: F401, PLC0415 - torch's message does not say what to install
+            from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+        except ImportError as error:
+            raise UsageError(
+                "TensorBoard's files need tensorboard. Install it: pip install 'truestep[tensorboard]'"
+            ) from error
+        self._folder = folder
+        self._make: Any = SummaryWriter
+        self._summary: Any = Summary
+        self._writer: Any = None
+        self._num_lives = 0
+        self._run_id = ""
+        self._written: dict[str, int] = {}
+        """By name, the last step that was written."""
+
+    def add(self, live: Live) -> None:
+        """Write what is new; after a resume, first tell from which step on the earlier lines are void."""
+        lives = live.lives
+        if len(lives) != self._num_lives or self._writer is None:
+            is_same = live.facts.run_id == self._run_id and len(lives) > self._num_lives > 0
+            cursor = min(life.cursor for life in lives[self._num_lives :]) if is_same else 0
+            self._open(cursor)
+            self._num_lives, self._run_id = len(lives), live.facts.run_id
+        named = {name: curve for name, curve in live.curves.items() if name != "steps_per_s"}
+        named |= {_EVALUATE + name: curve for name, curve in evaluation_curves(live).items()}
+        for name, curve in named.items():
+            last = self._written.get(name, -1)
+            first = int(numpy.searchsorted(numpy.array(curve.steps), last, side="right"))
+            for step, value in zip(curve.steps[first:], curve.values[first:], strict=True):
+                self._writer.add_scalar(_text(name), value, step, walltime=live.ended_s.at(step))
+                self._written[name] = step
+        for name, step, matrix in evaluation_matrices(live):
+            key = f"{_EVALUATE}{name}"
+            if step > self._written.get(key, -1):
+                self._writer.add_image(
+                    _text(key), _picture(matrix), step, walltime=live.ended_s.at(step), dataformats="HW"
+                )
+                self._written[key] = step
+        self._add_exhibits(live)
+        self._writer.flush()
+
+    def _add_exhibits(self, live: Live) -> None:
+        """Write distributions, pictures and texts; the report tells of lines that make no sense."""
+        add = {"histogram": self._add_histogram, "picture": self._add_picture, "text": self._add_text}
+        last = dict(self._written)
+        for (kind, name, step), event in sorted(live.facts.exhibits.items(), key=lambda item: item[0]):
+            key = f"{kind} {name}"
+            if step > last.get(key, -1):
+                with suppress(KeyError, TypeError, ValueError, OverflowError):
+                    add[kind](_text(name), event, step=step, folder=live.folder)
+                self._written[key] = step
+
+    def _add_histogram(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:  # noqa: ARG002
+        low, high, counts = read_histogram(event)
+        num, mean, std = float(counts.sum()), number(event["mean"]), number(event["std"])
+        if not 0 < num < float("inf"):
+            return
+        if low == high:
+            counts = counts.sum(keepdims=True)
+        self._writer.add_histogram_raw(
+            name,
+            min=low,
+            max=high,
+            num=num,
+            sum=mean * num,
+            sum_squares=(mean * mean + std * std) * num,
+            bucket_limits=edges(low, high, num_bins=len(counts))[1:].tolist(),
+            bucket_counts=counts.tolist(),
+            global_step=step,
+            walltime=event["time_s"],
+        )
+
+    def _add_picture(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:
+        found = read_png(folder, event["file"])
+        if isinstance(found, str):
+            return
+        # The file's own bytes: `add_image` would take the picture apart and put it together again.
+        image = self._summary.Image(
+            height=found.height,
+            width=found.width,
+            colorspace=_CHANNELS.get(found.data[25], 3),
+            encoded_image_string=found.data,
+        )
+        summary = self._summary(value=[self._summary.Value(tag=name, image=image)])
+        self._writer.file_writer.add_summary(summary, step, walltime=event["time_s"])
+
+    def _add_text(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:  # noqa: ARG002
+        self._writer.add_text(name, _text(event["text"]), step, walltime=event["time_s"])
+
+    def _open(self, cursor: int) -> None:
+        """Begin a file; steps from the cursor on that are in earlier ones are void."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = self._make(str(self._folder), purge_step=cursor)
+        # Evaluations stand at the number of steps done: the one at the cursor itself came before the kill.
+        self._written = {name: min(last, cursor - 1) for name, last in self._written.items()}
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _text(value: object) -> str:
+    """A lone surrogate is no text that a file can hold: it is written by its number."""
+    return str(value).encode("utf-8", "backslashreplace").decode()
+
+
+def _picture(matrix: Matrix) -> Any:
+    """A matrix as grey cells: white is none of a row's sum, black is all of it."""
+    table = numpy.nan_to_num(numpy.array(matrix, dtype=float))
+    sums = numpy.abs(table).sum(axis=1, keepdims=True)
+    share = numpy.clip(table / numpy.where(sums > 0, sums, 1), 0, 1)
+    return numpy.kron((255 * (1 - share)).astype(numpy.uint8), numpy.ones((_CELL, _CELL), dtype=numpy.uint8))

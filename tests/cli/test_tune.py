@@ -1,0 +1,104 @@
+"""The command: what it prints, its JSON, the record, the file of settings, and what it refuses."""
+
+import json
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.tune.planting import SCRIPTS, put
+
+TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
+
+WITH_RUN = """\
+import time
+
+import torch
+import truestep as ts
+
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.ones(4)
+
+
+with ts.Run("runs/slow", seed=1, progress=False) as run:
+    model = run.place(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run.track(model=model, optimizer=optimizer)
+    for step in run.steps(ts.Loader(Slow(), batch_size=8), epochs=1):
+        for x in step:
+            step.backward(model(x).pow(2).mean())
+        step.update(optimizer)
+"""
+
+
+def tune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRUESTEP, "tune", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=400
+    )
+
+
+@pytest.mark.slow
+def test_the_answer_as_json_and_in_the_record(tmp_path: Path) -> None:
+    put(tmp_path, "pausing.py")
+    words = ("--knobs", "pin_memory,set_to_none", "--format", "json", "--record", "runs/one", "pausing.py")
+    done = tune(tmp_path, *words)
+    said = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert {trial["knob"]: trial["status"] for trial in said["trials"]} == {
+        "pin_memory": "skipped",
+        "set_to_none": "skipped",
+    }
+    assert (said["settings"], said["ratio"], said["lines"]) == ({}, None, {})
+    assert sum(row["share"] for row in said["profile"]["shares"].values()) == pytest.approx(1.0)
+    (line,) = (tmp_path / "runs/one/record.jsonl").read_text().splitlines()
+    event = json.loads(line)
+    assert event["kind"] == "tune" and event["trials"] == said["trials"]
+
+
+@pytest.mark.slow
+def test_where_the_time_goes_as_text_and_as_a_picture(tmp_path: Path) -> None:
+    put(tmp_path, "pausing.py")
+    done = tune(tmp_path, "--profile-only", "--steps", "20", "--picture", "step.svg", "pausing.py", "2000")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("a step takes ")
+    line = (SCRIPTS / "pausing.py").read_text().splitlines().index("    time.sleep(PAUSE_S)") + 1
+    assert f"pausing.py:{line}  time.sleep(PAUSE_S)" in done.stdout  # the line that takes most of a step
+    assert (tmp_path / "step.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.slow
+def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WITH_RUN)
+    done = tune(tmp_path, "--knobs", "workers", "--budget", "60", "train.py")
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "truestep.toml").read_text()
+    assert "times as fast" in done.stdout and "written: truestep.toml" in done.stdout, done.stdout
+    assert written.startswith("# Written by truestep tune: ") and "\n[settings]\nworkers = " in written
+    again = tune(tmp_path, "--knobs", "pin_memory", "--format", "json", "train.py")
+    loaders = json.loads(again.stdout)["profile"]["facts"]["loaders"]
+    assert [loader["workers"] for loader in loaders] == [int(written.split("workers = ")[1])]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gone.py",), "gone.py is not a file. Options of truestep come before the script"),
+        (("--knobs", "fast", "train.py"), "there is no knob 'fast'. There are workers, threads"),
+        (("--profile-only", "--learning-rate", "train.py"), "exclude each other. Pass one of them."),
+        (("--profile-only", "--record", "runs/a", "train.py"), "--record goes with the search"),
+        (("--budget", "0", "train.py"), "the budget must be more than 0 seconds, got 0."),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused_with_what_to_do(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "train.py").write_text("print()\n")
+    done = tune(tmp_path, *words)
+    assert done.returncode == 2 and said in done.stderr, done.stderr

@@ -1,0 +1,121 @@
+"""`truestep watch` and `truestep export` as they are typed."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.report.growing import Writer
+
+COMMAND = [sys.executable, "-c", "from truestep.cli import main; main()"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def finished_run(folder: Path) -> None:
+    writer = Writer(folder)
+    writer.start(end=2)
+    writer.steps(0, [2.0, 1.0])
+    writer.record.write("end", cursor=2)
+
+
+def test_watch_in_a_pipe_prints_lines_and_ends_with_the_run(tmp_path: Path) -> None:
+    finished_run(tmp_path / "digits")
+    done = run("watch", str(tmp_path / "digits"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.rstrip().endswith("digits: done, step 2 of 2, loss 1")
+
+
+def test_watch_refuses_what_is_no_folder(tmp_path: Path) -> None:
+    file = tmp_path / "record.jsonl"
+    file.touch()
+    done = run("watch", str(file))
+    assert done.returncode == 2
+    assert "is a file. Give the folder that holds record.jsonl" in done.stderr
+    assert (
+        "--port must be from 0 to 65535, got 70000" in run("watch", str(tmp_path), "--port", "70000").stderr
+    )
+
+
+def read_until(terminal: int, words: bytes) -> bytes:
+    seen, deadline_s = b"", time.monotonic() + 60
+    while words not in seen:
+        assert time.monotonic() < deadline_s, seen[-2000:]
+        if select.select([terminal], [], [], 1)[0]:
+            seen += os.read(terminal, 65536)
+    return seen
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"])
+def test_watch_in_a_terminal_ends_by_q_and_by_ctrl_c_and_leaves_it_as_it_was(
+    tmp_path: Path, key: bytes
+) -> None:
+    finished_run(tmp_path / "digits")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLUMNS="80", LINES="30")
+        os.execv(COMMAND[0], [*COMMAND, "watch", str(tmp_path / "digits")])
+    import termios
+
+    try:
+        before = termios.tcgetattr(terminal)
+        read_until(terminal, b"q ends the view, not the run")
+        os.write(terminal, key)
+        seen = read_until(terminal, b"\x1b[?1049l")  # the screen as it was before
+        assert b"\x1b[?25h" in seen + read_rest(terminal)  # the cursor is shown again
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert termios.tcgetattr(terminal) == before
+    finally:
+        os.close(terminal)
+
+
+def read_rest(terminal: int) -> bytes:
+    seen = b""
+    while select.select([terminal], [], [], 2)[0]:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        seen += data
+    return seen
+
+
+def test_watch_serve_prints_an_address_that_opens_and_ends_by_ctrl_c(tmp_path: Path) -> None:
+    finished_run(tmp_path / "digits")
+    command = [*COMMAND, "watch", "--serve", str(tmp_path / "digits")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", process.stdout.readline())
+        assert address is not None
+        with urllib.request.urlopen(address[0], timeout=10) as answer:
+            assert b"<h1" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(address[0][:-3] + "/", timeout=10)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+
+
+def test_export_says_where_it_wrote(tmp_path: Path) -> None:
+    finished_run(tmp_path / "digits")
+    done = run("export", str(tmp_path / "digits"), "--to", "csv")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"truestep: wrote {tmp_path / 'digits/record.csv'}\n"
+    assert (tmp_path / "digits/record.csv").read_text().splitlines()[0] == "step,time_s,loss"
+    missing = run("export", str(tmp_path), "--to", "csv")
+    assert missing.returncode == 2
+    assert "has no record.jsonl" in missing.stderr

@@ -1,0 +1,141 @@
+"""The report in a real browser."""
+
+import base64
+import json
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.report.browser import Page, browser, needs_browser
+from tests.report.hostile import BOLD, LAST_WORDS, NUM_FINDINGS, PNG, SCRIPT, hostile_run
+from tests.report.records import killed_and_resumed
+from truestep.record import Record
+from truestep.report.compose import write_report
+
+pytestmark = [needs_browser, pytest.mark.slow]
+pytest.importorskip("plotly")
+
+_DRAWN = "[...document.querySelectorAll('.chart')].every((chart) => chart.dataset.drawn)"
+_LINES = "document.querySelectorAll('.chart .scatterlayer .trace').length"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+def _open(page: Page, path: Path, *, width: int = 1400, is_dark: bool = False) -> None:
+    page.problems.clear()
+    page.open(path.as_uri(), width=width, height=12_000, is_dark=is_dark)
+    page.wait("window.Plotly")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # draws what is not in sight, too
+    page.wait(_DRAWN)
+
+
+@pytest.mark.parametrize("width", [1400, 420])
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_charts_are_drawn_from_disk_without_an_error(
+    page: Page, tmp_path: Path, width: int, is_dark: bool
+) -> None:
+    _open(page, write_report([killed_and_resumed(tmp_path)]), width=width, is_dark=is_dark)
+    assert page.evaluate(_LINES) >= 10
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.problems == []
+
+
+def test_log_scale_is_a_button_that_says_whether_it_is_on(page: Page, tmp_path: Path) -> None:
+    _open(page, write_report([killed_and_resumed(tmp_path)]))
+    button = "document.querySelector('button.log')"
+    axis = "document.getElementById('loss-0-0')._fullLayout.yaxis.type"
+    before = page.evaluate(f"{button}.getAttribute('aria-pressed') + {axis}")
+    page.evaluate(f"{button}.click()")
+    page.wait(f"{button}.getAttribute('aria-pressed') + {axis} !== {json.dumps(before)}")
+    after = page.evaluate(f"{button}.getAttribute('aria-pressed') + {axis}")
+    assert {before, after} == {"truelog", "falselinear"}
+
+
+def test_a_hostile_run_folder_runs_nothing_and_loses_nothing(page: Page, tmp_path: Path) -> None:
+    path = write_report([hostile_run(tmp_path)])
+    _open(page, path)
+    page.wait("document.querySelector('.rest').dataset.ready")
+    assert page.evaluate("document.title").startswith("<img src=x onerror")
+    assert page.problems == []
+    # What is shown is text, in the page and in the charts.
+    shown = page.evaluate("document.body.textContent")
+    assert SCRIPT in shown
+    assert page.evaluate("document.querySelectorAll('main b, main a[href^=javascript]').length") == 0
+    images = page.evaluate(
+        "[...document.querySelectorAll('main img')].map((each) => [each.src, each.width > 0])"
+    )
+    assert images == [[f"data:image/png;base64,{base64.b64encode(PNG).decode()}", True]]
+    assert page.evaluate("document.querySelectorAll('svg a, svg image').length") == 0
+    names = page.evaluate("[...document.querySelectorAll('.legendtext')].map((each) => each.textContent)")
+    assert BOLD in names
+    # Nothing is lost: the last of many findings is found by its words.
+    assert f"{NUM_FINDINGS:,}" in shown
+    page.evaluate(
+        "{ const field = document.querySelector('.rest input');"
+        f"field.value = {json.dumps(LAST_WORDS)};"
+        "field.dispatchEvent(new Event('input')); }"
+    )
+    page.wait("document.querySelectorAll('.rest article').length === 1")
+    assert LAST_WORDS in page.evaluate("document.querySelector('.rest article').textContent")
+    page.evaluate(
+        "document.querySelectorAll('main *').forEach((each) => each.dispatchEvent(new Event('mouseover')))"
+    )
+    assert "owned" not in page.evaluate("document.title").replace("document.title='owned'", "")
+    assert page.problems == []
+
+
+def test_the_policy_stops_a_script_that_is_not_ours(page: Page, tmp_path: Path) -> None:
+    path = write_report([killed_and_resumed(tmp_path)])
+    path.write_text(path.read_text().replace("</main>", f"<p>{SCRIPT}</p></main>"))
+    _open(page, path)
+    assert page.evaluate("document.title") != "owned"
+    assert any("Content Security Policy" in problem for problem in page.problems)
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("axe")
+    try:
+        subprocess.run(["npm", "pack", "axe-core"], cwd=folder, check=True, capture_output=True, timeout=120)
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"axe-core cannot be had here: {error}")
+    (archive,) = folder.glob("axe-core-*.tgz")
+    with tarfile.open(archive) as files:
+        script = files.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
+
+
+@pytest.mark.parametrize(("width", "is_dark"), [(1400, False), (1400, True), (420, False)])
+def test_axe_finds_nothing_to_mend(page: Page, tmp_path: Path, axe: str, width: int, is_dark: bool) -> None:
+    record = Record(killed_and_resumed(tmp_path / "one") / "record.jsonl")
+    found = {"code": "LOOP01", "name": "stale-gradients", "severity": "error", "message": "no zero_grad"}
+    record.write("check", script="a.py", findings=[found, found | {"severity": "warning"}] * 30, steps=60)
+    record.write(
+        "verify", same=False, runs=[{"kind": "again", "digest": "abc"}], first_difference={"step": 3}
+    )
+    record.write("tune", trials=[{"knob": "threads", "tried": 2, "status": "kept", "ratio": {"median": 1.2}}])
+    record.write("evaluate", name="confusion", cursor=300, value=[[3, 1], [0, 5]])
+    record.write("unheard-of", value=1)
+    record.write("text", name="sample", cursor=300, text="once upon")
+    spread = {"low": 0, "high": 1, "counts": [1, 2, 1], "num": 4, "num_nonfinite": 0, "mean": 0.5, "std": 0.1}
+    record.write("histogram", name="weight", cursor=100, **spread)
+    record.write("histogram", name="weight", cursor=300, **spread)
+    (tmp_path / "one/a.png").write_bytes(PNG)
+    record.write("picture", name="drawn", cursor=300, file="a.png")
+    other = killed_and_resumed(tmp_path / "two")
+    for folders in ([tmp_path / "one"], [tmp_path / "one", other]):
+        _open(page, write_report(folders), width=width, is_dark=is_dark)
+        page.call("Runtime.evaluate", expression=axe)
+        result = page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations)"
+        )
+        told = [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in result]
+        assert told == []

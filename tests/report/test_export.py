@@ -1,0 +1,316 @@
+"""Exports: read back by the tools that they are for."""
+
+import csv
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.growing import Writer
+from truestep.errors import UsageError
+from truestep.report.export import export, open_run
+from truestep.report.live import Live
+from truestep.report.readings import evaluation_curves, evaluation_matrices
+from truestep.report.send import to_mlflow, to_wandb
+from truestep.report.tensorboard import Events
+
+CONFUSION = [[9, 1], [0, 10]]
+
+
+def resumed_run(folder: Path) -> Writer:
+    """Steps 0 to 4, killed, resumed at 3, to 5, with an evaluation; the void losses are the hundreds."""
+    writer = Writer(folder)
+    writer.start(end=6)
+    writer.steps(0, [1.0, 0.1 + 0.2, 1 / 3, 100.0, 100.0])
+    writer.values("lr", [0, 3], [0.5, 100.0])
+    writer.record.write("evaluate", name="accuracy", cursor=5, value=100.0)
+    writer.start(cursor=3, end=6)
+    writer.steps(3, [0.25, float("nan"), 0.125])
+    writer.values("lr", [4], [0.25])
+    writer.record.write("evaluate", name="accuracy", cursor=6, value=0.75)
+    writer.record.write("evaluate", name="each", cursor=6, value={"f1": [0.5, 0.25], "confusion": CONFUSION})
+    writer.record.write("end", cursor=6)
+    return writer
+
+
+def test_csv_gives_each_step_once_with_the_same_bits(tmp_path: Path) -> None:
+    resumed_run(tmp_path)
+    path = export(tmp_path, "csv")
+    assert path == tmp_path / "record.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == [0, 1, 2, 3, 4, 5, 6]
+    assert [float(row["loss"]) for row in rows[:4]] == [1.0, 0.1 + 0.2, 1 / 3, 0.25]
+    assert rows[4]["loss"] == "nan"
+    assert [row["lr"] for row in rows] == ["0.5", "", "", "", "0.25", "", ""]
+    assert [row["evaluate/accuracy"] for row in rows] == [""] * 6 + ["0.75"]
+    assert rows[6]["evaluate/each/f1/1"] == "0.25"
+    assert abs(float(rows[0]["time_s"]) - time.time()) < 60
+
+
+def test_parquet_read_back_by_pyarrow_is_the_same_table(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    resumed_run(tmp_path)
+    path = export(tmp_path, "parquet", out=tmp_path / "new/table.parquet")
+    table = parquet.read_table(path).to_pydict()
+    assert table["step"] == [0, 1, 2, 3, 4, 5, 6]
+    assert table["loss"][:4] == [1.0, 0.1 + 0.2, 1 / 3, 0.25]
+    assert table["loss"][4] != table["loss"][4]
+    assert table["lr"] == [0.5, None, None, None, 0.25, None, None]
+    assert table["evaluate/accuracy"] == [None] * 6 + [0.75]
+
+
+def events_of(folder: Path) -> Any:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0})
+    events.Reload()
+    return events
+
+
+def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
+    return [(item.step, item.value) for item in events_of(folder).Scalars(name)]
+
+
+def test_tensorboard_itself_reads_losses_values_evaluations_and_matrices(tmp_path: Path) -> None:
+    resumed_run(tmp_path)
+    folder = export(tmp_path, "tensorboard")
+    events = events_of(folder)
+    assert events.Tags()["scalars"] == [
+        "loss",
+        "lr",
+        "evaluate/accuracy",
+        "evaluate/each/f1/0",
+        "evaluate/each/f1/1",
+    ]
+    assert [(step, value) for step, value in scalars(folder, "loss") if step != 4] == [
+        (0, 1.0),
+        (1, pytest.approx(0.3)),  # TensorBoard keeps 32 bits
+        (2, pytest.approx(1 / 3)),
+        (3, 0.25),
+        (5, 0.125),
+    ]
+    assert scalars(folder, "lr") == [(0, 0.5), (4, 0.25)]
+    assert scalars(folder, "evaluate/accuracy") == [(6, 0.75)]
+    (image,) = events.Images("evaluate/each/confusion")
+    assert (image.step, image.width, image.height) == (6, 32, 32)
+    times = [item.wall_time for item in events.Scalars("loss")]
+    assert times == sorted(times)
+
+
+def test_tensorboard_following_a_run_forgets_what_a_kill_made_void(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "run")
+    live = Live(tmp_path / "run")
+    with Events(tmp_path / "events") as events:
+        events.add(live)
+        writer.start()
+        writer.steps(0, [5.0, 4.0, 100.0, 100.0])
+        writer.record.write("evaluate", name="accuracy", cursor=2, value=0.5)
+        live.poll()
+        events.add(live)
+        assert scalars(tmp_path / "events", "loss") == [(0, 5.0), (1, 4.0), (2, 100.0), (3, 100.0)]
+        time.sleep(1.1)  # files are read in the order of their names, which hold the second
+        writer.start(cursor=2)
+        writer.steps(2, [3.0])
+        live.poll()
+        events.add(live)
+        events.add(live)
+    assert scalars(tmp_path / "events", "loss") == [(0, 5.0), (1, 4.0), (2, 3.0)]
+    assert scalars(tmp_path / "events", "evaluate/accuracy") == [(2, 0.5)]
+
+
+def test_follow_ends_when_the_run_is_done(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "run")
+    thread = threading.Thread(target=export, args=(tmp_path / "run", "tensorboard"), kwargs={"follow": True})
+    thread.start()
+    writer.start(end=2)
+    writer.steps(0, [2.0])
+    time.sleep(1.5)
+    assert thread.is_alive()
+    writer.steps(1, [1.0])
+    writer.record.write("end", cursor=2)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert scalars(tmp_path / "run/tensorboard", "loss") == [(0, 2.0), (1, 1.0)]
+
+
+def test_evaluations_are_taken_apart_into_numbers_and_matrices(tmp_path: Path) -> None:
+    resumed_run(tmp_path)
+    live = open_run(tmp_path)
+    assert {name: list(curve) for name, curve in evaluation_curves(live).items()} == {
+        "accuracy": [(6, 0.75)],
+        "each/f1/0": [(6, 0.5)],
+        "each/f1/1": [(6, 0.25)],
+    }
+    assert list(evaluation_matrices(live)) == [("each/confusion", 6, CONFUSION)]
+
+
+def test_what_cannot_be_exported_is_said_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no record.jsonl. Give the folder of a run"):
+        export(tmp_path, "csv")
+    resumed_run(tmp_path)
+    with pytest.raises(UsageError, match=r"csv, parquet or tensorboard, got 'xlsx'"):
+        export(tmp_path, "xlsx")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"only TensorBoard's files can be followed"):
+        export(tmp_path, "csv", follow=True)
+
+
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [
+        ("pyarrow", lambda run: export(run, "parquet")),
+        ("tensorboard", lambda run: export(run, "tensorboard")),
+        ("mlflow", lambda run: to_mlflow(run, tracking_uri="http://127.0.0.1:1")),
+        ("wandb", to_wandb),
+    ],
+)
+def test_a_missing_package_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, call: Any
+) -> None:
+    resumed_run(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    extra = {"pyarrow": "parquet"}.get(package, package)
+    with pytest.raises(UsageError, match=rf"Install it: pip install 'truestep\[{extra}\]'"):
+        call(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
+def test_weights_and_biases_takes_a_run_offline(tmp_path: Path) -> None:
+    resumed_run(tmp_path / "run")
+    code = (
+        "import sys; from truestep.report.send import to_wandb;"
+        "print(to_wandb(sys.argv[1], mode='offline', folder=sys.argv[2]))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    run_id = done.stdout.split()[-1]
+    (file,) = tmp_path.glob(f"wandb/offline-run-*-{run_id}/*.wandb")
+    history, config = wandb_history(file)
+    assert [row["_step"] for row in history] == [0, 1, 2, 3, 4, 5, 6]
+    assert [row.get("loss") for row in history if row["_step"] != 4] == [
+        1.0,
+        0.1 + 0.2,
+        1 / 3,
+        0.25,
+        0.125,
+        None,
+    ]
+    assert history[6]["evaluate/accuracy"] == 0.75
+    assert config["recipe.seed"] == "7"
+
+
+def wandb_history(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What the package wrote, taken apart with its own messages."""
+    import json
+
+    from wandb.proto import wandb_internal_pb2
+
+    history: list[dict[str, Any]] = []
+    config: dict[str, Any] = {}
+    for data in wandb_messages(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.HasField("history"):
+            items = record.history.item
+            history.append(
+                {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+            )
+        if record.HasField("run"):
+            config |= {item.key: json.loads(item.value_json) for item in record.run.config.update if item.key}
+    return history, config
+
+
+def wandb_messages(data: bytes) -> Iterator[bytes]:
+    """The file is a log as LevelDB has it: blocks of 32 KiB, chunks with checksum, length and kind."""
+    at, message = 7, b""
+    while at + 7 <= len(data):
+        if 2**15 - at % 2**15 < 7:
+            at += 2**15 - at % 2**15
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        message += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last chunk
+            yield message
+            message = b""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed")
+def test_a_real_mlflow_server_takes_a_run(tmp_path: Path) -> None:
+    resumed_run(tmp_path / "run")
+    with mlflow_server(tmp_path) as address:
+        run_id = to_mlflow(tmp_path / "run", tracking_uri=address, name="digits")
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(tracking_uri=address)
+        sent = client.get_run(run_id)
+        loss = client.get_metric_history(run_id, "loss")
+    assert (sent.info.run_name, sent.info.status) == ("digits", "FINISHED")
+    assert sent.data.params["recipe.seed"] == "7"
+    assert sent.data.metrics["evaluate/accuracy"] == 0.75
+    pairs = sorted((item.step, item.value) for item in loss if item.step != 4)
+    assert pairs == [(0, 1.0), (1, 0.1 + 0.2), (2, 1 / 3), (3, 0.25), (5, 0.125)]
+    assert len(loss) == 6
+
+
+class mlflow_server:  # noqa: N801 - used as a function
+    """A real server on this machine, ended afterwards."""
+
+    def __init__(self, folder: Path) -> None:
+        import socket
+
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        store = f"sqlite:///{folder / 'mlflow.db'}"
+        options = [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--backend-store-uri",
+            store,
+            "--workers",
+            "1",
+        ]
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "mlflow",
+                "server",
+                *options,
+                "--default-artifact-root",
+                str(folder / "artifacts"),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> str:
+        import urllib.request
+
+        deadline_s = time.monotonic() + 120
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
+                    return f"http://127.0.0.1:{self.port}"
+            except OSError:
+                assert self.process.poll() is None and time.monotonic() < deadline_s
+                time.sleep(0.5)
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self.process.pid, 15)
+        self.process.wait(30)

@@ -1,0 +1,197 @@
+"""The report's page, without a browser."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.report.hostile import ALL, hostile_run
+from tests.report.records import NAN, killed_and_resumed, start, steps
+from truestep.errors import UsageError
+from truestep.record import Record
+from truestep.report import charts, measures, sections
+from truestep.report.compose import write_report
+from truestep.report.markup import chart_text, data, tag, text
+from truestep.report.runs import Story, read_run
+from truestep.report.thin import Series
+
+pytest.importorskip("plotly")
+
+_WORDS = (
+    "findings code severity file line message evidence cost fix count consequences not_observed steps same "
+)
+_WORDS += (
+    "runs digest parted_at first_difference step what operation reason trials knob status ratio median low "
+)
+_WORDS += "memory learning lines profile shares share words"
+WORDS = _WORDS.split()
+NOTHING = Series(steps=np.zeros(0, dtype=np.int64), values=np.zeros(0))
+EMPTY: dict[str, Any] = {"name": "a", "folder": Path("a"), "loss": NOTHING, "seconds": NOTHING.values}
+EMPTY |= {"waits": NOTHING.values, "values": {}, "evaluations": [], "total": None, "num_snapshots": 0}
+EMPTY |= {"held_s": 0.0, "strange": [], "num_torn": 0}
+
+
+class Elements(HTMLParser):
+    """Collects elements with their attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("script", "style"):
+            self.text += data
+
+
+def _page(*folders: Path) -> Elements:
+    return Elements(write_report(folders).read_text())
+
+
+def test_the_head_says_in_a_line_what_became_of_the_run(tmp_path: Path) -> None:
+    said = _page(killed_and_resumed(tmp_path)).text
+    assert "300 of 300 steps in 0.3 s, last loss 0.01; resumed once (killed once)." in said
+
+
+def test_sections_of_things_that_the_record_does_not_have_are_left_out(tmp_path: Path) -> None:
+    page = _page(killed_and_resumed(tmp_path))
+    titles = {
+        attributes.get("id", "").partition("-")[0] for name, attributes in page.elements if name == "section"
+    }  # type: ignore[union-attr]
+    assert titles == {"loss", "optimisation", "evaluations", "speed", "lives", "facts"}
+
+
+def test_what_check_and_verify_said_is_in_the_page(tmp_path: Path) -> None:
+    record = Record(killed_and_resumed(tmp_path) / "record.jsonl")
+    found = {"code": "LOOP01", "name": "stale-gradients", "severity": "error", "file": "a.py", "line": 3}
+    found |= {"message": "no zero_grad", "evidence": {"steps": 4}, "fix": "Call it.", "cost": None}
+    record.write("check", script="a.py", findings=[found], not_observed=["PAR01"], steps=60)
+    runs = [{"words": "again", "processes": 1, "num_steps": 9, "digest": "abcd", "parted_at": None}]
+    record.write("verify", script="a.py", same=True, runs=runs, first_difference=None)
+    said = _page(tmp_path).text
+    for words in ("LOOP01 stale-gradients", "a.py:3", "steps: 4", "Call it.", "1 error in 60 steps", "abcd"):
+        assert words in said
+    assert "same to the bit; 1 error." in said
+
+
+def test_several_runs_say_whether_they_are_the_same_and_what_differs(tmp_path: Path) -> None:
+    folders = []
+    for name, losses in {"one": [3.0, 2.0], "two": [3.0, 2.0], "three": [3.0, 2.5]}.items():
+        folders.append(tmp_path / name)
+        folders[-1].mkdir()
+        record = Record(folders[-1] / "record.jsonl")
+        start(record, 0, recipe={"seed": 8 if name == "three" else 7})
+        steps(record, 0, losses)
+    said = _page(*folders).text
+    assert "same losses of 2 steps" in said
+    assert "different losses from step 1 on: 2.0 and 2.5" in said
+    assert "What differs" in said and "recipeseed778" in said
+
+
+@pytest.mark.practice("P74")
+def test_p74_the_loss_curve_has_kills_resumes_and_breaks_marked(tmp_path: Path) -> None:
+    """A report draws the loss of a run over its steps, with kills, resumes and other breaks marked."""
+    story = read_run(killed_and_resumed(tmp_path))
+    chart = charts.curves("loss", [("a", story.loss)], stories=[story], is_smoothed=True, height=380)
+    assert chart is not None
+    names = [trace["name"] for trace in chart.traces]
+    assert names == [
+        "a",
+        "mean of 7 steps",
+        "resumed",
+        "killed",
+        "number of processes changed",
+        "lineage break",
+    ]
+    assert sorted({shape["x0"] for shape in chart.layout["shapes"]}) == [120, 150]
+    second = charts.curves(
+        "loss",
+        [
+            ("none", NOTHING),
+            ("b", story.loss),
+        ],
+    )
+    assert second is not None and second.traces[0]["line"]["color"] == "var(--series-2)"
+
+
+def test_losses_that_are_all_nan_are_told_in_words(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    start(record, 0)
+    steps(record, 0, [NAN] * 5)
+    assert "None of the 5 recorded losses is a number." in _page(tmp_path).text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(
+    kind=st.sampled_from(["check", "verify", "tune"]), fields=st.dictionaries(st.sampled_from(WORDS), JSON)
+)
+def test_no_answer_of_whatever_form_breaks_a_section(kind: str, fields: dict[str, Any]) -> None:
+    answers: dict[str, list[dict[str, Any]]] = {"check": [], "verify": [], "tune": []}
+    answers[kind].append({"kind": kind, **fields})
+    story = EMPTY | {"answers": answers}
+    made = Story(**story)
+    told = [tell(made) for tell in (sections.findings, sections.verdict, sections.tuning)]
+    assert sum(section is not None for section in told) == 1
+    assert all(isinstance(share, float) for share in measures.profile(made).values())
+
+
+def test_a_folder_with_only_an_answer_is_a_report_too(tmp_path: Path) -> None:
+    Record(tmp_path / "record.jsonl").write("verify", same=None, runs=[], reason="no step was seen")
+    assert "could not tell no step was seen" in _page(tmp_path).text
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot be written .*Name another file with --out"):
+        write_report([killed_and_resumed(tmp_path)], out=tmp_path / "no" / "where.html")
+
+
+def test_only_our_own_scripts_may_run_and_nothing_is_fetched(tmp_path: Path) -> None:
+    page = _page(killed_and_resumed(tmp_path))
+    (policy,) = [each["content"] for name, each in page.elements if name == "meta" and "http-equiv" in each]
+    assert policy is not None
+    allowed = re.search(r"script-src ([^;]*);", policy)
+    assert allowed is not None
+    assert [word.split("-")[0] for word in allowed[1].split()] == ["'sha256", "'sha256"]
+    assert policy.startswith("default-src 'none';")
+    assert not [each for _, each in page.elements if "src" in each or (each.get("href") or "#")[0] != "#"]
+
+
+@pytest.mark.parametrize("nasty", ALL)
+def test_text_is_escaped_wherever_it_may_stand(nasty: str) -> None:
+    for written in (text(nasty), tag("p", nasty, title=nasty), data({nasty: nasty}), chart_text(nasty)):
+        inside = written.removeprefix("<p title=").removesuffix("</p>").replace('">', "", 1)
+        assert "<" not in inside
+    assert "%{" not in chart_text(nasty)
+
+
+def test_hostile_text_makes_no_element_and_no_handler(tmp_path: Path) -> None:
+    page = _page(hostile_run(tmp_path, num_findings=50))
+    assert "document.title='owned'" in page.text
+    names = {name for name, _ in page.elements}
+    (image,) = [each for name, each in page.elements if name == "img"]
+    assert (image["src"] or "").startswith("data:image/png;base64,")
+    assert not names & {"b", "extra", "iframe", "object", "svg", "form", "link"}
+    attributes = {key for _, each in page.elements for key in each}
+    assert not [key for key in attributes if key.startswith("on") or key == "autofocus"]
+    assert sum(name == "script" and "type" not in each for name, each in page.elements) == 1

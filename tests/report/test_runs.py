@@ -1,0 +1,123 @@
+"""Reading a run's folder into a story."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.report.records import NAN, killed_and_resumed, start, steps
+from truestep.errors import UsageError
+from truestep.record import Record, read_steps
+from truestep.report import measures
+from truestep.report.runs import Story, read_run
+
+
+def _read(tmp_path: Path, *lines: str) -> Story:
+    (tmp_path / "record.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return read_run(tmp_path)
+
+
+def test_steps_after_a_resume_replace_those_of_the_killed_process(tmp_path: Path) -> None:
+    story = read_run(killed_and_resumed(tmp_path))
+    assert story.loss.steps.tolist() == list(range(300))
+    assert story.loss.values[149] == 1.8 - 29 / 100
+    assert story.values["grad_norm"].values.tolist() == [1.0] * 120 + [2.0] * 180
+    assert [item.value for item in story.evaluations] == [0.7, 0.9]
+    known = read_steps(tmp_path / "record.jsonl")
+    assert [known[step]["loss"] for step in range(300)] == story.loss.values.tolist()
+
+
+def test_kills_resumes_processes_and_lineage_breaks_are_marked(tmp_path: Path) -> None:
+    story = read_run(killed_and_resumed(tmp_path))
+    assert [(mark.kind, mark.step) for mark in story.marks] == [
+        ("kill", 150),
+        ("resume", 120),
+        ("processes", 120),
+        ("lineage", 120),
+    ]
+    assert [life.num_void for life in story.lives] == [30, 0]
+    assert [life.is_ended for life in story.lives] == [False, True]
+
+
+def test_a_run_that_ended_by_itself_and_goes_on_was_not_killed(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    start(record, 0)
+    steps(record, 0, [1.0] * 5)
+    record.write("end", cursor=5)
+    start(record, 5)
+    assert [mark.kind for mark in read_run(tmp_path).marks] == ["resume"]
+
+
+def test_time_goes_on_over_lives_and_loops_without_their_pauses(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    start(record, 0)
+    steps(record, 0, [1.0] * 4, step_us=1_000_000)
+    steps(record, 4, [1.0] * 2, step_us=1_000_000)  # a second loop: its clock begins anew
+    start(record, 5)
+    steps(record, 5, [1.0] * 2, step_us=1_000_000)
+    assert read_run(tmp_path).seconds.tolist() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_speed_is_steps_over_seconds(tmp_path: Path) -> None:
+    speed = measures.speed(read_run(killed_and_resumed(tmp_path)))
+    assert len(speed) > 20 and np.allclose(speed.values, 1000)
+
+
+@pytest.mark.practice("P70")
+def test_p70_waiting_for_data_is_a_share_of_the_time(tmp_path: Path) -> None:
+    """A report says which part of the time a run waited for data."""
+    shares = measures.time_shares(read_run(killed_and_resumed(tmp_path)))
+    assert shares == pytest.approx({"waiting for data": 0.1, "everything else": 0.9})
+
+
+def test_torn_lines_are_counted_and_strange_ones_kept(tmp_path: Path) -> None:
+    story = _read(
+        tmp_path,
+        '{"kind":"steps","first":0,"loss":[1.0],"end_us":[5],"time_s":1}',
+        '{"kind":"steps","fir',
+        '{"kind":"steps","first":1,"loss":[1.0,2.0],"end_us":[5],"time_s":1}',
+        '{"kind":"steps","first":1,"loss":["<b>"],"end_us":[5],"time_s":1}',
+        '{"kind":"values","name":"x","steps":[1e400],"values":[1],"time_s":1}',
+        '{"kind":"new-in-version-9","time_s":1}',
+        "[" * 100_000,
+        '["a list"]',
+        "17",
+    )
+    assert story.loss.values.tolist() == [1.0]
+    assert story.num_torn == 4
+    assert len(story.strange) == 4 and "new-in-version-9" in story.strange[-1]
+
+
+def test_values_that_are_no_numbers_are_kept_as_such(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    start(record, 0)
+    steps(record, 0, [1.0, NAN, float("inf"), -1e308])
+    found = read_run(tmp_path).loss.values
+    assert np.isnan(found[1]) and np.isinf(found[2]) and found[3] == -1e308
+
+
+def test_first_difference_of_losses_is_found(tmp_path: Path) -> None:
+    for name, losses in {"a": [3.0, 2.0, NAN, 1.0], "b": [3.0, 2.0, NAN, 1.0], "c": [3.0, 2.5]}.items():
+        (tmp_path / name).mkdir()
+        record = Record(tmp_path / name / "record.jsonl")
+        start(record, 0)
+        steps(record, 0, losses)
+    one, same, other = (read_run(tmp_path / name) for name in "abc")
+    assert measures.compare(one, same).first_difference is None
+    likeness = measures.compare(one, other)
+    assert (likeness.first_difference, likeness.losses, likeness.num_common) == (1, (2.0, 2.5), 2)
+
+
+def test_differing_recipe_fields_are_listed_with_each_runs_own(tmp_path: Path) -> None:
+    for name, seed in {"a": 1, "b": 2}.items():
+        (tmp_path / name).mkdir()
+        record = Record(tmp_path / name / "record.jsonl")
+        start(record, 0, recipe={"seed": seed, "placement": {"precision": "fp32"}})
+    stories = [read_run(tmp_path / name) for name in "ab"]
+    assert measures.differing(stories, "recipe") == {"seed": ["1", "2"]}
+    assert measures.differing(stories, "fingerprint") == {}
+
+
+def test_a_folder_without_a_record_is_refused_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no record.jsonl. Give the folder of a run"):
+        read_run(tmp_path)

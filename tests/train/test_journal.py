@@ -1,0 +1,94 @@
+"""What a run records by itself: the learning rate, memory, and how long it waited for data."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.optim import SGD
+from torch.optim.lr_scheduler import StepLR
+
+import truestep as ts
+from tests.train.small import data, net
+from truestep.record import Record, read
+from truestep.train.journal import Journal
+
+
+class Slow(torch.utils.data.Dataset[Any]):
+    """Takes a hundredth of a second for each sample."""
+
+    def __init__(self) -> None:
+        self._data = data(12)
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.01)
+        return self._data[index]
+
+
+def _values(folder: Path) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    for event in read(folder / "record.jsonl"):
+        if event["kind"] == "values":
+            found.setdefault(event["name"], {}).update(zip(event["steps"], event["values"], strict=True))
+    return found
+
+
+def test_rate_is_recorded_when_it_changes_and_memory_when_it_grows(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(net())
+        optimizer = SGD(model.parameters(), lr=0.4)
+        scheduler = StepLR(optimizer, step_size=3, gamma=0.5)
+        run.track(model=model, optimizer=optimizer, scheduler=scheduler)
+        for step in run.steps(ts.Loader(data(), batch_size=16), steps=8):
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            step.update(optimizer, scheduler=scheduler)
+            step.log(five=torch.tensor(5.0))
+    values = _values(tmp_path)
+    assert values["learning_rate"] == {0: 0.4, 3: 0.2, 6: 0.1}
+    assert values["five"] == dict.fromkeys(range(8), 5.0)
+    assert all(peak > 50e6 for peak in values["memory_bytes"].values())
+
+
+def test_waiting_for_data_is_recorded_for_each_step(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(net())
+        optimizer = SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(Slow(), batch_size=4), steps=3):
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            step.update(optimizer)
+    waits = [wait for event in read(tmp_path / "record.jsonl") for wait in event.get("wait_us", [])]
+    assert len(waits) == 3 and min(waits) >= 40_000
+
+
+@pytest.mark.parametrize("is_tensor", [False, True])
+def test_a_second_optimizer_has_a_name_of_its_own(tmp_path: Path, is_tensor: bool) -> None:
+    journal = Journal(Record(tmp_path / "record.jsonl"))
+    rates = [torch.tensor(0.5), torch.tensor(0.25)] if is_tensor else [0.5, 0.25]
+    both = [SGD(net().parameters(), lr=rate, foreach=False) for rate in rates]
+    for step in range(4):
+        for optimizer in both:
+            journal.add_rate(optimizer, step=step)
+        if step == 1:
+            if is_tensor:
+                both[1].param_groups[0]["lr"].fill_(0.125)
+            else:
+                both[1].param_groups[0]["lr"] = 0.125
+    journal.flush()
+    assert _values(tmp_path) == {"learning_rate": {0: 0.5}, "learning_rate.2": {0: 0.25, 2: 0.125}}
+
+
+def test_values_of_several_dtypes_are_fetched_exactly(tmp_path: Path) -> None:
+    journal = Journal(Record(tmp_path / "record.jsonl"))
+    given = [torch.tensor(2**53 + 1), torch.tensor(0.1), 0.1, torch.tensor(0.1, dtype=torch.float64)]
+    for step, value in enumerate(given):
+        journal.add_value("x", value, step=step)
+    journal.flush()
+    assert list(_values(tmp_path)["x"].values()) == [float(2**53 + 1), 0.10000000149011612, 0.1, 0.1]
