@@ -246,9 +246,10 @@ def test_every_knob_has_a_reason_that_is_tested() -> None:
 
 
 def test_values_follow_the_machine_and_what_is_chosen() -> None:
-    assert proposed("workers", FACTS) == [1, 2, 3, 4]
-    assert proposed("workers", of("loaders", workers=2)) == [0, 1, 3, 4]
-    assert proposed("workers", replace(FACTS, loaders=(), uses_run=True)) == [1, 2, 3, 4]
+    assert proposed("workers", FACTS) == [1, 2, 4]
+    assert proposed("workers", replace(FACTS, advised_workers=7)) == [4, 7]
+    assert proposed("workers", of("loaders", workers=2)) == [0, 1, 4]
+    assert proposed("workers", replace(FACTS, loaders=(), uses_run=True)) == [1, 2, 4]
     assert proposed("threads", FACTS) == [1, 2]
     assert proposed("threads", replace(FACTS, threads=1)) == [2, 4]
     assert proposed("prefetch", FACTS, workers=2) == [4, 8]
@@ -401,7 +402,7 @@ def test_facts_are_seen_in_the_first_step() -> None:
     (model,) = facts["models"]
     assert model["blocks"] == ["blocks.*"] and model["has_linear"] and not model["has_conv2d"]
     known = Facts(cores=4, device="cpu", step_s=0.1, **facts)
-    assert proposed("workers", known) == [1, 2, 3, 4]
+    assert proposed("workers", known) == [1, 2, 4]
     assert proposed("recompute", known) == [["blocks.*"]]
     assert proposed("channels_last", known) == "the model has no Conv2d."
 

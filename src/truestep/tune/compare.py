@@ -16,6 +16,7 @@ from truestep.tune.intervals import Interval, interval, warm_up
 from truestep.tune.knob import WORTH, Knob, all_knobs
 from truestep.tune.race import Runner, Turn
 
+LATE = "time was up before it could be measured"
 _TURN_S = 0.25
 _MIN_PAIRS, _MIN_KEPT, _MAX_PAIRS = 6, 8, 24
 _CLEAR = 0.06
@@ -197,7 +198,7 @@ class _Race:
         if runner is self._first and runner.code != 0 and time.monotonic() < self._until_s:
             raise UsageError(f"the script failed before it could be measured:\n{runner.tail}")
         if time.monotonic() >= self._until_s:
-            return "time was up before it could be measured"
+            return LATE
         if runner.code == 0:
             raise UsageError(
                 f"the script ended after {runner.num_steps} optimizer steps: too few to measure anything. "

@@ -11,7 +11,7 @@ from typing import Any
 
 from truestep import watch
 from truestep.errors import UsageError
-from truestep.tune.compare import Comparison, compare
+from truestep.tune.compare import LATE, Comparison, compare
 from truestep.tune.knob import WORTH, Choice, Facts, Knob, Skip, num_cores, pick
 from truestep.tune.learning import Learning, judge
 from truestep.tune.loading import Advice, data_advice
@@ -210,7 +210,9 @@ class _Search:
     ) -> Trial:  # limits: private
         learning: Learning | None = None
         status: Status
-        if found.ratio is None:
+        if found.ratio is None and found.failed == LATE:
+            status, reason = "not tried", f"{LATE}; a larger budget measures it"
+        elif found.ratio is None:
             status, reason = "failed", found.failed or ""
         elif found.pays:
             status, reason = "pays", ""

@@ -6,12 +6,9 @@ from typing import Any
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._worth import num_workers, too_small
 
-_MAX_TRIED = 8
-"""Beyond this only the number of cores is tried too."""
-
 
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
-    """Propose each number up to that of the cores, and none where the script has some."""
+    """Propose what should be enough by the profile, and the number of cores; none where the script has some."""
     if not facts.loaders and not facts.uses_run:
         return Skip(reason="no DataLoader was seen: the script makes its batches itself.")
     now = num_workers(facts, chosen)
@@ -19,9 +16,10 @@ def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
         skip = too_small(facts, "data", what="waiting for data", best="a free loader")
         if skip is not None:
             return skip
-    numbers = {0, *range(1, min(facts.cores, _MAX_TRIED) + 1), facts.cores} - {now}
-    if facts.advised_workers is not None:  # more than cores, where a sample is waited for
-        numbers |= {facts.advised_workers} - {now}
+    few = {number for number in (1, 2, 4) if number <= facts.cores}
+    # More than cores where a sample is waited for; without a prediction training waits little, if at all.
+    wanted = few if facts.advised_workers is None else {facts.advised_workers}
+    numbers = {0, facts.cores, *wanted} - {now}
     return [Choice(value=number, words=_words(number)) for number in sorted(numbers)]
 
 
