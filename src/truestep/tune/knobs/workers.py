@@ -8,7 +8,7 @@ from truestep.tune.knobs._worth import num_workers, too_small
 
 
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
-    """Propose what should be enough by the profile, and the number of cores; none where the script has some."""
+    """Propose what should be enough by the profile, and the number of cores; none if the script has some."""
     if not facts.loaders and not facts.uses_run:
         return Skip(reason="no DataLoader was seen: the script makes its batches itself.")
     now = num_workers(facts, chosen)
