@@ -13,7 +13,7 @@ from typing import Self
 
 _MAX_BYTES = 32 << 20
 """A file above this is linked: data, which nobody writes over."""
-_MAX_TOTAL = 1 << 30
+_MAX_TOTAL = 256 << 20
 _WRITTEN = {".bin", ".ckpt", ".h5", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth", ".safetensors", ".tar"}
 """What training writes is copied whatever its size: through a link it would write over the user's own."""
 _MAX_ENTRIES = 20_000
