@@ -88,7 +88,11 @@ def read_steps(folder: Path) -> dict[int, dict[str, str]]:
     from truestep import record
 
     return {
-        step: {name: float(value).hex() for name, value in values.items() if name != "end_us"}
+        step: {
+            name: float(value).hex()
+            for name, value in values.items()
+            if name not in ("end_us", "memory_bytes")
+        }
         for step, values in record.read_steps(folder / "record.jsonl").items()
     }
 

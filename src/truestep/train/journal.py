@@ -5,14 +5,13 @@ Values are kept as they are and fetched in bulk, so that the loop never waits fo
 
 import itertools
 import operator
-import resource
-import sys
 from collections.abc import Iterator
 
 import torch
 from torch.optim import Optimizer
 
 from truestep.dist import LaneSum
+from truestep.memory import peak_bytes
 from truestep.record import Record
 
 Scalar = float | torch.Tensor
@@ -85,18 +84,10 @@ class Journal:
                 self._record.write("values", name=name, steps=steps, values=numbers)
 
     def _add_peak(self, step: int) -> None:
-        peak_bytes = _peak_bytes()
-        if peak_bytes != self._peak_bytes:
-            self._peak_bytes = peak_bytes
-            self.add_value("memory_bytes", peak_bytes, step=step)
-
-
-def _peak_bytes() -> int:
-    """Return the most memory that was in use so far: the device's if there is one, else this process's."""
-    if torch.cuda.is_initialized():
-        return torch.cuda.max_memory_allocated()
-    # In KiB, but on macOS in bytes. A launcher larger than this process would be counted in its place.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        now_bytes = peak_bytes()
+        if now_bytes > self._peak_bytes:
+            self._peak_bytes = now_bytes
+            self.add_value("memory_bytes", now_bytes, step=step)
 
 
 def _losses(steps: list[list[Term]]) -> list[float]:

@@ -7,7 +7,6 @@ hold of models. Runs in somebody's process: nothing here may raise or draw.
 import ctypes
 import json
 import os
-import resource
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
+from truestep.memory import peak_bytes
 from truestep.tune.seen import Seen
 from truestep.watch.tape import Tape
 
@@ -99,7 +99,7 @@ class _Turns:
             "kind": kind,
             "ends_ns": [end - self._begun_ns for end in self._ends],
             "losses": [_mean(losses) for losses in self._losses],
-            "peak_bytes": _peak_bytes(),
+            "peak_bytes": peak_bytes(),
             **self._seen.changed(),
         }
         try:
@@ -128,14 +128,6 @@ def _end_with_parent() -> None:
 def _mean(losses: list[torch.Tensor]) -> float | None:
     values = [float(loss) for loss in losses]
     return sum(values) / len(values) if values else None
-
-
-def _peak_bytes() -> int:
-    """Return the most memory that was held: of the device if there is one, else of the process."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return torch.cuda.max_memory_allocated()
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _wait_for_device() -> None:

@@ -6,7 +6,6 @@ tape's own moments. Runs in somebody's process: nothing here may raise or draw.
 
 import json
 import os
-import resource
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from truestep.memory import process_peak_bytes
 from truestep.tune.fetching import Fetch
 from truestep.tune.holding import hold_live, hold_traced, known_storages
 from truestep.tune.operators import visible_operators
@@ -115,7 +115,7 @@ class _Course:
             "cpu_s": cpu_s / num,
             "fetch_cpu_s": fetch_s / num,
             "workers_cpu_s": None if workers_s is None else workers_s / num,
-            "process_bytes": _process_bytes(),
+            "process_bytes": process_peak_bytes(),
             "threads": torch.get_num_threads(),
             "device": _device_of(self._models.values()),
         }
@@ -317,11 +317,6 @@ def _wrap_copy(move: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
         return moved
 
     return wrapper
-
-
-def _process_bytes() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _device_of(models: Any) -> str:

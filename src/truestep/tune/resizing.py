@@ -8,7 +8,6 @@ import inspect
 import multiprocessing
 import os
 import re
-import resource
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from truestep.data.loader import Loader
+from truestep.memory import process_peak_bytes
 from truestep.tune.intervals import warm_up
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
@@ -267,8 +267,7 @@ def peak_bytes() -> int:
     """Return the most memory that was held: of the device if there is one, else of the process."""
     if _is_on_gpu():
         return torch.cuda.max_memory_reserved()
-    unit = 1 if sys.platform == "darwin" else 1024
-    return _of_status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return process_peak_bytes()
 
 
 def _of_status(name: str) -> int:

@@ -1,10 +1,10 @@
 """A deep model whose activations are most of its memory."""
 
-import resource
-
 import torch
 from telling import Probe, tell
 from torch import nn
+
+from truestep.memory import process_peak_bytes
 
 torch.manual_seed(7)
 torch.set_num_threads(1)
@@ -15,10 +15,10 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 x = torch.randn(8192, 64)
 for _ in range(2):  # what is imported for it is not activations
     model(x[:8]).sum().backward()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = process_peak_bytes()
 for _ in range(2):
     optimizer.zero_grad()
     model(x).square().mean().backward()
     optimizer.step()
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+grown = process_peak_bytes() - before
 tell([model], [optimizer], probes=[probe], grown=grown)
