@@ -22,7 +22,7 @@ LANES = 5  # of batches of 16, and of 2 at the end of an epoch: then some lanes 
 
 
 def train(folder: str, parallel: str = "ddp", stop_at: int | None = None, **options: Any) -> tuple[str, Any]:
-    """Return the digest of everything trained, and the losses as this process's record has them."""
+    """Return the digest of everything trained; in the first process, which writes it, also the record."""
     options = {"lanes": LANES, "seed": 1, "threads": 1, "progress": False, **options}
     num_steps = options.pop("num_steps", 10)
     model = options.pop("model", None)
@@ -37,6 +37,8 @@ def train(folder: str, parallel: str = "ddp", stop_at: int | None = None, **opti
                 step.backward(F.cross_entropy(model(x), y))
             step.update(optimizer, clip_norm=0.1)
         digest = ts.digest_state({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    if not run.is_first:  # the record may still be on its way
+        return digest, None
     losses = {
         step: (values["loss"], values["grad_norm"])
         for step, values in record.read_steps(Path(folder) / "record.jsonl").items()
