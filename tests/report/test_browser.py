@@ -2,14 +2,12 @@
 
 import base64
 import json
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.report.browser import Page, browser, needs_browser
+from tests.report.browser import Page, axe_core, browser, needs_browser
 from tests.report.hostile import BOLD, LAST_WORDS, NUM_FINDINGS, PNG, SCRIPT, hostile_run
 from tests.report.records import killed_and_resumed
 from truestep.record import Record
@@ -101,16 +99,7 @@ def test_the_policy_stops_a_script_that_is_not_ours(page: Page, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("axe")
-    try:
-        subprocess.run(["npm", "pack", "axe-core"], cwd=folder, check=True, capture_output=True, timeout=120)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"axe-core cannot be had here: {error}")
-    (archive,) = folder.glob("axe-core-*.tgz")
-    with tarfile.open(archive) as files:
-        script = files.extractfile("package/axe.min.js")
-        assert script is not None
-        return script.read().decode()
+    return axe_core(tmp_path_factory.mktemp("axe"))
 
 
 @pytest.mark.parametrize(("width", "is_dark"), [(1400, False), (1400, True), (420, False)])

@@ -69,8 +69,7 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
         raise UsageError("--record goes with the search for settings: its answer has the profile too.")
     from truestep.watch import Script
 
-    path = script if is_module else _as_copied(script)
-    given = Script(path=path, arguments=tuple(arguments or ()), is_module=is_module)
+    given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
     answer = _Answer(is_json=format_ is Format.json, picture=picture, record=record)
     if profile_only:
         answer.show_profile(given, steps)
@@ -83,12 +82,6 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
 
         names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
         answer.show_settings(given, Asked(budget_s=budget, knobs=pick(names), names=names))
-
-
-def _as_copied(script: str) -> str:
-    """Return the path as it is in a copy of the working folder too, if the script lies in it."""
-    path = Path(script).absolute()
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 class _Answer:

@@ -5,7 +5,6 @@ phase in `phases`, what torch.profiler adds in `details`.
 """
 
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from truestep.errors import UsageError
 from truestep.tune.details import LineShare, ModuleShare, OperationShare, source_of, sum_up
 from truestep.tune.knob import PHASES
 from truestep.tune.phases import Span, Step, cut_steps
+from truestep.tune.started import start
 from truestep.watch.scratch import Scratch
 
 STEPS = 30
@@ -32,7 +32,6 @@ _MAX_TIMES = 20
 _ENOUGH = 10
 _LOW, _HIGH = 10, 90
 """Percentiles: eight of ten steps lie between them."""
-_TAIL_LINES = 12
 _QUIET = {"KINETO_LOG_LEVEL": "99"}
 """The profiler of torch 2.13 writes lines of its own into the script's output."""
 
@@ -206,34 +205,22 @@ class _Run:
 
     def go(self, course: dict[str, Any]) -> None:
         """Run it, and read what it left."""
-        self._scratch.renew()
-        self._folder = self._scratch.new_folder()
-        plan = watch.Plan(
-            families=_FAMILIES,
-            look="never",
-            settings=(("truestep.tune.profiling:observe", {**course, "folder": str(self._folder)}),),
-        )
-        words = watch.command(
-            self._script.path,
-            self._script.arguments,
-            plan=plan,
-            folder=self._folder,
-            module=self._script.is_module,
-            environment=_QUIET,
-        )
-        log = self._folder / "output.txt"
-        with log.open("wb") as kept:
-            goes_to = kept if self._show is None else self._show
-            code = _wait(subprocess.Popen(words, cwd=self._scratch.work, stdout=goes_to, stderr=goes_to))
+        settings = (("truestep.tune.profiling:observe", course),)
+        plan = watch.Plan(families=_FAMILIES, look="never", settings=settings)
+        started = start(self._script, self._scratch, plan=plan, show=self._show, environment=_QUIET)
+        self._folder = started.folder
+        try:
+            code = started.process.wait()
+        finally:
+            started.end()
         self._process = next((item for item in watch.read(self._folder) if item.num_steps), None)
-        self._require(code, log)
+        self._require(code, started.tail)
 
-    def _require(self, code: int, log: Path) -> None:
+    def _require(self, code: int, tail: str) -> None:
         """Read what was told, or say why there is nothing."""
         process = self._process
         path = self._folder / f"told-{process.pid}.json" if process else None
         self.told = json.loads(path.read_text()) if path and path.exists() else {}
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
         if code != 0 and "memory" not in self.told:
             raise UsageError(
                 f"the script ended with exit code {code} before it was timed. Run it by itself first.\n{tail}"
@@ -369,15 +356,6 @@ class _Run:
             fetch_cpu_s=self.told["fetch_cpu_s"],
             workers_cpu_s=self.told["workers_cpu_s"],
         )
-
-
-def _wait(started: "subprocess.Popen[Any]") -> int:
-    try:
-        return started.wait()
-    except BaseException:
-        started.terminate()
-        started.wait()
-        raise
 
 
 def shares_of(steps: Sequence[Step]) -> tuple[Share, ...]:

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
@@ -37,7 +36,7 @@ _ANCHOR, _NUM_ANCHORS = "truestep: clock ", 8
 
 
 def observe(value: dict[str, Any], tape: Tape) -> None:
-    """Go through all parts of a profile. `value` is the course, and the folder that the results go into."""
+    """Go through all parts of a profile. `value` is the course; results go where the tape writes."""
     _Course(value, tape)
 
 
@@ -46,7 +45,7 @@ class _Course:
 
     def __init__(self, value: dict[str, Any], tape: Tape) -> None:
         self._value, self._tape = value, tape
-        self._folder = Path(value["folder"])
+        self._folder = tape.path.parent
         self._act: Callable[[int], None] = self._warm
         self._took: list[int] = []
         self._ended_ns = perf_counter_ns()

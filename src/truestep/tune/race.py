@@ -21,9 +21,9 @@ from typing import IO, Any, Self
 
 from truestep import watch
 from truestep.tune.knob import Knob
+from truestep.tune.started import start
 from truestep.watch.scratch import Scratch
 
-_TAIL_LINES = 12
 _TURNS = "truestep.tune.inside:take_turns"
 _RESEED = "truestep.tune.reseed:reseed"
 _GRACE_S = 5.0
@@ -62,7 +62,6 @@ class Runner:
         self.losses: list[float | None] = []
         self.code: int | None = None
         self._process: subprocess.Popen[Any] | None = None
-        self._is_stopped = False
 
     def __enter__(self) -> Self:
         return self
@@ -76,30 +75,17 @@ class Runner:
     def start(self) -> None:
         """Start the process, from the script's beginning. Its first turn has `num_first` steps."""
         ours, theirs = socket.socketpair()
-        self._scratch.renew()
-        folder = self._scratch.new_folder()
-        self._log = folder / "output.txt"
-        words = watch.command(
-            self._script.path,
-            self._script.arguments,
+        self._started = start(
+            self._script,
+            self._scratch,
             plan=self._plan(theirs.fileno()),
-            folder=folder,
-            module=self._script.is_module,
+            show=self._show,
+            channel=theirs.fileno(),
         )
-        with self._log.open("wb") as log:
-            goes_to = self._show if self._show is not None else log
-            self._process = subprocess.Popen(
-                words,
-                cwd=self._scratch.work,
-                stdin=subprocess.DEVNULL,
-                stdout=goes_to,
-                stderr=goes_to,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # a group of its own: workers are stopped with it
-            )
+        self._process = self._started.process
         theirs.close()
         self._channel, self._pending = ours, b""
-        self._is_stopped, self.code = False, None
+        self.code = None
         self.num_steps, self.losses = 0, []
 
     def _plan(self, channel: int) -> watch.Plan:
@@ -177,24 +163,18 @@ class Runner:
     @property
     def tail(self) -> str:
         """The last lines of what the script printed."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        return self._started.tail
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
-            except ProcessLookupError:
-                return
-            self._is_stopped = number == signal.SIGSTOP
 
     def stop(self) -> None:
         """End the process and its workers."""
-        process = self._process
-        if process is None:
+        if self._process is None:
             return
         self._channel.close()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
+        code = self._started.end()
         self.code = code if self.code is None else self.code
         self._process = None

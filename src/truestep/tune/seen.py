@@ -34,7 +34,8 @@ class Seen:
         listen["epoch"].append(self._meet_loader)
         listen["forward_begins"].append(self._meet_model)
         listen["step_begins"].append(self._meet_optimizer)
-        self._watch_zero()
+        for owner in (Optimizer, nn.Module):
+            Wraps().put("zero_grad", self._wrap_zero, owner)
         Wraps().put("__enter__", self._wrap_enter, torch.amp.autocast_mode.autocast)
 
     def changed(self) -> dict[str, Any]:
@@ -140,23 +141,14 @@ class Seen:
 
         return wrapper
 
-    def _watch_zero(self) -> None:
-        for owner in (Optimizer, nn.Module):
-            _wrap_zero(owner, self._note_zero)
+    def _wrap_zero(self, zero_grad: Callable[..., Any]) -> Callable[..., Any]:
+        """Note who keeps gradients as zeros."""
 
-    def _note_zero(self) -> None:
-        self._keeps_gradients = True
+        def wrapper(owner: Any, set_to_none: bool = True) -> Any:
+            self._keeps_gradients = self._keeps_gradients or not set_to_none
+            return zero_grad(owner, set_to_none)
 
-
-def _wrap_zero(owner: Any, note: Any) -> None:
-    zero_grad = owner.zero_grad
-
-    def wrapper(self: Any, set_to_none: bool = True) -> Any:
-        if not set_to_none:
-            note()
-        return zero_grad(self, set_to_none)
-
-    owner.zero_grad = wrapper
+        return wrapper
 
 
 def _is_compiled(module: nn.Module) -> bool:

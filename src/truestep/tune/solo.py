@@ -5,23 +5,20 @@ What is set and told is left to `sweeping` and `resizing`, scripts that take tur
 """
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from truestep import record, watch
+from truestep.tune.started import start
 from truestep.watch.scratch import Scratch
 
 _FAMILIES = ("optimizer", "data", "backward")
-_TAIL_LINES = 12
 _POLL_S = 0.02
 _TELL_S = 0.5
-_GRACE_S = 5.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -54,41 +51,22 @@ def run_alone(
 
     `follow` is given the newest line now and then. A process that holds more than `max_bytes` is ended.
     """
-    scratch.renew()
-    folder = scratch.new_folder()
-    log = folder / "output.txt"
     plan = watch.Plan(families=_FAMILIES, look="never", settings=((setting[0], dict(setting[1])),))
-    path = script.path if script.is_module else _in_copy(script.path, scratch.origin)
-    words = watch.command(path, script.arguments, plan=plan, folder=folder, module=script.is_module)
-    with log.open("wb") as kept:
-        goes_to = kept if show is None else show
-        process = subprocess.Popen(
-            words,
-            cwd=scratch.work,
-            stdin=subprocess.DEVNULL,
-            stdout=goes_to,
-            stderr=goes_to,
-            start_new_session=True,  # a group of its own: workers end with it
-        )
+    started = start(script, scratch, plan=plan, show=show)
+    folder, process = started.folder, started.process
     try:
         is_over_limit = _wait(process, max_bytes, _newest(folder, kind, follow or _ignore))
     finally:
-        _end_group(process)
+        started.end()
     lines, end = _told(folder, kind)
     return Solo(
         lines=lines,
         ended=end.get("how"),
         error=end.get("error"),
         code=process.returncode,
-        tail="\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]),
+        tail=started.tail,
         is_over_limit=is_over_limit,
     )
-
-
-def _in_copy(path: str, origin: Path) -> str:
-    """Return a script's path as seen from the copied folder: it may write beside itself."""
-    absolute = Path(path).absolute()
-    return str(absolute.relative_to(origin) if absolute.is_relative_to(origin) else absolute)
 
 
 def _wait(process: subprocess.Popen[Any], max_bytes: int | None, tell: Callable[[], None]) -> bool:
@@ -113,12 +91,6 @@ def held_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError):  # it has just ended, or this is no Linux
         return 0
-
-
-def _end_group(process: subprocess.Popen[Any]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(_GRACE_S)
 
 
 def _newest(folder: Path, kind: str, follow: Callable[[dict[str, Any]], None]) -> Callable[[], None]:

@@ -11,9 +11,8 @@ from typing import IO, Any
 
 from truestep import watch
 from truestep.verify.ways import Way
-from truestep.watch.scratch import Scratch
+from truestep.watch.scratch import Scratch, tail_of
 
-_TAIL_LINES = 12
 _KILLED = -9
 
 
@@ -111,8 +110,7 @@ class Runner:
                 done.terminate()
                 done.wait()
                 raise
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
-        return code, watch.read(folder), tail
+        return code, watch.read(folder), tail_of(log)
 
 
 def chain_plan(steps: int | None) -> watch.Plan:

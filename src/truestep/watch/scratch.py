@@ -18,6 +18,7 @@ _WRITTEN = {".bin", ".ckpt", ".h5", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pt
 """What training writes is copied whatever its size: through a link it would write over the user's own."""
 _MAX_ENTRIES = 20_000
 _MAX_HEAD = 4096
+_TAIL_LINES = 12
 COPIED = ".copied"
 """A file in the copy of a run's folder: a `truestep.Run` there begins anew; readers find it whole."""
 _LEFT_OUT = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache"}
@@ -48,12 +49,22 @@ class Scratch:
         _Copy(self.origin, self.work).make()
         return self.work
 
+    def locate(self, path: str) -> str:
+        """Return a script's path as seen from the copied folder: it may write beside itself."""
+        absolute = Path(path).absolute()
+        return str(absolute.relative_to(self.origin) if absolute.is_relative_to(self.origin) else absolute)
+
     def new_folder(self) -> Path:
         """Return an empty folder for the evidence of one run."""
         self._num_folders += 1
         folder = self._root / f"evidence-{self._num_folders}"
         folder.mkdir()
         return folder
+
+
+def tail_of(log: Path) -> str:
+    """Return the last lines of what a script printed, for a message."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
 
 class _Copy:
