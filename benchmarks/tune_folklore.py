@@ -3,7 +3,7 @@
 A ratio of 1.20 means 20 % more steps in the same time, 0.80 means 20 % fewer. The script with the advice and
 the script without take turns, in processes of their own; the interval is that of a median, 98 % sure.
 Advice that cannot be followed on a script or on this machine is left out, with the reason.
-Claimed is only that each cell was measured or left out for a reason. About 5 minutes a script; with --keep
+Claimed is only that each cell was measured or left out for a reason. About 6 minutes a script; with --keep
 FILE it goes on where it was stopped, and prints again what it has.
 Exit code: 0, or 1 if a cell could not be measured.
 """
@@ -38,6 +38,8 @@ from truestep.tune.knob import WORTH
 
 DETERMINISTIC = extra_knob("deterministic", {"deterministic": True}, "deterministic algorithms")
 KNOBS = knobs_with(DETERMINISTIC)
+NUM_PAIRS = 16
+"""From here on an interval leaves out the two best and the two worst pairs."""
 Cell = dict[str, Any]
 
 
@@ -103,7 +105,7 @@ def measure(name: str, advice: Advice, *, seconds: float, look: tuple[Facts, flo
         return {"skipped": reason}
     limit_s = seconds + 2 * start_s + advice.extra_s
     other = {**advice.base, advice.knob: value}
-    return compared(name, advice.base, other, seconds=limit_s, knobs=KNOBS)
+    return compared(name, advice.base, other, seconds=limit_s, knobs=KNOBS, min_pairs=NUM_PAIRS)
 
 
 def measure_script(name: str, picked: Sequence[str], *, kept: Kept, seconds: float) -> dict[str, Cell]:
@@ -194,7 +196,7 @@ def main() -> int:
     )
     parser.add_argument("--scripts", default="", help=f"some of {', '.join(SCRIPTS)}; all if not given")
     parser.add_argument("--advice", default="", help=f"some of {', '.join(ADVICE)}; all if not given")
-    parser.add_argument("--seconds", type=float, default=10.0, help="for each cell, besides starting")
+    parser.add_argument("--seconds", type=float, default=25.0, help="at most for each cell, besides starting")
     parser.add_argument("--keep", help="a JSON file of what is finished")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON instead of a table")

@@ -116,12 +116,18 @@ def as_interval(found: Comparison) -> dict[str, Any] | None:
 
 
 def compared(
-    name: str, base: Mapping[str, Any], other: Mapping[str, Any], *, seconds: float, knobs: Mapping[str, Knob]
+    name: str,
+    base: Mapping[str, Any],
+    other: Mapping[str, Any],
+    *,
+    seconds: float,
+    knobs: Mapping[str, Knob],
+    min_pairs: int = MIN_PAIRS,
 ) -> dict[str, Any]:
     """Compare two settings of a script; return plain values, `failed` in place of a ratio if none."""
     begun = time.monotonic()
     try:
-        found = compare(script_of(name), base, other, seconds=seconds, knobs=knobs)
+        found = compare(script_of(name), base, other, seconds=seconds, min_pairs=min_pairs, knobs=knobs)
     except UsageError as error:
         return {"failed": str(error), "seconds": time.monotonic() - begun}
     if found.ratio is None:

@@ -43,6 +43,14 @@ def test_a_setting_that_waits_more_does_not_pay(tmp_path: Path) -> None:
     assert not found.pays, found.pairs
 
 
+def test_it_goes_on_for_as_many_pairs_as_are_asked_for_though_it_is_clear(tmp_path: Path) -> None:
+    put(tmp_path, "pausing.py")
+    script, slower = watch.Script(path="pausing.py"), {"planted": SLOWER}
+    knobs = {"planted": knob("planted", SLOWER)}
+    found = compare(script, {}, slower, seconds=60.0, min_pairs=14, knobs=knobs)
+    assert found.ratio is not None and found.ratio.num >= 14
+
+
 def test_a_setting_that_does_nothing_does_not_pay_and_gives_the_same_losses(tmp_path: Path) -> None:
     found = compare_planted(tmp_path, {})
     assert not found.pays, found.pairs

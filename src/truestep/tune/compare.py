@@ -57,18 +57,20 @@ def compare(  # limits: the two things that are compared, and of what
     other: Mapping[str, Any],
     *,
     seconds: float = 20.0,
+    min_pairs: int = _MIN_PAIRS,
     knobs: Mapping[str, Knob] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Run a script with two settings (values by the names of knobs), in turns, and compare its steps.
 
-    It takes `seconds` at most, and less where the answer is clear. If the script fails with `base`, that is
+    It takes `seconds` at most, and less where the answer is clear after `min_pairs` of turns: enough to know
+    whether it pays; more are for an interval that is to be shown. If the script fails with `base`, that is
     the user's mistake and an error; if it fails with `other`, that is the answer.
     """
     begun = time.monotonic()
     knobs = all_knobs() if knobs is None else knobs
     with Runner(script, base, knobs=knobs) as first, Runner(script, other, knobs=knobs) as second:
-        race = _Race(first, second, until_s=begun + seconds, tell=tell)
+        race = _Race(first, second, until_s=begun + seconds, min_pairs=min_pairs, tell=tell)
         failed = race.run()
         ratio = interval(race.ratios) if race.ratios else None
         return Comparison(
@@ -89,10 +91,18 @@ def compare(  # limits: the two things that are compared, and of what
 class _Race:
     """One comparison under way."""
 
-    def __init__(self, first: Runner, second: Runner, *, until_s: float, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        first: Runner,
+        second: Runner,
+        *,
+        until_s: float,
+        min_pairs: int,
+        tell: Callable[[str], None],
+    ) -> None:
         self._first, self._second = first, second
         self._both = (first, second)
-        self._until_s, self._tell = until_s, tell
+        self._until_s, self._min_pairs, self._tell = until_s, min_pairs, tell
         self._turn_steps: int | None = None
         self.num_warm = 0
         self.ratios: list[float] = []
@@ -178,7 +188,7 @@ class _Race:
 
     def _is_clear(self) -> bool:
         num = len(self.ratios)
-        if num < _MIN_PAIRS:
+        if num < self._min_pairs:
             return False
         found = interval(self.ratios)
         if found.high < WORTH or num >= _MAX_PAIRS:
