@@ -34,7 +34,7 @@ def test_every_lazy_name_is_in_the_api_of_its_home(name: str) -> None:
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'Trainer'. It has Loader, Padded, Run, "):
+    with pytest.raises(AttributeError, match=r"no attribute 'Trainer'. It has Loader, Packed, Padded, Run, "):
         truestep.Trainer  # noqa: B018
 
 

@@ -13,7 +13,17 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "truestep").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-OPTIONAL = ["torchmetrics", "plotly", "tensorboard", "matplotlib", "torchao", "pyarrow", "mlflow", "wandb"]
+OPTIONAL = [
+    "torchmetrics",
+    "plotly",
+    "tensorboard",
+    "matplotlib",
+    "torchao",
+    "pyarrow",
+    "mlflow",
+    "wandb",
+    "fsspec",
+]
 
 
 def imported_in(path: Path) -> Iterator[str]:
@@ -48,7 +58,17 @@ def test_environment_variables_are_read_in_at_most_one_module() -> None:
 
 def test_optional_dependencies_are_those_of_the_extras() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    names = ("metrics", "report", "tensorboard", "pictures", "quantise", "parquet", "mlflow", "wandb")
+    names = (
+        "metrics",
+        "report",
+        "tensorboard",
+        "pictures",
+        "quantise",
+        "parquet",
+        "mlflow",
+        "wandb",
+        "shards",
+    )
     declared = [extras[name][0].split(">")[0] for name in names]
     assert declared == OPTIONAL
 

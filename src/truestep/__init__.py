@@ -11,7 +11,7 @@ from truestep import errors
 if TYPE_CHECKING:
     from truestep import model
     from truestep.bits import digest, digest_state
-    from truestep.data import Loader, Padded, pad_collate, split
+    from truestep.data import Loader, Packed, Padded, ShardCache, Shards, pad_collate, split
     from truestep.model import decay_groups
     from truestep.tensor import explain
     from truestep.train import Run, Snapshots
@@ -20,8 +20,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Loader",
+    "Packed",
     "Padded",
     "Run",
+    "ShardCache",
+    "Shards",
     "Snapshots",
     "__version__",
     "decay_groups",
@@ -36,8 +39,11 @@ __all__ = [
 
 _HOMES = {
     "Loader": "truestep.data",
+    "Packed": "truestep.data",
     "Padded": "truestep.data",
     "Run": "truestep.train",
+    "ShardCache": "truestep.data",
+    "Shards": "truestep.data",
     "Snapshots": "truestep.train",
     "decay_groups": "truestep.model",
     "digest": "truestep.bits",

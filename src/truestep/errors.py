@@ -34,3 +34,7 @@ class NonFiniteError(TruestepError):
 
 class SaveFailed(TruestepError):
     """A snapshot could not be written; the ones before it are intact."""
+
+
+class ShardUnreadable(TruestepError):
+    """A shard of a dataset is missing, cut short, altered, or does not answer."""

@@ -102,6 +102,41 @@ def test_a_stopped_process_is_named_once_and_all_others_end(start: Start, store:
         assert group.join(2) == LOST_PEER, "who comes back late has been given up"
 
 
+def stop_rank_0(pulse: Pulse) -> None:
+    pulse.step = 5
+    dist.barrier()
+    time.sleep(0.5)
+    if dist.get_rank() == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    dist.barrier()
+
+
+@pytest.mark.slow
+def test_whoever_hears_nothing_of_the_store_ends_and_says_so(start: Start) -> None:
+    group = start(stop_rank_0, size=3, store="tcp")
+    assert [group.join(rank) for rank in (1, 2)] == [LOST_PEER] * 2
+    lines = sorted(group.lines())
+    for rank, line in enumerate(lines, start=1):
+        name = f"rank {rank} (pid {group.processes[rank].pid} on {socket.gethostname()})"
+        assert line.startswith(f"truestep: {name} has had no answer from the store of the group for 2 s;")
+        assert line.endswith("Ending this process after step 5")
+    assert len(lines) == 2
+
+
+def leave_with_the_store(pulse: Pulse) -> None:
+    dist.barrier()
+    if dist.get_rank() == 0:
+        return
+    time.sleep(2.5 * SILENCE_S)
+
+
+@pytest.mark.slow
+def test_a_store_that_was_closed_is_not_silent(start: Start) -> None:
+    group = start(leave_with_the_store, size=3, store="tcp")
+    assert [group.join(rank) for rank in range(3)] == [0, 0, 0]
+    assert not [line for line in group.lines() if line.startswith("truestep:")]
+
+
 def kill_rank_1_in(pulse: Pulse, way: str) -> None:
     pulse.step = 7
     time.sleep(1.5)  # until it has been said
@@ -179,8 +214,9 @@ def sleep_long(pulse: Pulse) -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_that_slept_has_lost_nobody(start: Start) -> None:
-    group = start(sleep_long, size=3)
+@pytest.mark.parametrize("store", ["file", "tcp"])
+def test_a_machine_that_slept_has_lost_nobody(start: Start, store: str) -> None:
+    group = start(sleep_long, size=3, store=store)
     while len(group.lines() if group.err.exists() else []) < 3:
         time.sleep(0.05)
     time.sleep(0.5)

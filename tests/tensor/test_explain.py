@@ -322,13 +322,21 @@ def test_autograd_says_what_it_keeps_and_what_a_write_breaks() -> None:
         y.sum().backward()
 
 
-def test_detach_is_noticed_by_backward_and_data_is_not() -> None:
+@pytest.mark.practice("P20")
+def test_p20_a_change_through_detach_is_noticed_by_backward_and_one_through_data_is_not() -> None:
+    """`explain` warns that backward does not notice what is changed through `.data`, and it does not."""
     w = torch.ones(3, requires_grad=True)
     by_detach = ts.explain("y = w.exp(); y.detach().zero_(); y.sum()", w=w)
     by_data = ts.explain("y = w.exp(); y.data.zero_(); y.sum()", w=w)
     assert [bool(step.warnings) for step in by_detach.operations] == [False, False, True, False]
     assert not any(step.warnings for step in by_data.operations)
     assert "backward does NOT notice" in by_data.operations[1].notes[0]
+    y, z = w.exp(), w.exp()
+    y.data.zero_()
+    z.detach().zero_()
+    assert torch.autograd.grad(y.sum(), w)[0].tolist() == [0, 0, 0]  # and not e, without a word
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
 
 
 # Nothing that is given is changed

@@ -9,7 +9,7 @@ from torch.optim import AdamW
 
 import truestep as ts
 from tests.zoo import t5
-from truestep.train.place import move
+from truestep.train.place import move, pick_device
 
 
 class Pair(NamedTuple):
@@ -28,6 +28,33 @@ def test_p44_a_batch_of_any_structure_is_moved_whole() -> None:
     assert len(tensors) == len(torch.utils._pytree.tree_leaves(batch)) - 1
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     assert type(moved["more"][1][1]) is Pair and moved["name"] == "a"
+
+
+@pytest.mark.practice("P05")
+def test_p05_a_run_picks_the_device_once_by_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run picks this process's own card, or the CPU if there is none; model and batches go there."""
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        assert run.device.type == ("cuda" if torch.cuda.is_available() else "cpu")
+        model = run.place(torch.nn.Linear(2, 1))
+        optimizer = AdamW(model.parameters())
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(torch.ones(4, 2), batch_size=2), steps=2):
+            for x in step:
+                assert x.device == model.weight.device == run.device
+                step.backward(model(x).mean())
+            step.update(optimizer)
+    # There is no card here: what torch says of cards is made up, and no code runs on one.
+    chosen: list[torch.device] = []
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "set_device": chosen.append,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    picked = [pick_device(local_rank) for local_rank in range(3)]
+    assert [str(device) for device in picked] == ["cuda:0", "cuda:1", "cuda:0"] and picked == chosen
 
 
 @pytest.mark.practice("P58")

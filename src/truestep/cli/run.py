@@ -372,6 +372,8 @@ def run(
     Ctrl-C lets a script that uses truestep save a snapshot and stop at its next step.
 
     Standard output is that of the first process, standard error that of all.
+
+    On several machines torchrun starts SCRIPT: see docs/scale.md and deploy/.
     """
     min_processes = processes if min_processes is None else min_processes
     _check(script, processes=processes, min_processes=min_processes, max_restarts=max_restarts)

@@ -1,20 +1,25 @@
-"""Data: the order of samples, batches cut into lanes, splits and padding."""
+"""Data: the order of samples, batches cut into lanes, splits, padding and packing."""
 
 from truestep.data.collate import Padded, pad_collate
 from truestep.data.feed import Feed
 from truestep.data.loader import Loader
+from truestep.data.packed import Packed
 from truestep.data.part import split
 from truestep.data.permutation import Permutation
 from truestep.data.plan import Batch, LaneBatch, Plan, filled_lanes
+from truestep.data.shards import ShardCache, Shards
 
 __all__ = [
     "Batch",
     "Feed",
     "LaneBatch",
     "Loader",
+    "Packed",
     "Padded",
     "Permutation",
     "Plan",
+    "ShardCache",
+    "Shards",
     "filled_lanes",
     "pad_collate",
     "split",

@@ -45,7 +45,11 @@ def draws_nothing(collate: Collate) -> bool:
 
 
 class Orders:
-    """The order of whichever epoch is being read; one is kept, since epochs follow each other."""
+    """The order of whichever epoch is being read; one is kept, since epochs follow each other.
+
+    A dataset that is not read equally fast everywhere has a shuffled order of its own: its method
+    `epoch_order(seed=, epoch=)` returns a function from positions to indices.
+    """
 
     def __init__(self, dataset: Any, *, seed: int, shuffle: bool) -> None:
         self._num_samples = len(dataset)
@@ -53,14 +57,17 @@ class Orders:
         self._shuffle = shuffle
         # A part of a split is read through: its own permutation is applied a chunk at a time.
         self._onto = dataset.indices.locate if type(dataset) is Part else None
+        self._own = getattr(dataset, "epoch_order", None) if shuffle else None
         self._epoch: int | None = None
         self._order: Order
 
     def of(self, epoch: int) -> Order:
         """Return the order of an epoch."""
         if epoch != self._epoch:
+            onto = self._onto if self._own is None else self._own(seed=self._seed, epoch=epoch)
+            is_shuffled = self._shuffle and self._own is None
             self._order = Order(
-                self._num_samples, seed=self._seed, epoch=epoch, shuffle=self._shuffle, onto=self._onto
+                self._num_samples, seed=self._seed, epoch=epoch, shuffle=is_shuffled, onto=onto
             )
             self._epoch = epoch
         return self._order

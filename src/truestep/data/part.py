@@ -110,6 +110,11 @@ def _length(dataset: Any) -> int:
             f"split needs a dataset with __len__ and __getitem__, got {type(dataset).__name__}."
             " A stream has no samples to pick from: split its files instead."
         )
+    if hasattr(dataset, "epoch_order"):
+        raise UsageError(
+            f"split would scatter each part over all files of {type(dataset).__name__}, which is read file"
+            " after file. Split the list of urls, and make a dataset of each part."
+        )
     return len(dataset)
 
 

@@ -52,7 +52,7 @@ class Plan:
             raise UsageError(
                 f"a plan needs at least one lane, got num_lanes={self.num_lanes}. Pass 1 or more."
             )
-        if self.lanes.step != 1 or self.lanes.start < 0 or self.lanes.stop > self.num_lanes:
+        if self.lanes.step < 1 or self.lanes.start < 0 or self.lanes.stop > self.num_lanes:
             raise UsageError(
                 f"lanes must be a range inside [0, {self.num_lanes}), got {self.lanes}."
                 " Pass range(first, last + 1) of the lanes that this process computes."

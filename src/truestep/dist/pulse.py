@@ -4,6 +4,7 @@ Owns the thread that does so and the way a process ends when a peer is lost. Sta
 """
 
 import atexit
+import math
 import os
 import signal
 import socket
@@ -24,6 +25,9 @@ from truestep.errors import UsageError
 
 LOST_PEER = 75
 """The exit code of a process that ended because another one was lost (`EX_TEMPFAIL`: worth trying again)."""
+
+SILENCE_S = 30.0
+"""For how long a process, or the store, may give no sign of life before it counts as lost."""
 
 _PREFIX = "truestep/pulse"
 _VERDICT = f"{_PREFIX}/lost"
@@ -63,11 +67,13 @@ class Pulse:
     A process that is killed closes its connections, and the collectives of its peers fail at once. `guard`,
     or the hook for uncaught errors that `start` installs, then names it in one line instead of a traceback.
 
-    Not noticed: that the process which holds the store is frozen (the launcher, or the first process without
-    one). Then nobody hears of anybody, which is also what suspending a whole machine looks like.
+    Who holds the store (the launcher, or the first process) can be frozen or cut off as well. Nobody hears of
+    anybody then, and each process ends by itself. A request to a store out of reach waits for a quarter of an
+    hour, whatever its timeout (torch 2.13), so a second thread looks at how long the first waits.
     """
 
-    def __init__(self, rank: int, size: int, *, silence_s: float = 30.0) -> None:
+    def __init__(self, rank: int, size: int, *, silence_s: float | None = None) -> None:
+        silence_s = SILENCE_S if silence_s is None else silence_s
         if silence_s <= 0:
             raise UsageError(
                 f"silence_s must be more than 0, got {silence_s}. Pass the seconds of silence allowed."
@@ -79,8 +85,9 @@ class Pulse:
         self._pid, self._host, self._parent = os.getpid(), socket.gethostname(), os.getppid()
         self._count = 0
         self._heard: tuple[int, int] | None = None
-        self._heard_s = self._looked_s = time.monotonic()
+        self._heard_s = self._looked_s = self._answered_s = time.monotonic()
         self._store: Store | None = None
+        self._has_spoken = False
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._former_hook = sys.excepthook
@@ -93,6 +100,8 @@ class Pulse:
             # Of its own: a request of the main thread's that waits must not keep this one waiting.
             self._store = cast("Any", _get_default_store()).clone()
             self._say(self._count)
+            self._answered_s = time.monotonic()
+            threading.Thread(target=self._watch_store, name="truestep store watch", daemon=True).start()
         self._thread = threading.Thread(target=self._live, name="truestep pulse", daemon=True)
         self._thread.start()
         self._former_hook, sys.excepthook = sys.excepthook, self._on_uncaught
@@ -160,12 +169,32 @@ class Pulse:
         has_launcher = dist.is_torchelastic_launched()
         while not self._closing.wait(self._beat_s):
             if has_launcher and os.getppid() != self._parent:
-                _write_line(f"the launcher of rank {self._rank} (pid {self._parent}) is gone; ending it too")
+                write_line(f"the launcher of rank {self._rank} (pid {self._parent}) is gone; ending it too")
                 os._exit(LOST_PEER)
             if is_connected:
                 is_connected = self._beat()
+                # Closed is not silent: who held the store has ended, and collectives with it fail at once.
+                self._answered_s = time.monotonic() if is_connected else math.inf
         if is_connected:
             self._try_to_say(_ENDED)
+
+    def _watch_store(self) -> None:
+        """End this process when a beat has waited for the store too long."""
+        looked_s = time.monotonic()
+        while not self._closing.wait(self._beat_s):
+            now_s = time.monotonic()
+            if now_s - looked_s > self._silence_s / 2:
+                # This process, or the whole machine, was stopped itself: count anew.
+                self._answered_s = max(self._answered_s, now_s)
+            looked_s = now_s
+            silent_s = now_s - self._answered_s
+            if silent_s > self._silence_s:
+                write_line(
+                    f"rank {self._rank} (pid {self._pid} on {self._host}) has had no answer from the store "
+                    f"of the group for {silent_s:.0f} s; the network or the machine that holds it is gone. "
+                    f"Ending this process after step {self.step:,}"
+                )
+                os._exit(LOST_PEER)
 
     def _beat(self) -> bool:
         """Give a sign and look for one; whether the store still answers."""
@@ -223,8 +252,9 @@ class Pulse:
             is_ours = self._store.compare_set(_VERDICT, "", claim) == claim.encode()
         except dist.DistError:
             is_ours = True
-        if is_ours:
-            _write_line(sentence)
+        if is_ours and not self._has_spoken:  # the main thread and the pulse may find out together
+            self._has_spoken = True
+            write_line(sentence)
         self._end()
 
     def _end(self) -> NoReturn:
@@ -269,7 +299,7 @@ def _is_of_collective(error: BaseException | None) -> bool:
     return False
 
 
-def _write_line(sentence: str) -> None:
+def write_line(sentence: str) -> None:
     """Past `sys.stderr`, whose lock the main thread may hold when it is never to run again."""
     try:
         os.write(2, f"truestep: {sentence}\n".encode())

@@ -3,15 +3,32 @@
 Joins the group that torchrun started. Owns no lanes and no gradients: large sums are `reduce`'s.
 """
 
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import _torchelastic_use_agent_store, rendezvous
+
+from truestep.dist.pulse import LOST_PEER, write_line
+from truestep.errors import StateError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """The last resort. A process that shows no sign of life is noticed long before, by `pulse`."""
+
+JOIN_LIMIT_S = 300.0
+"""How long the processes may take to come together. The launchers have met already when they start."""
+
+_THIS_PROCESS = uuid.uuid4().hex
+_JOINED = "truestep/joined"
+_OWN_STORE = "Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun on every machine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +78,52 @@ def join() -> World:
     if not dist.is_available() or not (dist.is_initialized() or dist.is_torchelastic_launched()):
         return World()
     if not dist.is_initialized():
-        # Small talk goes over gloo, large sums over NCCL where the tensors are on a GPU (untested on one).
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
+        with _limited(JOIN_LIMIT_S):
+            _join_launched()
     return World(
         rank=dist.get_rank(),
         size=dist.get_world_size(),
         local_rank=dist.get_node_local_rank(fallback_rank=dist.get_rank()),
     )
+
+
+def _join_launched() -> None:
+    """Make the group of the processes that a launcher started."""
+    # Small talk goes over gloo, large sums over NCCL where the tensors are on a GPU (untested on one).
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    store, rank, size = next(iter(rendezvous("env://", timeout=COLLECTIVE_TIMEOUT)))
+    host = socket.gethostname()
+    name = f"{_THIS_PROCESS} {os.getpid()} {host}"
+    if store.compare_set(f"{_JOINED}/{rank}", "", name) != name.encode():
+        # Their addresses are still in it: connecting to them fails, or reaches somebody else (torch 2.13).
+        raise StateError(
+            f"torchrun started these processes again with the store of those before them, in which they "
+            f"cannot find each other. {_OWN_STORE}: then each start has a store of its own. On one machine, "
+            f"`truestep run` does without."
+        )
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_TIMEOUT)
+    if rank == 0 and _torchelastic_use_agent_store():
+        last = store.get(f"{_JOINED}/{size - 1}").decode()
+        if last.split(" ", 2)[2] != host:  # ranks are counted machine by machine
+            write_line(f"should a machine be lost, this run could not take it in again. {_OWN_STORE}")
+
+
+@contextmanager
+def _limited(limit_s: float) -> Iterator[None]:
+    """End this process when the block takes longer: calls into torch can wait beyond their timeouts."""
+
+    def give_up() -> None:
+        write_line(
+            f"the processes of this run have not come together within {limit_s:.0f} s; ending the one with "
+            f"pid {os.getpid()} on {socket.gethostname()}. See what the others say, and whether the machines "
+            f"reach each other"
+        )
+        os._exit(LOST_PEER)
+
+    timer = threading.Timer(limit_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

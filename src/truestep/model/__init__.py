@@ -1,6 +1,7 @@
 """Small functions over plain torch modules."""
 
 from truestep.model.augmented import Gain, augmented, measure_gain
+from truestep.model.backward import Backward, InputGradient, check_backward
 from truestep.model.compare import Comparison, compare
 from truestep.model.cutting import Cut, cut
 from truestep.model.dropout import Dropouts, set_dropout
@@ -21,12 +22,14 @@ from truestep.model.summary import ModuleSummary, Summary, summary
 from truestep.model.taps import Taps, tap
 
 __all__ = [
+    "Backward",
     "Comparison",
     "Cut",
     "Dropouts",
     "Frozen",
     "Gain",
     "Initialised",
+    "InputGradient",
     "LayerSignal",
     "Loaded",
     "ModuleSummary",
@@ -40,6 +43,7 @@ __all__ = [
     "Unregistered",
     "activation_grid",
     "augmented",
+    "check_backward",
     "check_signal",
     "compare",
     "cut",

@@ -1,0 +1,172 @@
+"""Columns on disk: Parquet and Arrow files.
+
+Owns pyarrow, which is optional. What the columns mean is up to those who write and read them.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from truestep.errors import UsageError
+
+_ROWS_AT_ONCE = 4096
+_FILE_MAGIC = b"ARROW1"
+
+Row = dict[str, Any]
+ReadCell = Callable[[int], Any]
+_NUMBERS = {
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float": "f",
+    "double": "d",
+}
+"""Types of columns, as `memoryview` calls them."""
+_TEXTS = {
+    "binary": ("i", False),
+    "large_binary": ("q", False),
+    "string": ("i", True),
+    "large_string": ("q", True),
+}
+"""Types of columns with slices of one buffer: how their offsets are stored, and whether they are text."""
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415 - optional
+        import pyarrow.ipc  # noqa: PLC0415
+        import pyarrow.parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise UsageError(
+            "Parquet and Arrow files need pyarrow. Install it: pip install 'truestep[parquet]'"
+        ) from error
+    return pyarrow
+
+
+def write_parquet(columns: Mapping[str, Any], path: Path, *, missing: Mapping[str, Any]) -> None:
+    """Write columns of equal length; `missing` has, for some of them, an array that is True where null."""
+    pyarrow = _pyarrow()
+    arrays = {name: pyarrow.array(values, mask=missing.get(name)) for name, values in columns.items()}
+    pyarrow.parquet.write_table(pyarrow.table(arrays), path)
+
+
+def count_parquet(source: Any) -> int:
+    """Return the number of rows that a Parquet file's footer tells; `source` is a path or an open file."""
+    with _pyarrow().parquet.ParquetFile(source) as file:
+        return int(file.metadata.num_rows)
+
+
+def decode_parquet(source: Path, target: Path) -> int:
+    """Write a Parquet file's rows as Arrow, a few thousand at a time, and return how many they are."""
+    pyarrow = _pyarrow()
+    num_rows = 0
+    # The stream format: in the file format a dictionary could not change between row groups.
+    with (
+        pyarrow.parquet.ParquetFile(str(source), memory_map=True) as file,
+        pyarrow.OSFile(str(target), "wb") as sink,
+        pyarrow.ipc.new_stream(sink, file.schema_arrow) as writer,
+    ):
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
+            writer.write_batch(batch)
+            num_rows += batch.num_rows
+    return num_rows
+
+
+class Rows:
+    """An Arrow file or stream, mapped into memory: any row as a dictionary, nothing read ahead.
+
+    A list of numbers is given as a NumPy array of its own, everything else as plain Python values.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._pyarrow = _pyarrow()
+        self._source = self._pyarrow.memory_map(str(path))
+        try:
+            self._batches = self._map()
+        except BaseException:
+            self._source.close()
+            raise
+        self._starts: list[int] = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
+        self._cells: list[list[tuple[str, ReadCell]] | None] = [None] * len(self._batches)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def read(self, place: int) -> Row:
+        """Return one row."""
+        number = bisect_right(self._starts, place) - 1
+        cells = self._cells[number]
+        if cells is None:
+            batch = self._batches[number]
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            cells = [(name, _reader(self._pyarrow.types, column)) for name, column in columns]
+            self._cells[number] = cells
+        at = place - self._starts[number]
+        return {name: read(at) for name, read in cells}
+
+    def close(self) -> None:
+        """Give the file free; arrays that were handed out are copies and stay."""
+        self._cells, self._batches = [], []
+        self._source.close()
+
+    def _map(self) -> list[Any]:
+        ipc = self._pyarrow.ipc
+        if self._source.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+            reader = ipc.open_file(self._source)
+            return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        self._source.seek(0)
+        return list(ipc.open_stream(self._source))
+
+
+def _reader(types: Any, column: Any) -> ReadCell:
+    """Return the quickest way to a column's values: pyarrow's own makes an object for each of them first."""
+    kind = column.type
+    if column.null_count == 0 and len(column):
+        if str(kind) in _NUMBERS:
+            read: ReadCell = _values(column, _NUMBERS[str(kind)]).__getitem__
+            return read
+        if str(kind) in _TEXTS:
+            return _read_slices(column, *_TEXTS[str(kind)])
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    if is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
+        return partial(_numbers, column)
+    return partial(_value, column)
+
+
+def _values(column: Any, form: str, *, num_more: int = 0) -> Any:
+    """Return a column's numbers, or the offsets of its slices, as they are in memory."""
+    content: Any = memoryview(column.buffers()[1]).cast("B")
+    return content.cast(form)[column.offset : column.offset + len(column) + num_more]
+
+
+def _read_slices(column: Any, form: str, is_text: bool) -> ReadCell:
+    offsets = _values(column, form, num_more=1)
+    content = column.buffers()[2]
+    values = memoryview(b"" if content is None else content)
+
+    def read_bytes(at: int) -> bytes:
+        return bytes(values[offsets[at] : offsets[at + 1]])
+
+    def read_text(at: int) -> str:
+        return str(values[offsets[at] : offsets[at + 1]], "utf-8")
+
+    return read_text if is_text else read_bytes
+
+
+def _value(column: Any, at: int) -> Any:
+    return column[at].as_py()
+
+
+def _numbers(column: Any, at: int) -> Any:
+    values = column[at].values
+    if values is None or values.null_count:
+        return column[at].as_py()
+    return values.to_numpy(zero_copy_only=False).copy()
