@@ -1,6 +1,6 @@
-"""Writes docs/rules.md from the rules' own files.
+"""Writes docs/rules.md and a page for each rule under docs/rules/, from the rules' own files.
 
-Usage: python scripts/rules_page.py [--check]. With --check nothing is written; exit code 1 if it is old.
+Usage: python scripts/rules_page.py [--check]. With --check nothing is written; exit code 1 if a page is old.
 """
 
 import sys
@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+from generated import settle
+
 import truestep.rules
 from truestep.rules import Rule, find_rules
 
-PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
 INTRODUCTION = """\
 # Rules
 
@@ -22,7 +23,7 @@ the hardware that it is about. A rule whose moment never happened is "not observ
 
 Leave a line alone with `# truestep: ignore[name] why` on it or above it, a file with
 `# truestep: ignore-file[name] why`, or a project with `ignore = ["CODE"]` under `[tool.truestep.check]` in
-`pyproject.toml`.
+`pyproject.toml`. How it all works: [check.md](check.md).
 """
 
 
@@ -31,35 +32,47 @@ def family_of(rule: Rule) -> str:
     return rule.meta.code.rstrip("0123456789")
 
 
-def build() -> Iterator[str]:
-    """Yield the page's lines."""
-    rules = find_rules()
+def severity_of(rule: Rule) -> str:
+    """Return how bad it is, in words."""
+    return rule.meta.severity + (", preview" if rule.meta.is_preview else "")
+
+
+def is_for_machine(rule: Rule) -> bool:
+    """Whether it is about the machine: then the doctor asks it, and no line can be left alone."""
+    return family_of(rule) == "ENV" and not rule.meta.needs
+
+
+def build_index(rules: list[Rule]) -> Iterator[str]:
+    """Yield the lines of the page of all rules: a table for each family."""
     yield INTRODUCTION
-    yield "| code | name | severity | what is wrong |\n|---|---|---|---|"
-    for rule in rules:
-        link = f"[{rule.name}](#{rule.meta.code.lower()}-{rule.name})"
-        severity = rule.meta.severity + (", preview" if rule.meta.is_preview else "")
-        yield f"| {rule.meta.code} | {link} | {severity} | {rule.title.rstrip('.')} |"
     home = Path(truestep.rules.__file__).parent
     for family, members in groupby(rules, key=family_of):
         words = (home / family.lower() / "__init__.py").read_text(encoding="utf-8").strip().strip('"')
-        yield f"\n## {family}: {words[0].lower()}{words[1:].rstrip('.')}"
+        yield f"## {family}: {words[0].lower()}{words[1:].rstrip('.')}\n"
+        yield "| code | name | severity | what is wrong |\n|---|---|---|---|"
         for rule in members:
-            yield f"\n### {rule.meta.code} {rule.name}\n"
-            yield rule.document.replace("\n## ", "\n#### ")
+            link = f"[{rule.name}](rules/{rule.meta.code}.md)"
+            yield f"| {rule.meta.code} | {link} | {severity_of(rule)} | {rule.title.rstrip('.')} |"
+        yield ""
+
+
+def build_page(rule: Rule) -> Iterator[str]:
+    """Yield the lines of a rule's own page: what its file says, and what every rule has."""
+    yield f"# {rule.meta.code} {rule.name}\n"
+    by = "truestep doctor" if is_for_machine(rule) else "truestep check"
+    yield f"*{severity_of(rule)}* · told by `{by}` · [all rules](../rules.md)\n"
+    yield rule.document.rstrip()
+    if not is_for_machine(rule):
+        yield f"\n## How to leave it alone\n`# truestep: ignore[{rule.name}] why`, on the line or above it."
 
 
 def main() -> int:
-    """Write the page, or say whether it is old."""
-    text = "\n".join(build()) + "\n"
-    if "--check" in sys.argv[1:]:
-        is_same = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
-        print(
-            "docs/rules.md is up to date" if is_same else "docs/rules.md is old: python scripts/rules_page.py"
-        )
-        return int(not is_same)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    """Write the pages, or say which are old."""
+    rules = list(find_rules())
+    pages = {"rules.md": "\n".join(build_index(rules))}
+    for rule in rules:
+        pages[f"rules/{rule.meta.code}.md"] = "\n".join(build_page(rule)) + "\n"
+    return settle(pages, folder="rules", script="rules_page.py")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Every example runs: python blocks of README and docs, docstrings, and the files in examples/.
+"""Every example runs: python blocks of README and docs, and docstrings. Files in examples/: tests/examples.
 
 A block under a line `<!-- not run: reason -->` is not run; it is counted as a skipped test with its reason.
 A block fenced as `output` right after a python block holds what that block prints: scripts/page_outputs.py.
+A block with a title is written to that file, a block `console` is done by a shell and holds what that prints.
 """
 
 import doctest
@@ -12,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts.pages import Printed, as_script, differences, python_blocks, run_page, run_script
+from scripts.pages import Printed, as_script, differences, python_blocks, run_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MODULES = [
     ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
     for path in sorted((ROOT / "src").rglob("*.py"))
@@ -54,13 +54,6 @@ def test_page_runs_and_prints_what_it_says(page: Path) -> None:
 @pytest.mark.parametrize("reason", NOT_RUN_BLOCKS)
 def test_page_block_is_not_run(reason: str) -> None:
     pytest.skip(reason)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs(example: Path, tmp_path: Path) -> None:
-    done = run_script(example, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -216,3 +209,53 @@ def test_a_page_that_fails_is_left_as_it_is(tmp_path: Path) -> None:
     done = write_outputs(page)
     assert done.returncode == 1 and "ZeroDivisionError" in done.stdout
     assert page.read_text() == "```python\n1 / 0\n```\n```output\n```\n"
+
+
+CONSOLE = """
+```python title="hello.py"
+import sys
+print("hello from a file")
+print("and an error", file=sys.stderr)
+print("took 1.25 s, digest 0123456789abcdef, again 0123456789abcdef")
+```
+
+```console
+$ python hello.py
+hello from a file
+and ...
+took 7 s, digest feedfeedfeed, again feedfeedfeed
+$ exit 3
+$ python -c "print('end')"
+end
+```
+"""
+
+
+def test_commands_find_the_files_of_the_page_and_print_what_it_says() -> None:
+    assert differences(CONSOLE, run(CONSOLE)) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("hello from a file\nand", "hello\nand"),
+        ("and ...\n", ""),
+        ("again feedfeedfeed", "again 0badcafe0bad"),
+        ("end\n```", "```"),
+    ],
+)
+def test_a_wrong_word_of_a_command_fails(right: str, wrong: str) -> None:
+    page = CONSOLE.replace(right, wrong, 1)
+    assert page != CONSOLE
+    (told,) = differences(page, run(page))
+    assert "the page says" in told
+
+
+def test_what_commands_print_is_written_and_what_was_left_open_stays(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(CONSOLE)
+    assert write_outputs(page).returncode == 0
+    assert page.read_text() == CONSOLE
+    page.write_text(CONSOLE.replace("end\n", "old\n"))
+    assert write_outputs(page).returncode == 0
+    assert "and an error\ntook 1.25 s, digest 0123456789abcdef" in page.read_text()

@@ -6,6 +6,7 @@ Owns matplotlib, which is optional. What is drawn is up to those who ask for a f
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,17 @@ _STYLE = {
 }
 
 
+_MISSING = "pictures need matplotlib. Install it: pip install 'truestep[pictures]'"
+
+
+def require_pictures(path: Path) -> None:
+    """Refuse a picture that cannot be drawn or saved before the work is done that it shows."""
+    if path.suffix not in _FORMATS:
+        raise UsageError(f"pictures are saved as .svg or .png, got {path.name!r}. Use one of them.")
+    if find_spec("matplotlib") is None:
+        raise UsageError(_MISSING)
+
+
 class Picture:
     """A figure of a size in inches: draw on it, then save it, or leave it as the last line of a cell."""
 
@@ -38,9 +50,7 @@ class Picture:
             import matplotlib  # noqa: PLC0415 - optional
             from matplotlib.figure import Figure  # noqa: PLC0415
         except ImportError as error:
-            raise UsageError(
-                "pictures need matplotlib. Install it: pip install 'truestep[pictures]'"
-            ) from error
+            raise UsageError(_MISSING) from error
         self._matplotlib: Any = matplotlib
         self._figure: Any = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
 
@@ -53,9 +63,11 @@ class Picture:
     def save(self, path: str | Path) -> Path:
         """Write an `.svg` or `.png` file, the same bytes for the same drawing, and return its path."""
         path = Path(path)
-        if path.suffix not in _FORMATS:
-            raise UsageError(f"pictures are saved as .svg or .png, got {path.name!r}. Use one of them.")
-        path.write_bytes(self._bytes(path.suffix[1:]))
+        require_pictures(path)
+        try:
+            path.write_bytes(self._bytes(path.suffix[1:]))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written ({error.strerror}). Name another file.") from error
         return path
 
     def _bytes(self, kind: str) -> bytes:

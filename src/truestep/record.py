@@ -3,13 +3,15 @@
 Owns the file format. Leaves to others what is written, and fetching values from a device.
 """
 
+import contextlib
 import json
 import math
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from truestep.errors import TruestepError
 
@@ -75,13 +77,25 @@ def _ends_torn(file: int) -> bool:
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a record in the order written; torn lines of killed processes are passed over."""
-    with path.open("rb") as lines:
+    with _open(path) as lines:
         while block := lines.readlines(_BLOCK_BYTES):
             events = _parse(block)
             for event in events:
                 if event["kind"] == "start":
                     _check_version(path, event.get("version"))
             yield from events
+
+
+def _open(path: Path) -> IO[bytes]:
+    """Open a regular file; a pipe in its place must not hold who reads a stranger's folder."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (PermissionError, IsADirectoryError) as error:
+        raise TruestepError(f"{path} cannot be read ({error.strerror}).") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise TruestepError(f"{path} is not a regular file. Give the folder of a run.")
+    return os.fdopen(handle, "rb")
 
 
 def _check_version(path: Path, version: object) -> None:
@@ -127,13 +141,19 @@ def read_steps(path: Path) -> dict[int, dict[str, Any]]:
     """
     steps: dict[int, dict[str, Any]] = {}
     for event in read(path):
-        if event["kind"] == "start":
-            for step in [step for step in steps if step >= event["cursor"]]:
-                del steps[step]
-        elif event["kind"] == "steps":
-            for offset, loss in enumerate(event["loss"]):
-                steps[event["first"] + offset] = {"loss": loss, "end_us": event["end_us"][offset]}
-        elif event["kind"] == "values":
-            for step, value in zip(event["steps"], event["values"], strict=True):
-                steps.setdefault(step, {})[event["name"]] = value
+        # A line that makes no sense is passed over, as a torn one is: somebody else may have written it.
+        with contextlib.suppress(KeyError, TypeError, ValueError, IndexError, OverflowError):
+            _add_steps(steps, event)
     return steps
+
+
+def _add_steps(steps: dict[int, dict[str, Any]], event: dict[str, Any]) -> None:
+    if event["kind"] == "start":
+        for step in [step for step in steps if step >= event["cursor"]]:
+            del steps[step]
+    elif event["kind"] == "steps":
+        for offset, loss in enumerate(event["loss"]):
+            steps[int(event["first"]) + offset] = {"loss": loss, "end_us": event["end_us"][offset]}
+    elif event["kind"] == "values":
+        for step, value in zip(event["steps"], event["values"], strict=True):
+            steps.setdefault(int(step), {})[event["name"]] = value

@@ -46,7 +46,10 @@ class Stored:
         """Return all of the tensor: mapped from its file if that has it in one piece."""
         box = Box((0,) * len(self.shape), tuple(self.shape))
         found = self.view(box)
-        return self.fill(torch.empty(self.shape, dtype=self.dtype), box) if found is None else found
+        if found is not None:
+            return found
+        self._require(sum(math.prod(chunk.box.sizes) for chunk in self.chunks), box)  # before memory is taken
+        return self.fill(torch.empty(self.shape, dtype=self.dtype), box)
 
     def fill(self, target: torch.Tensor, box: Box) -> torch.Tensor:
         """Copy a box of the tensor into memory of that box's size, and return that memory."""
@@ -56,10 +59,13 @@ class Stored:
             if common is not None:
                 target[common.within(box)].copy_(self.read(chunk, common.within(chunk.box)))
                 num_filled += math.prod(common.sizes)
-        if num_filled != math.prod(box.sizes):
-            found = f"{num_filled:,} of {math.prod(box.sizes):,} elements"
-            raise DamagedSnapshot(f"the chunks of a tensor of shape {tuple(self.shape)} hold {found}")
+        self._require(num_filled, box)
         return target
+
+    def _require(self, num_found: int, box: Box) -> None:
+        if num_found != math.prod(box.sizes):
+            found = f"{num_found:,} of {math.prod(box.sizes):,} elements"
+            raise DamagedSnapshot(f"the chunks of a tensor of shape {tuple(self.shape)} hold {found}")
 
 
 class Files:

@@ -21,11 +21,14 @@ from truestep.checkpoint.durable import Written, hash_file, sync_folder, write_f
 from truestep.checkpoint.parts import Box, Target
 from truestep.checkpoint.state import Json, Packed, pack, unpack
 from truestep.errors import DamagedSnapshot, StateError
+from truestep.plainfile import parse_json, read_bytes
 
 FORMAT = "truestep-snapshot"
 VERSION = 2
 """The highest version that is read. One process's snapshots are written as version 1, which holds them."""
 MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 1 << 30
+"""About 200 bytes are written for each tensor and each of its chunks."""
 TENSORS = "tensors.safetensors"
 
 
@@ -139,7 +142,7 @@ def seal(body: Mapping[str, Json]) -> bytes:
 
 def unseal(raw: bytes) -> dict[str, Any]:
     """Return a sealed JSON document without its sha256; raise ValueError if a single bit was changed."""
-    document = json.loads(raw)
+    document = parse_json(raw)
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")
     body = {key: value for key, value in document.items() if key != "sha256"}
@@ -198,7 +201,7 @@ def _read_manifest(folder: Path, *, run_id: str, cursor: int) -> dict[str, Any]:
     path = folder / MANIFEST
     _check_is_plain(path)
     try:
-        manifest = unseal(path.read_bytes())
+        manifest = unseal(read_bytes(path, max_bytes=MAX_MANIFEST_BYTES))
     except (ValueError, RecursionError) as error:
         raise DamagedSnapshot(f"{MANIFEST} is torn or altered ({error})") from error
     if manifest.get("format") != FORMAT:

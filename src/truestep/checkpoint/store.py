@@ -20,6 +20,7 @@ from truestep.checkpoint.parts import Target
 from truestep.checkpoint.snapshot import Snapshot
 from truestep.checkpoint.state import Json, Packed, pack
 from truestep.errors import DamagedSnapshot, SaveFailed, StateError, UsageError
+from truestep.plainfile import read_bytes
 
 MIN_KEEP = 2
 
@@ -152,7 +153,7 @@ class Store:
         if not path.is_file() or path.is_symlink():
             return None
         try:
-            body = snapshots.unseal(path.read_bytes())
+            body = snapshots.unseal(read_bytes(path))
         except (OSError, ValueError, RecursionError):
             return None
         expected = {"format": _ATTACHMENT_FORMAT, "run": self._run_id, "cursor": cursor, "name": name}

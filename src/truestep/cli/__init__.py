@@ -3,20 +3,17 @@
 Owns what all commands share: help, version, exit codes. Imports no torch; a command does so when it runs.
 """
 
-import platform
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from typing import Annotated
 
 import typer
 
 import truestep
-from truestep.cli import check, doctor, explain, export, report, run, tune, verify, watch
+from truestep.cli import _help, check, doctor, explain, export, report, run, tune, verify, watch
 from truestep.errors import TruestepError
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
-    doctor.add_to,
     check.add_to,
     verify.add_to,
     tune.add_to,
@@ -25,13 +22,17 @@ COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     watch.add_to,
     export.add_to,
     explain.add_to,
+    doctor.add_to,
 )
 """The function `add_to(app)` of each file beside this one, in the order in which help lists them."""
 
-BAD_USAGE = 2
+BAD_USAGE, OWN_FAULT = 2, 3
 
 
 def _version_line() -> str:
+    import platform
+    from importlib import metadata  # a fifth of the time of --help
+
     try:
         torch_version = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -54,8 +55,21 @@ def _start(
 ) -> None:
     """Make PyTorch training right, the same every time, and fast.
 
-    truestep is a library: write `import truestep` in your training script and keep your own loop.
-    The commands run such a script, or any other.
+    The commands run your training script as it is: bare PyTorch, Lightning, Accelerate, Hugging Face Trainer.
+
+    There is a library too: with `import truestep` you keep your own loop and lose no run.
+
+    Exit codes:
+      0    fine
+      1    something was found: a mistake, a difference
+      2    the script failed, or what was asked cannot be done
+      3    truestep itself failed: please report it
+      130  ended by Ctrl-C
+    run passes on the exit code of the script.
+
+    Examples:
+      truestep check train.py
+      truestep check --help        all about one command
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -65,6 +79,8 @@ def build_app() -> typer.Typer:
     """Return the application with every command of `COMMANDS` added."""
     app = typer.Typer(
         name="truestep",
+        cls=_help.Group,
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,  # it would replace sys.excepthook under the user's own script
     )
@@ -75,9 +91,18 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user ends in one message and exit code 2."""
+    """Run the command line; a mistake of the user ends in one message and exit code 2.
+
+    A mistake of ours shows where it happened and has an exit code of its own: 1 would look like a finding.
+    """
     try:
         build_app()()
     except TruestepError as error:
         typer.echo(f"truestep: {error}", err=True)
         sys.exit(BAD_USAGE)
+    except Exception:  # noqa: BLE001 - nothing is hidden: all of it is shown
+        import traceback
+
+        traceback.print_exc()
+        typer.echo("truestep: this is a mistake in truestep; please report the lines above", err=True)
+        sys.exit(OWN_FAULT)

@@ -49,11 +49,50 @@ def _open_record(folder: Path | None) -> Path | None:
     return folder
 
 
+ANSWER = "The answer"
+STARTING = "How the script is run"
+
+ScriptArguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARGS", show_default=False, help="Everything after SCRIPT is the script's own."),
+]
+IsModule = Annotated[
+    bool,
+    typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.", rich_help_panel=STARTING),
+]
 RecordFolder = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", callback=_open_record, help="Add the answer to this run's record too."),
+    typer.Option(
+        metavar="FOLDER",
+        callback=_open_record,
+        help="Add the answer to the record of the run in this folder, for truestep report.",
+        rich_help_panel=ANSWER,
+    ),
 ]
 """The option `--record` of commands whose answers `truestep report` shows."""
+
+
+def _check_picture(path: Path | None) -> Path | None:
+    if path is not None:
+        from truestep.picture import require_pictures
+
+        require_pictures(path)
+    return path
+
+
+PictureFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        callback=_check_picture,
+        help="Draw what is found too, as .svg or .png. Needs pip install 'truestep[pictures]'.",
+        rich_help_panel=ANSWER,
+    ),
+]
+AsFormat = Annotated[
+    Format,
+    typer.Option("--format", metavar="text|json", help="How to print the answer.", rich_help_panel=ANSWER),
+]
 
 
 def add_to_record(folder: Path, *, kind: str, fields: Mapping[str, Any]) -> None:

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import truestep
-from truestep.cli._page import STYLES, Page, RecordFolder, add_to_record, require_script, short
+from truestep.cli._help import Command
+from truestep.cli._page import (
+    ANSWER,
+    STARTING,
+    STYLES,
+    IsModule,
+    Page,
+    RecordFolder,
+    ScriptArguments,
+    add_to_record,
+    require_script,
+    short,
+)
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +33,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = (-2, 130)
 _FAILED, _FOUND = 2, 1
+_RULES = "What is looked for"
 _MAX_EVIDENCE = 400
 
 
@@ -32,44 +45,99 @@ class Format(StrEnum):
     sarif = "sarif"
 
 
+_Steps = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="End the script after so many optimizer steps.", rich_help_panel=STARTING),
+]
+_Processes = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="Start it through torchrun with so many processes.", rich_help_panel=STARTING
+    ),
+]
+_Select = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULES",
+        help="Ask only these: codes, names or families, as in LOOP01,stale-gradients,PAR.",
+        rich_help_panel=_RULES,
+    ),
+]
+_Ignore = Annotated[
+    str | None, typer.Option(metavar="RULES", help="Do not ask these.", rich_help_panel=_RULES)
+]
+_Rules = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Ask the rules in this folder too.", rich_help_panel=_RULES),
+]
+_Baseline = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Tell only what is not in this file.", rich_help_panel=ANSWER),
+]
+_WriteBaseline = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write what is found to this file, for --baseline.",
+        rich_help_panel=ANSWER,
+    ),
+]
+_Fix = Annotated[
+    bool,
+    typer.Option(
+        "--fix",
+        help="Change SCRIPT where that is safe, show the changes, and check again.",
+        rich_help_panel=ANSWER,
+    ),
+]
+_AsFormat = Annotated[
+    Format,
+    typer.Option(
+        "--format", metavar="text|json|sarif", help="How to print the answer.", rich_help_panel=ANSWER
+    ),
+]
+
+
 def check(  # noqa: PLR0913  # limits: an argument is an option of the command
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, and all that belongs to it.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", show_default=False)] = None,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    arguments: ScriptArguments = None,
     *,
-    steps: Annotated[
-        int | None, typer.Option(help="End the script after so many optimizer steps.", show_default=False)
-    ] = None,
-    select: Annotated[
-        str | None, typer.Option(metavar="RULES", help="Ask only these: LOOP01,stale-gradients,PAR")
-    ] = None,
-    ignore: Annotated[str | None, typer.Option(metavar="RULES", help="Do not ask these.")] = None,
-    rules: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Ask the rules in this folder too.")
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Tell only what is not in this file.")
-    ] = None,
-    write_baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what is found to this file, for --baseline.")
-    ] = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended safely, then check.")] = False,
-    processes: Annotated[
-        int, typer.Option(metavar="N", help="Start it through torchrun with so many processes.")
-    ] = 1,
-    is_module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
-    ] = False,
+    steps: _Steps = None,
+    processes: _Processes = 1,
+    is_module: IsModule = False,
+    select: _Select = None,
+    ignore: _Ignore = None,
+    rules: _Rules = None,
+    baseline: _Baseline = None,
+    write_baseline: _WriteBaseline = None,
+    fix: _Fix = False,
     record: RecordFolder = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+    format_: _AsFormat = Format.text,
 ) -> None:
-    """Run SCRIPT as it is and tell what is wrong in it: where, how it was seen, and what to do.
+    """Run a training script and tell what is wrong in it.
 
-    Options of truestep come before SCRIPT; everything after it belongs to the script. Ctrl-C ends the script;
-    what was seen until then is told.
+    The script runs as it is, in the working folder. Each finding has the line, how the mistake was seen,
+    what it costs where that was measured, and what to do. Options of truestep come before SCRIPT.
 
-    A line is left alone with a comment: # truestep: ignore[stale-gradients] and why.
+    Ctrl-C ends the script; what was seen until then is told. With --format json or sarif the answer alone is
+    on standard output, and what the script prints goes to standard error.
 
-    The exit code is 0 if nothing worse than a remark is found, 1 otherwise, 2 if the script failed.
+    A finding is left alone by a comment on its line: # truestep: ignore[stale-gradients] and why. Settings
+    for every check are in pyproject.toml: [tool.truestep.check].
+
+    Exit codes:
+      0  nothing worse than a remark was found
+      1  a mistake was found
+      2  the script failed, or what was asked cannot be done
+      3  truestep itself failed: please report it
+
+    Examples:
+      truestep check train.py
+      truestep check --steps 100 train.py --lr 0.1   the script gets --lr 0.1
+      truestep check --select LOOP,LOSS train.py     two families of rules
+      truestep check --processes 2 train.py          as under torchrun
+      truestep check -m package.train                as python -m package.train
+      truestep check --format sarif train.py > check.sarif
     """
     if not is_module:
         require_script(script, example="truestep check --steps 100 train.py --lr 0.1")
@@ -267,4 +335,4 @@ def _seen(told: "Told") -> str:
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     settings = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-    app.command("check", context_settings=settings)(check)
+    app.command("check", cls=Command, context_settings=settings)(check)

@@ -6,13 +6,13 @@ Owns the options and what is printed. The facts and the rules about them are in 
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from truestep.cli._page import STYLES, Format, Page
+from truestep.cli._help import Command
+from truestep.cli._page import STYLES, AsFormat, Format, Page
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,13 +31,23 @@ def doctor(
         Path | None,
         typer.Option(metavar="FILE", help="Judge what --format json has written on another machine."),
     ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+    format_: AsFormat = Format.text,
 ) -> None:
-    """Tell what is installed here, whether it fits together, and what to do.
+    """Tell whether what is installed here fits together.
 
-    Nothing is changed, and nothing is sent anywhere. It takes as long as importing torch.
+    torch, the driver, packages, cores, memory and limits, and what to do where they do not fit. Nothing is
+    changed, and nothing is sent anywhere. It takes as long as importing torch.
 
-    The exit code is 0 if nothing worse than a remark is found, 1 otherwise.
+    Exit codes:
+      0  nothing worse than a remark was found
+      1  something does not fit
+      2  what was asked cannot be done
+      3  truestep itself failed: please report it
+
+    Examples:
+      truestep doctor
+      truestep doctor --format json > machine.json   there
+      truestep doctor --machine machine.json         here
     """
     known = _probe(format_) if machine is None else _read(machine)
     judgement = _judge(known)
@@ -60,10 +70,11 @@ def _probe(format_: Format) -> "Machine":
 
 
 def _read(path: Path) -> "Machine":
+    from truestep import plainfile
     from truestep.rules.machine import Machine
 
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = plainfile.read_json(path)
         return Machine.from_fields(values.get("machine", values))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
@@ -73,11 +84,13 @@ def _read(path: Path) -> "Machine":
 
 def _judge(machine: "Machine") -> "Judgement":
     from truestep.rules import Evidence, find_rules, judge, read_settings
+    from truestep.rules.settings import is_named
 
-    settings = replace(read_settings(Path.cwd()), select=())  # what is selected is meant for scripts
-    rules = settings.choose(find_rules(settings.rules))
-    asked = [rule for rule in rules if rule.meta.code.startswith(_FAMILY)]
-    return judge(asked, Evidence(machine=machine))
+    # What is selected is meant for scripts. Rules of the folder's own are code, and the folder may be a
+    # stranger's: nothing of it is run here.
+    ignored = read_settings(Path.cwd()).ignore
+    rules = [rule for rule in find_rules(()) if rule.meta.code.startswith(_FAMILY)]
+    return judge([rule for rule in rules if not is_named(rule, ignored)], Evidence(machine=machine))
 
 
 class _Answer:
@@ -192,4 +205,4 @@ def _packages(machine: "Machine") -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("doctor")(doctor)
+    app.command("doctor", cls=Command)(doctor)

@@ -4,31 +4,34 @@ Owns the options and what is printed. What is told comes from `truestep.tensor`.
 """
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from truestep.cli._page import Format, Page
+from truestep.cli._help import Command
+from truestep.cli._page import AsFormat, Format, Page, PictureFile
 
 
 def explain(
     code: Annotated[str, typer.Argument(metavar="EXPR", help="Python, with torch, F, nn and np at hand.")],
     *,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg or .png file.")
-    ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+    picture: PictureFile = None,
+    format_: AsFormat = Format.text,
 ) -> None:
-    """Tell what an expression does: shapes, strides, what is a view and what a copy, broadcasting, autograd.
+    """Tell what a tensor expression views, copies and broadcasts.
 
-    EXPR is run: it is your own code. Several statements have ; between them.
+    Each step with its shape, strides and memory, which axis goes, and what autograd keeps. EXPR is run: it is
+    your own code. Several statements have ; between them.
 
-        truestep explain "torch.arange(12).view(3, 4).T[:, ::2]"
+    Exit codes:
+      0  it is explained
+      2  the expression fails, or what was asked cannot be done
+      3  truestep itself failed: please report it
 
-        truestep explain "x = torch.arange(6); y = x.view(2, 3); y.t().reshape(-1)"
-
-    The exit code is 0, or 2 if the expression fails.
+    Examples:
+      truestep explain "torch.arange(12).view(3, 4).T[:, ::2]"
+      truestep explain "x = torch.arange(6); y = x.view(2, 3); y.t().reshape(-1)"
+      truestep explain --picture sum.svg "torch.ones(3, 1) + torch.ones(4)"
     """
     from truestep.tensor import explain as find_out
 
@@ -43,4 +46,4 @@ def explain(
 
 def add_to(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command()(explain)
+    app.command(cls=Command)(explain)

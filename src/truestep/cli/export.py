@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli._help import Command
+
 
 class To(StrEnum):
     """What to write."""
@@ -21,23 +23,33 @@ class To(StrEnum):
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     *,
-    to: Annotated[To, typer.Option(help="What to write.", show_default=False)],
+    to: Annotated[To, typer.Option(metavar="csv|parquet|tensorboard", help="What to write. Needed.")],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Where; if not given, into the run's folder: record.csv, record.parquet, tensorboard/.",
-            show_default=False,
+            help="Where to write it.",
+            show_default="record.csv, record.parquet or tensorboard/ in the run's folder",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on while the run does, until it is done (tensorboard).")
+        bool, typer.Option("--follow", help="Go on while the run does, until it is done; for tensorboard.")
     ] = False,
 ) -> None:
-    """Write losses, logged values and evaluations of a run for another tool.
+    """Write a run's numbers as CSV, Parquet or TensorBoard files.
 
-    Each step is there once, also in a run that was killed and resumed. The run's folder is not changed
-    beyond the file that is written.
+    Losses, logged values and evaluations. Each step is there once, also in a run that was killed and resumed.
+    Nothing in the run's folder is changed but the file that is written. Parquet needs
+    pip install 'truestep[parquet]', TensorBoard pip install 'truestep[tensorboard]'.
+
+    Exit codes:
+      0  the file is written
+      2  there is no record, or the file cannot be written
+      3  truestep itself failed: please report it
+
+    Examples:
+      truestep export runs/digits --to csv
+      truestep export runs/digits --to tensorboard --follow
     """
     from truestep.report.export import export as write
 
@@ -47,4 +59,4 @@ def export(
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(export)
+    app.command(cls=Command)(export)

@@ -8,23 +8,35 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli._help import Command
 from truestep.cli._page import short
 
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="The folder of a run; several are compared.")
+        list[Path], typer.Argument(metavar="RUN", help="The folder of a run; several are compared.")
     ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where to write it.", show_default="RUN/report.html"),
     ] = None,
 ) -> None:
-    """Write the record of RUN as one HTML file that opens from disk, with no network.
+    """Write what became of a run as one HTML file.
 
-    Curves with kills, resumes and changes of the number of processes in them, speed, memory, evaluations,
-    what check, verify and tune said, the recipe and the machine. Several runs are drawn over each other, with
-    what differs between them. Needs plotly: pip install 'truestep[report]'
+    The page shows curves with kills, resumes and changes of the number of processes, speed, memory,
+    evaluations, what check, verify and tune said, the recipe and the machine. Several runs are drawn over
+    each other, with what differs between them.
+
+    The page opens from disk and needs no network. Needs plotly: pip install 'truestep[report]'
+
+    Exit codes:
+      0  the page is written
+      2  there is no record, or the page cannot be written
+      3  truestep itself failed: please report it
+
+    Examples:
+      truestep report runs/digits
+      truestep report runs/a runs/b --out compared.html
     """
     from truestep.report.compose import write_report
 
@@ -34,4 +46,4 @@ def report(
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(report)
+    app.command(cls=Command)(report)

@@ -19,7 +19,8 @@ from typing import Annotated, Any
 
 import typer
 
-from truestep.cli._page import require_script
+from truestep.cli._help import Command
+from truestep.cli._page import ScriptArguments, require_script
 from truestep.errors import UsageError
 
 _LOOK_S = 0.05
@@ -345,35 +346,44 @@ def _say(line: str) -> None:
 
 
 def run(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The script, and all that belongs to it.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", show_default=False)] = None,
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    arguments: ScriptArguments = None,
     *,
-    processes: Annotated[int, typer.Option("-n", help="How many processes.")] = 1,
+    processes: Annotated[int, typer.Option("-n", metavar="N", help="How many processes.")] = 1,
     min_processes: Annotated[
         int | None,
         typer.Option(
             "--min-n",
-            help="When restarts are used up, go on with one process fewer, down to this. As -n if not given.",
-            show_default=False,
+            metavar="N",
+            help="When restarts are used up, go on with one process fewer, down to this.",
+            show_default="as -n",
         ),
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option(help="How often to start again after a process was killed or lost.")
+        int,
+        typer.Option(metavar="N", help="How often to start again after a process was killed or lost."),
     ] = 3,
 ) -> None:
-    """Run SCRIPT in several processes on this machine; start again when one is killed or no longer answers.
+    """Run a script in several processes; start again if one is lost.
 
-    Options of truestep come before SCRIPT; everything after it belongs to the script.
+    The processes run on this machine and find each other as under torchrun, which is the way to start a run
+    on several machines (docs/scale.md). If one is killed or no longer answers, all are started again, and a
+    script that uses truestep.Run goes on from its last snapshot. An error of the script itself ends the run
+    at once: it would come again. Options of truestep come before SCRIPT.
 
-    The exit code is that of the process that failed first, 128 + signal if it was killed.
+    Ctrl-C lets a script that uses truestep.Run save a snapshot and stop at its next step. Standard output is
+    that of the first process, standard error that of all.
 
-    An error of the script itself ends the run at once: it would come again.
+    Exit codes:
+      0      all processes ended well
+      2      what was asked cannot be done
+      N      the exit code of the process that failed first
+      128+N  that process was killed by signal N, or the run was ended by it
 
-    Ctrl-C lets a script that uses truestep save a snapshot and stop at its next step.
-
-    Standard output is that of the first process, standard error that of all.
-
-    On several machines torchrun starts SCRIPT: see docs/scale.md and deploy/.
+    Examples:
+      truestep run -n 4 train.py --epochs 5              the script gets --epochs 5
+      truestep run -n 4 --max-restarts 10 train.py
+      truestep run -n 4 --min-n 2 train.py               go on with 3, then with 2
     """
     min_processes = processes if min_processes is None else min_processes
     _check(script, processes=processes, min_processes=min_processes, max_restarts=max_restarts)
@@ -386,4 +396,4 @@ def run(
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(context_settings={"allow_interspersed_args": False})(run)
+    app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from truestep.cli._page import Format, Page, RecordFolder, add_to_record, require_script
+from truestep.cli._help import Command
+from truestep.cli._page import (
+    AsFormat,
+    Format,
+    IsModule,
+    Page,
+    PictureFile,
+    RecordFolder,
+    ScriptArguments,
+    add_to_record,
+    require_script,
+)
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,44 +31,91 @@ if TYPE_CHECKING:
     from truestep.tune.profile_page import Line
     from truestep.watch import Script
 
+_ASKED = "What is measured"
 _STYLES = {"pays": "green", "refused": "bold red", "failed": "red"}
 _DIM = ("skipped", "not tried")
 
 
+_Knobs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,NAME",
+        help="Turn only these. Left out: all that may pay for this script.",
+        rich_help_panel=_ASKED,
+    ),
+]
+_Budget = Annotated[
+    float, typer.Option(metavar="SECONDS", help="How long it may take.", rich_help_panel=_ASKED)
+]
+_ProfileOnly = Annotated[
+    bool,
+    typer.Option(
+        "--profile-only",
+        help="Instead: where the time of a step goes, and what holds the memory.",
+        rich_help_panel=_ASKED,
+    ),
+]
+_LearningRate = Annotated[
+    bool,
+    typer.Option(
+        "--learning-rate",
+        help="Instead: raise the learning rate step by step, and suggest one.",
+        rich_help_panel=_ASKED,
+    ),
+]
+_BatchSize = Annotated[
+    bool,
+    typer.Option(
+        "--batch-size",
+        help="Instead: speed and memory over batch sizes, and the largest that fits.",
+        rich_help_panel=_ASKED,
+    ),
+]
+_Steps = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="How many steps to look at, for --profile-only or --learning-rate.",
+        rich_help_panel=_ASKED,
+    ),
+]
+
+
 def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, and all that belongs to it.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", show_default=False)] = None,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    arguments: ScriptArguments = None,
     *,
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="How long it may take.")] = 120.0,
-    knobs: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="Try only these; all that may pay, if not given.")
-    ] = None,
-    profile_only: Annotated[
-        bool, typer.Option("--profile-only", help="Show where the time of a step goes, and change nothing.")
-    ] = False,
-    learning_rate: Annotated[
-        bool, typer.Option("--learning-rate", help="Raise the learning rate step by step; suggest one.")
-    ] = False,
-    batch_size: Annotated[
-        bool, typer.Option("--batch-size", help="Speed and memory over batch sizes; the largest that fits.")
-    ] = False,
-    steps: Annotated[
-        int | None, typer.Option(help="How many steps to look at, for a profile or a learning rate.")
-    ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw what was measured, as .svg or .png.")
-    ] = None,
+    knobs: _Knobs = None,
+    budget: _Budget = 120.0,
+    profile_only: _ProfileOnly = False,
+    learning_rate: _LearningRate = False,
+    batch_size: _BatchSize = False,
+    steps: _Steps = None,
+    is_module: IsModule = False,
+    picture: PictureFile = None,
     record: RecordFolder = None,
-    is_module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
-    ] = False,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+    format_: AsFormat = Format.text,
 ) -> None:
-    """Measure each speed setting on SCRIPT, alone and together, and tell which of them pay.
+    """Measure which speed settings pay for a script on this machine.
 
-    Options of truestep come before SCRIPT; everything after it belongs to the script.
+    Each setting (a knob) is turned alone and on top of those that paid. The script as it is and the script
+    as changed take turns of a quarter of a second, in copies of the working folder. What pays is kept; what
+    changes learning is refused. Options of truestep come before SCRIPT.
 
-    The script runs as it is, in copies of the working folder, and takes turns with itself as changed.
+    Settings that truestep.Run understands are written to truestep.toml beside SCRIPT; lines for the others
+    are printed. The script itself is not changed.
+
+    Exit codes:
+      0  it was measured, whether something paid or not
+      2  it could not be measured, or what was asked cannot be done
+      3  truestep itself failed: please report it
+
+    Examples:
+      truestep tune train.py
+      truestep tune --budget 300 train.py --lr 0.1   the script gets --lr 0.1
+      truestep tune --knobs workers,threads train.py
+      truestep tune --profile-only --picture step.svg train.py
+      truestep tune --learning-rate train.py
     """
     if not is_module:
         require_script(script, example="truestep tune --budget 300 train.py --lr 0.1")
@@ -227,4 +285,4 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(context_settings={"allow_interspersed_args": False})(tune)
+    app.command(cls=Command, context_settings={"allow_interspersed_args": False})(tune)

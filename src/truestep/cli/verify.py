@@ -12,13 +12,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from truestep.cli._page import Format, Page, RecordFolder, add_to_record, require_script
+from truestep.cli._help import Command
+from truestep.cli._page import (
+    STARTING,
+    AsFormat,
+    Format,
+    IsModule,
+    Page,
+    RecordFolder,
+    ScriptArguments,
+    add_to_record,
+    require_script,
+)
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
     from truestep.verify import Asked, Difference, RunTold, Script, Verdict
 
 
+_WAYS = "What it is compared with"
 _WRITTEN = {"aten.lift_fresh": "torch.tensor", "aten.set_": "torch.load"}
 
 
@@ -41,42 +53,94 @@ def _variable(text: str) -> dict[str, str | None]:
     return {name: value or None}
 
 
+_Runs = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="How often to run it as it is. More runs find rarer races.",
+        rich_help_panel=_WAYS,
+    ),
+]
+_Kill = Annotated[
+    bool,
+    typer.Option("--kill", help="Kill it in the middle and resume it.", rich_help_panel=_WAYS),
+]
+_Processes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N", help="Start it through torchrun with so many processes.", rich_help_panel=_WAYS
+    ),
+]
+_Workers = Annotated[
+    str | None,
+    typer.Option(metavar="N,N", help="Give its DataLoaders so many workers.", rich_help_panel=_WAYS),
+]
+_Threads = Annotated[
+    str | None,
+    typer.Option(metavar="N,N", help="Run it with OMP_NUM_THREADS set so.", rich_help_panel=_WAYS),
+]
+_Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Run it with this variable set; NAME= takes it away. May be given again.",
+        rich_help_panel=_WAYS,
+    ),
+]
+_Steps = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="How many optimizer steps to run; 0 runs to the end.", rich_help_panel=STARTING
+    ),
+]
+_ResumeWith = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ARGS",
+        help="What the script needs in addition to resume, for --kill.",
+        rich_help_panel=STARTING,
+    ),
+]
+
+
 def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, and all that belongs to it.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", show_default=False)] = None,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    arguments: ScriptArguments = None,
     *,
-    steps: Annotated[int, typer.Option(help="How many optimizer steps to run; 0 runs it to its end.")] = 100,
-    runs: Annotated[int, typer.Option(help="How often to run it as it is. More find rarer races.")] = 2,
-    kill: Annotated[bool, typer.Option("--kill", help="Kill it in the middle, resume it, compare.")] = False,
-    resume_with: Annotated[
-        str | None, typer.Option(metavar="ARGS", help="What the script needs in addition to resume.")
-    ] = None,
-    processes: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Start it through torchrun with so many processes.")
-    ] = None,
-    workers: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Give its DataLoaders so many workers.")
-    ] = None,
-    threads: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Run it with OMP_NUM_THREADS set so.")
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Run it with this variable set; NAME= without it."),
-    ] = None,
-    is_module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is a module's name, as for python -m.")
-    ] = False,
+    runs: _Runs = 2,
+    kill: _Kill = False,
+    processes: _Processes = None,
+    workers: _Workers = None,
+    threads: _Threads = None,
+    env: _Env = None,
+    steps: _Steps = 100,
+    resume_with: _ResumeWith = None,
+    is_module: IsModule = False,
     record: RecordFolder = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the answer.")] = Format.text,
+    format_: AsFormat = Format.text,
 ) -> None:
-    """Run SCRIPT again and compare every step to the bit; name the first difference and its cause.
+    """Run a script again: the same to the bit? If not, where and why.
 
-    Options of truestep come before SCRIPT; everything after it belongs to the script.
+    Losses, gradients, weights, optimizer state and buffers are compared after every optimizer step. If one
+    differs, the first operation that differs is named, with its line, its cause and what to do. Options of
+    truestep come before SCRIPT.
 
-    It runs in copies of the working folder, so that no run finds what another has written.
+    The runs happen in copies of the working folder, so that none finds what another has written. With
+    --format json the answer alone is on standard output.
 
-    The exit code is 0 if all runs are the same, 1 if one differs, 2 if that could not be told.
+    Exit codes:
+      0  all runs are the same
+      1  a run differs
+      2  it could not be told, or what was asked cannot be done
+      3  truestep itself failed: please report it
+
+    Examples:
+      truestep verify train.py                       twice, 100 steps each
+      truestep verify --steps 0 --runs 3 train.py    to the end, three times
+      truestep verify --kill train.py --epochs 2     killed in the middle
+      truestep verify --kill --resume-with="--resume last.pt" train.py
+      truestep verify --processes 1,2,4 train.py     on so many processes
+      truestep verify --workers 0,2 --env PYTHONHASHSEED= train.py
     """
     if not is_module:
         require_script(script, example="truestep verify --kill train.py --lr 0.1")
@@ -197,4 +261,4 @@ def _source(file: str, line: int) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(context_settings={"allow_interspersed_args": False})(verify)
+    app.command(cls=Command, context_settings={"allow_interspersed_args": False})(verify)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli._help import Command
 from truestep.errors import UsageError
 
 _MAX_PORT = 65535
@@ -19,14 +20,24 @@ def watch(
     is_served: Annotated[
         bool, typer.Option("--serve", help="Show it in the browser, to this machine only.")
     ] = False,
-    port: Annotated[int, typer.Option(help="The port for --serve; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(metavar="N", help="The port for --serve; 0 takes a free one.")] = 0,
 ) -> None:
-    """Show a run while it trains: progress, curves, speed, processes, findings.
+    """Show a run while it trains, in the terminal or the browser.
 
-    It may be killed, resumed, and go on with another number of processes: the view goes on too.
-    It only reads the run's folder. q or Ctrl-C ends the view, not the run.
+    Progress, curves, speed, processes and findings. The run may be killed, resumed, and go on with another
+    number of processes: the view goes on too. It only reads the run's folder. q or Ctrl-C ends the view, not
+    the run.
 
-    With --serve it prints an address with a secret in it. Who does not have it sees nothing.
+    With --serve it prints an address on 127.0.0.1 with a secret in it. Who does not have it sees nothing.
+
+    Exit codes:
+      0  the view was ended
+      2  what was asked cannot be done
+      3  truestep itself failed: please report it
+
+    Examples:
+      truestep watch runs/digits
+      truestep watch --serve --port 8000 runs/digits
     """
     if run.exists() and not run.is_dir():
         raise UsageError(
@@ -48,4 +59,4 @@ def watch(
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(watch)
+    app.command(cls=Command)(watch)

@@ -3,7 +3,6 @@
 Owns that nothing in a file is ever run. Which tensor belongs where in a model is up to others.
 """
 
-import json
 import pickle
 import pickletools
 import warnings
@@ -14,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from truestep import plainfile
 from truestep.errors import UsageError
 
 _TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 _IN_FOLDERS = ("*.safetensors.index.json", "*.index.json", "*.safetensors", *(f"*{end}" for end in _TORCH))
 _SHOWN = 8
+_MAX_NAME = 255
+"""Longer names of files there are not."""
+_MAX_PICKLES, _MAX_PICKLE_BYTES = 8, 8 << 20
+"""Looked at to name what is in a refused file. torch writes up to five, most of them of a few kilobytes."""
 _DAMAGE = (ValueError, IndexError, OverflowError, zipfile.BadZipFile)
 
 
@@ -55,17 +58,21 @@ def _in_folder(folder: Path) -> Path:
 
 
 def _read_parts(index: Path) -> dict[str, torch.Tensor]:
-    listed = json.loads(index.read_text(encoding="utf-8")).get("weight_map")
-    if not isinstance(listed, dict):
+    try:
+        content = plainfile.read_json(index)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{index} cannot be read as JSON: {error}. Get or save it anew.") from error
+    listed = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
         raise UsageError(f"{index} has no 'weight_map'. Pass the index of a file that was saved in parts.")
     tensors: dict[str, torch.Tensor] = {}
     for name in sorted(set(listed.values())):
         # An index is somebody else's text: it may name files beside itself only.
         if Path(name).name != name or name.endswith(".index.json"):
             raise UsageError(f"{index.name} names {name!r}, which is not a file beside it. It was not read.")
-        if not (index.parent / name).is_file():
+        if len(name) > _MAX_NAME or not (index.parent / name).is_file():
             raise UsageError(
-                f"{index.name} names {name}, which is missing. Get the missing part, or all anew."
+                f"{index.name} names {name[:_MAX_NAME]}, which is missing. Get the missing part, or all anew."
             )
         tensors.update(read_weights(index.parent / name))
     lost = sorted(set(listed) - set(tensors))
@@ -79,12 +86,17 @@ def _read_parts(index: Path) -> dict[str, torch.Tensor]:
 def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
-    except SafetensorError as error:
+    except Exception as error:  # whatever a bad file does to its reader
         raise UsageError(f"{path} is no whole safetensors file: {error}. Get or save it anew.") from error
 
 
 def _read_torch(path: Path) -> Any:
-    is_zip = zipfile.is_zipfile(path)
+    is_zip = _is_zip(path)
+    if is_zip and _is_compressed(path):
+        raise UsageError(
+            f"{path} has compressed parts, which torch.save does not write. It was not read: a few bytes of "
+            f"it may fill the memory. If you trust it, load it with torch.load and save it anew."
+        )
     try:
         with warnings.catch_warnings():
             # A pickle of somebody else's making is refused below, with more to say than this.
@@ -92,15 +104,13 @@ def _read_torch(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except pickle.UnpicklingError as error:
         raise UsageError(_refusal(path, is_zip=is_zip)) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # whatever a bad file does to its reader
         raise UsageError(f"{path} cannot be read as a torch file: {error}. Get or save it anew.") from error
 
 
 def _refusal(path: Path, *, is_zip: bool) -> str:
     found: list[str] = []
-    with suppress(
-        ValueError, IndexError, OverflowError, zipfile.BadZipFile
-    ):  # damaged: what was seen is enough
+    with suppress(Exception):  # damaged: what was seen is enough
         found.extend(_classes(path, is_zip=is_zip))
     found = sorted(set(found))
     if not found:
@@ -146,17 +156,35 @@ def _imports(text: bytes) -> Iterator[str]:
 def _pickles(path: Path, *, is_zip: bool) -> Iterator[bytes]:
     if is_zip:
         with zipfile.ZipFile(path) as archive:
-            yield from (archive.read(name) for name in archive.namelist() if name.endswith(".pkl"))
+            for name in [name for name in archive.namelist() if name.endswith(".pkl")][:_MAX_PICKLES]:
+                with archive.open(name) as file:
+                    yield file.read(_MAX_PICKLE_BYTES)
         return
     # The old format is several pickles, one after the other, and then raw numbers.
-    rest = path.read_bytes()
-    while rest:
+    with path.open("rb") as file:
+        rest = file.read(_MAX_PICKLE_BYTES)
+    for _ in range(_MAX_PICKLES):
         try:
             *_, (_code, _argument, end) = pickletools.genops(rest)
         except _DAMAGE:
             return
         yield rest[: (end or 0) + 1]
         rest = rest[(end or 0) + 1 :]
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # one that says it goes on elsewhere; torch says what is wrong with it
+        return False
+
+
+def _is_compressed(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(item.compress_type != zipfile.ZIP_STORED for item in archive.infolist())
+    except Exception:  # noqa: BLE001 - torch says what is wrong with it
+        return False
 
 
 def find_states(content: Any, *, depth: int = 2) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from truestep.plainfile import read_json
 from truestep.record import number
 from truestep.report.charts import REST
 from truestep.report.runs import Story
@@ -163,10 +164,10 @@ def _snapshots(folder: Path) -> dict[int, str]:
     found = {}
     for path in sorted((folder / "snapshots").glob("step-*/manifest.json")):
         try:
-            manifest = json.loads(path.read_bytes())
+            manifest = read_json(path)
             (file,) = manifest["files"]
             if manifest["version"] == 1:
                 found[int(manifest["cursor"])] = str(file["sha256"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             continue
     return found

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from truestep import plainfile
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
 from truestep.rules.judge import Told
@@ -37,8 +38,8 @@ def leave_out_known(findings: Sequence[Told], path: Path, *, evidence: Evidence)
 
 def _read(path: Path) -> Counter[tuple[str, str, str]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        rows = [(row["code"], row["file"], row["text"]) for row in found["findings"]]
+        found = plainfile.read_json(path)
+        rows = [(str(row["code"]), str(row["file"]), str(row["text"])) for row in found["findings"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{path} is no baseline ({type(error).__name__}). Write one with --write-baseline {path}."

@@ -5,7 +5,8 @@ Owns the facts' names and a sound machine to compare with. How they are found ou
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
@@ -13,6 +14,8 @@ from truestep.rules.versions import Need
 
 MIB = 2**20
 GIB = 2**30
+_TOO_MUCH = 2**63
+"""No number about a machine is that large, and arithmetic with larger ones can fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +133,31 @@ class Machine:
         }
         read["devices"] = tuple(Device(**item) for item in values.get("devices", ()))
         read["needs"] = tuple(Need(**item) for item in values.get("needs", ()))
-        return Machine(**read)
+        machine = Machine(**read)
+        for part in (machine, *machine.devices, *machine.needs):
+            _check_types(part)
+        return machine
+
+
+def _check_types(part: Any) -> None:
+    """Refuse values of another type than their field's: a file from another machine may hold anything."""
+    for name, wanted in get_type_hints(type(part)).items():
+        value = getattr(part, name)
+        options = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+        if not any(_is_of(value, option) for option in options):
+            raise ValueError(f"{name} is {str(value)[:40]!r}, {wanted} expected")
+
+
+def _is_of(value: Any, wanted: Any) -> bool:
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is_of(item, parts[0]) for item in value)
+    if origin is Mapping:
+        texts = [*value, *value.values()] if isinstance(value, dict) else [None]
+        return all(isinstance(text, str) for text in texts)
+    if wanted in (int, float):
+        return isinstance(value, int | float if wanted is float else int) and abs(value) < _TOO_MUCH
+    return isinstance(value, wanted)
 
 
 def is_known(evidence: Evidence) -> bool:

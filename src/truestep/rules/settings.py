@@ -3,12 +3,12 @@
 Owns `[tool.truestep.check]` and how rules are named: by code, by name, or by the beginning of a code.
 """
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from truestep import plainfile
 from truestep.errors import UsageError
 from truestep.rules.rule import Rule
 
@@ -80,16 +80,25 @@ def read_settings(folder: Path) -> Settings:
 
 def _read_file(path: Path) -> Settings:
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+        found: Any = plainfile.read_toml(path)
+    except (ValueError, OSError) as error:
         raise UsageError(f"{path} cannot be read: {error}. Mend the file.") from error
-    found = table.get("tool", {}).get("truestep", {}).get("check", {})
+    for name in ("tool", "truestep", "check"):
+        found = found.get(name, {})
+        if not isinstance(found, dict):
+            raise UsageError(f"{path} has {name} = {found!r}, a table is expected: [tool.truestep.check].")
     unknown = sorted(set(found) - _KEYS)
     if unknown:
         raise UsageError(
             f"{path}: [tool.truestep.check] has {', '.join(unknown)}. There are {', '.join(sorted(_KEYS))}."
         )
+    for name in ("select", "ignore", "rules"):
+        value = found.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise UsageError(f'{path} has {name} = {value!r}. It must be a list of names: ["LOOP01", "PAR"].')
     baseline = found.get("baseline")
+    if not isinstance(baseline, str | None):
+        raise UsageError(f"{path} has baseline = {baseline!r}. It must be the name of a file.")
     return Settings(
         select=tuple(found.get("select", ())),
         ignore=tuple(found.get("ignore", ())),

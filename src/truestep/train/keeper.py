@@ -96,6 +96,7 @@ class Keeper:
             self._terminal.warn(f"damaged snapshot passed over: {damage.reason}")
             self._record.write("damage", path=damage.path.name, reason=damage.reason)
         if snapshot is not None:
+            _require_form(snapshot)
             self.lineage = list(snapshot.facts["lineage"])
             self.saved_cursor = snapshot.cursor
         return snapshot
@@ -116,7 +117,7 @@ class Keeper:
         for name, state in snapshot.states["tracked"].items():
             try:
                 self.tracked[name].load_state_dict(state)
-            except (RuntimeError, ValueError, KeyError) as error:
+            except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise StateError(
                     f"{name} cannot take the state saved at step {snapshot.cursor}: {error}"
                 ) from error
@@ -227,6 +228,30 @@ class Keeper:
     def close(self) -> None:
         """Wait for the last save and end the background thread."""
         self._notice(self._saver.close)
+
+
+def _require_form(snapshot: Snapshot) -> None:
+    """Refuse a snapshot that no run has made: its seal says that it is whole, not who wrote it."""
+    facts, states = snapshot.facts, snapshot.states
+    try:
+        phases, lineage = facts["phases"], facts["lineage"]
+        places = [phase[key] for phase in phases for key in ("first_step", "first_epoch")]
+        steps = [entry["step"] for entry in lineage]
+        tables = [facts["recipe"], facts["fingerprint"], states["tracked"], states["lane_seeds"]]
+        tables += [phase["loader"] for phase in phases]
+        numbers = [facts["epoch"], *places, *steps]
+        is_form = isinstance(phases, list) and isinstance(lineage, list) and "loader" in states
+        is_form &= all(isinstance(table, dict) for table in tables)
+        is_form &= isinstance(states["lane_seeds"].get("is_used"), bool)
+        is_form &= all(isinstance(name, str) for name in states["tracked"])
+        is_form &= all(type(number) is int and number >= 0 for number in numbers)
+    except (LookupError, TypeError, AttributeError):
+        is_form = False
+    if not is_form:
+        raise StateError(
+            f"the snapshot of step {snapshot.cursor} is whole, but truestep.Run did not write it: what it "
+            f"says about recipe, phases or lineage has another form. Give this run a folder of its own."
+        )
 
 
 def _shared(error: DifferentRun) -> DifferentRun:

@@ -184,13 +184,15 @@ class Steps:
         assert received is not None
         cursor = self._position.cursor
         self._close()
-        is_launched = self._parts.world.size > 1
+        is_launched, is_notebook = self._parts.world.size > 1, self._around.terminal.is_notebook
         command = "the same command" if is_launched else shlex.join(sys.orig_argv)
+        advice = "Run the cell again to go on." if is_notebook else f"Go on with: {command}"
         of = "" if self._total is None else f" of {self._total:,}"
         self._around.terminal.warn(
-            f"stopped by {received.name} after step {cursor:,}{of}; snapshot saved. Go on with: {command}"
+            f"stopped by {received.name} after step {cursor:,}{of}; snapshot saved. {advice}"
         )
-        raise SystemExit(128 + received)
+        # A notebook's kernel lives on, and knows this one as what its Interrupt button does.
+        raise KeyboardInterrupt if is_notebook else SystemExit(128 + received)
 
     def _end(self) -> None:
         """All steps are done: save, say so."""

@@ -1,11 +1,12 @@
-"""What the terminal shows: a bar while training, one calm line for each thing that happened.
+"""What the terminal or the cell of a notebook shows: a bar while training, one calm line for each thing.
 
 Owns the terminal. Everything goes to standard error; standard output belongs to the script.
 """
 
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,6 +14,31 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_S = 15.0
 """Without a terminal there is no bar: a plain line now and then shows that the run is alive."""
+
+
+class CellBar:
+    """A bar in the cell of a notebook: one element that is drawn anew in its place."""
+
+    def __init__(self, *, done: int, total: int | None) -> None:
+        from IPython.display import HTML, display  # noqa: PLC0415  where a notebook is, IPython is
+
+        self._html: Any = HTML
+        self._total = total
+        show: Any = display  # it has no annotations
+        self._place = show(self._drawn(done, ""), display_id=True)
+
+    def _drawn(self, done: int, note: str) -> Any:
+        bar = "" if self._total is None else f"<progress value={done} max={self._total}></progress> "
+        of = "" if self._total is None else f" of {self._total:,}"
+        return self._html(f"<span>{bar}<code>step {done:,}{of}  {escape(note)}</code></span>")
+
+    def show(self, done: int, note: str) -> None:
+        """Draw how far it has come."""
+        self._place.update(self._drawn(done, note))
+
+    def clear(self) -> None:
+        """Leave nothing in its place."""
+        self._place.update(self._html(""))
 
 
 class Terminal:
@@ -25,6 +51,7 @@ class Terminal:
         self.is_on = is_on and is_first
         self._is_first = is_first
         self._bar: Progress | None = None
+        self._cell: CellBar | None = None
         self._total: int | None = None
         self._first = self._done = 0
         self._started_s = self._line_due_s = 0.0
@@ -35,6 +62,11 @@ class Terminal:
 
         return Console(stderr=True, highlight=False, soft_wrap=True)
 
+    @property
+    def is_notebook(self) -> bool:
+        """Whether what is shown goes into the cell of a notebook."""
+        return self._console.is_jupyter
+
     def say(self, text: str) -> None:
         """Print one line, above the bar if there is one."""
         if self.is_on:
@@ -44,8 +76,9 @@ class Terminal:
         """Print one line even where progress is off."""
         if not self._is_first:
             return
-        self._console.print("[yellow]truestep[/yellow] ", end="")
-        self._console.print(text, markup=False)
+        from rich.text import Text  # noqa: PLC0415  as above
+
+        self._console.print(Text.assemble(("truestep", "yellow"), " ", text))
 
     def start(self, *, done: int, total: int | None) -> None:
         """Begin to show a loop that stands at `done` of `total` steps."""
@@ -53,7 +86,9 @@ class Terminal:
         self._total = total
         self._started_s = time.monotonic()
         self._line_due_s = self._started_s + _LINE_EVERY_S
-        if self.is_on and self._console.is_terminal:
+        if self.is_on and self.is_notebook:
+            self._cell = CellBar(done=done, total=total)
+        elif self.is_on and self._console.is_terminal:
             self._bar = self._make_bar()
             self._bar.add_task("training", total=total, completed=done, note="")
             self._bar.start()
@@ -86,6 +121,8 @@ class Terminal:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, note=note)
             self._bar.refresh()
+        elif self._cell is not None:
+            self._cell.show(done, note)
         elif time.monotonic() >= self._line_due_s:
             self._line_due_s = time.monotonic() + _LINE_EVERY_S
             of = f" of {self._total:,}" if self._total is not None else ""
@@ -104,3 +141,6 @@ class Terminal:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+        if self._cell is not None:
+            self._cell.clear()
+            self._cell = None

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep import record, rng
+from truestep import plainfile, record, rng
 from truestep.checkpoint import Snapshot
 from truestep.data import Loader, Plan
 from truestep.dist import join, lanes_of, tree
@@ -398,8 +398,8 @@ def _identify(folder: Path) -> str:
         )
         temporary.replace(path)
     try:
-        return str(json.loads(path.read_text())["id"])
-    except (ValueError, KeyError) as error:
+        return str(plainfile.read_json(path)["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise TruestepError(
             f"{path} is damaged ({error}). Give this run a new folder, or restore that file."
         ) from error

@@ -5,12 +5,12 @@ left to the run.
 """
 
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from truestep import plainfile
 from truestep.errors import UsageError
 
 NAME = "truestep.toml"
@@ -56,10 +56,10 @@ def find() -> Settings:
 def read(path: Path) -> Settings:
     """Read a file of settings."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = plainfile.read_toml(path)
     except FileNotFoundError as error:
         raise UsageError(f"{path} does not exist. Write it with: truestep tune SCRIPT.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise UsageError(f"{path} cannot be read as TOML ({error}). Mend it, or delete it.") from error
     values = content.get(_TABLE, {})
     is_table = isinstance(values, dict)

@@ -3,6 +3,7 @@
 Owns the reading of the files that tapes write. Judges nothing.
 """
 
+import math
 from array import array
 from binascii import a2b_base64
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from truestep import record
-from truestep.errors import UsageError
+from truestep.errors import StateError, UsageError
 
 PHASES = ("other", "setup", "data", "forward", "backward", "optimizer")
 """Where in training an operation is called."""
@@ -155,7 +156,7 @@ def read(folder: Path) -> list[Process]:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder. Pass the folder that the evidence was written into.")
-    found = [_read_process(path) for path in sorted(folder.glob("process-*.jsonl"))]
+    found = [_try_to_read(path) for path in sorted(folder.glob("process-*.jsonl")) if path.is_file()]
     return sorted((item for item in found if item is not None), key=lambda item: (item.rank, item.begun_s))
 
 
@@ -177,16 +178,23 @@ def values_of(  # limits: the number is like an index
     Large ones were sampled. None if nothing was kept; numbers of 16 bits that NumPy lacks come as float32.
     """
     path, out = process.values, operation.outs[number]
-    if path is None or out.offset is None or not path.exists():
+    if path is None or out.offset is None or not path.is_file():
         return None
+    try:
+        return _read_values(path, out, out.offset)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _damaged(path, error) from error
+
+
+def _read_values(path: Path, out: Out, offset: int) -> npt.NDArray[Any] | None:
     kind = np.dtype("uint16" if out.dtype == "bfloat16" else out.dtype)
-    num = int(np.prod(out.shape))
+    num = math.prod(out.shape)
     num = -(-num // stride_of(num, kind.itemsize))
-    with path.open("rb") as file:
-        file.seek(out.offset)
-        raw = file.read(num * kind.itemsize)
-    if len(raw) < num * kind.itemsize:  # the process was killed
+    if offset + num * kind.itemsize > path.stat().st_size:  # the process was killed
         return None
+    with path.open("rb") as file:
+        file.seek(offset)
+        raw = file.read(num * kind.itemsize)
     values = np.frombuffer(raw, dtype=kind)
     return (values.astype(np.uint32) << 16).view(np.float32) if out.dtype == "bfloat16" else values
 
@@ -203,6 +211,20 @@ class _Names:
         default_factory=lambda: [(None, None, None)]
     )
     origins: list[tuple[int, int, int]] = field(default_factory=lambda: [(0, 0, 0)])
+
+
+def _try_to_read(path: Path) -> Process | None:
+    try:
+        return _read_process(path)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> StateError:
+    return StateError(
+        f"{path} is no evidence that this truestep has written, or it is damaged "
+        f"({type(error).__name__}: {error}). Run the script again."
+    )
 
 
 def _read_process(path: Path) -> Process | None:

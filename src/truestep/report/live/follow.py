@@ -5,6 +5,7 @@ Owns reading a file that another process writes. What the events mean is up to `
 
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,10 @@ class Follower:
     def look(self) -> Look:
         """Return the events that were completed since the last look."""
         try:
-            with self._path.open("rb") as file:
+            with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise FileNotFoundError(self._path)  # a pipe in its place holds nobody
                 inode, size = status.st_ino, status.st_size
                 is_anew = self._inode is not None and (inode != self._inode or size < self._offset)
                 if is_anew or self._inode is None:
@@ -50,10 +53,12 @@ class Follower:
                 self._inode = inode
                 file.seek(self._offset)
                 data = file.read(_MAX_BYTES)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             is_gone = self._inode is not None
             self._offset, self._rest, self._inode = 0, b"", None
             return Look(events=[], is_anew=is_gone, has_more=False)
+        except OSError as error:
+            raise TruestepError(f"{self._path} cannot be read ({error.strerror}).") from error
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         events = [event for line in lines if (event := self._parse(line)) is not None]

@@ -1,0 +1,51 @@
+"""Plain files: small JSON and TOML files that anybody may have written.
+
+Owns that reading one ends in an answer, an OSError or a ValueError: no pipe holds the reader, no size fills
+its memory, no depth ends it. What a file has to hold is up to whoever asks for it.
+"""
+
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+MAX_TOML_BYTES = 1 << 20
+"""Settings are written by hand, and Python's reader of TOML is slow."""
+MAX_BYTES = 64 << 20
+"""The largest file that makes sense here, an index of a million tensors, is about this long."""
+
+
+def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return what a regular file holds; a pipe, a device or a folder is not waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as opened:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("not a regular file")
+        if found.st_size > max_bytes:
+            raise ValueError(f"{found.st_size:,} bytes, at most {max_bytes:,} are read")
+        return opened.read(max_bytes)
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Return a JSON document; ValueError also where it is nested deeper than Python reads."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON document in a file."""
+    return parse_json(read_bytes(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables in a TOML file."""
+    text = read_bytes(path, max_bytes=MAX_TOML_BYTES).decode()
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

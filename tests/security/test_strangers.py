@@ -1,0 +1,182 @@
+"""Folders and files made to do harm: none of them runs code, leaves its folder, hangs or fills the memory."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+from tests.security.mutations import DEEP
+from truestep import plainfile
+from truestep.checkpoint import Snapshot, Store
+from truestep.checkpoint import snapshot as snapshots
+from truestep.errors import StateError, TruestepError, UsageError
+from truestep.memory import peak_bytes
+
+
+class Harm:
+    """Unpickled, it would make a file."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self._mark),)
+
+
+def commands(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "truestep", *arguments]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_weight_file_that_carries_code_is_refused_by_name_and_not_run(tmp_path: Path, is_zip: bool) -> None:
+    mark, file = tmp_path / "harmed", tmp_path / "weights.pt"
+    torch.save({"weight": torch.ones(1), "x": Harm(mark)}, file, _use_new_zipfile_serialization=is_zip)
+    with pytest.raises(UsageError, match=r"would run code of: posix.mkdir. It was not read"):
+        ts.model.load(nn.Linear(1, 1), file)
+    assert not mark.exists()
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "weights.pt"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("w/data.pkl", bytes(300 << 20))
+    assert file.stat().st_size < 4 << 20
+    before = peak_bytes()
+    with pytest.raises(UsageError, match=r"compressed parts, which torch.save does not write"):
+        ts.model.load(nn.Linear(1, 1), file)
+    assert peak_bytes() - before < 100 << 20
+
+
+def test_a_file_of_a_million_tiny_pickles_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "weights.pt"
+    file.write_bytes(pickle.dumps(None, protocol=2) * 1_000_000)
+    with pytest.raises(UsageError, match=r"is not a file that torch.save has written|cannot be read"):
+        ts.model.load(nn.Linear(1, 1), file)
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.safetensors", "/etc/passwd", "a" * 9000, "\x00", "w.index.json", 3]
+)
+def test_an_index_reads_only_files_beside_it(tmp_path: Path, name: Any) -> None:
+    index = tmp_path / "model" / "w.safetensors.index.json"
+    index.parent.mkdir()
+    index.write_text(json.dumps({"weight_map": {"weight": name}}))
+    with pytest.raises(UsageError):
+        ts.model.load(nn.Linear(1, 1), index)
+
+
+def test_a_sealed_manifest_that_tells_a_huge_tensor_takes_no_memory(tmp_path: Path) -> None:
+    store = Store(tmp_path / "snapshots", run_id="r")
+    folder = store.save(Snapshot(cursor=1, states={"w": torch.ones(4)}, facts={}))
+    manifest = snapshots.unseal((folder / "manifest.json").read_bytes())
+    ((name, entry),) = manifest["tensors"].items()
+    chunk = {"file": entry["file"], "name": name, "offsets": [0], "shape": [4]}
+    manifest["tensors"][name] = {"shape": [2**30], "dtype": "float32", "chunks": [chunk]}
+    (folder / "manifest.json").write_bytes(snapshots.seal({**manifest, "version": 2}))
+    before = peak_bytes()
+    loaded, (damage,) = store.load_newest()
+    assert loaded is None and "hold 4 of 1,073,741,824 elements" in str(damage)
+    assert peak_bytes() - before < 100 << 20
+
+
+def test_a_sealed_snapshot_with_facts_of_another_form_is_refused(tmp_path: Path) -> None:
+    def train() -> None:
+        model = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with ts.Run(tmp_path / "run", seed=1, lanes=1) as run:
+            run.track(model=model, optimizer=optimizer)
+            for step in run.steps(ts.Loader([torch.ones(1)] * 4, batch_size=2), epochs=1):
+                for x in step:
+                    step.backward(model(x).sum())
+                step.update(optimizer)
+
+    train()
+    for path in (tmp_path / "run" / "snapshots").glob("*/manifest.json"):
+        manifest = snapshots.unseal(path.read_bytes())
+        manifest["facts"]["lineage"] = {"step": 1}
+        path.write_bytes(snapshots.seal(manifest))
+    with pytest.raises(StateError, match=r"truestep.Run did not write it.*Give this run a folder of its own"):
+        train()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "deep", "long number", "large"])
+def test_a_plain_file_that_is_none_is_told_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "run.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "large":
+        with path.open("wb") as file:
+            file.truncate(plainfile.MAX_BYTES + 1)  # a file of holes takes no room on the disk
+    else:
+        path.write_text("[" * DEEP + "]" * DEEP if kind == "deep" else '{"id": ' + "9" * 5000 + "}")
+    with pytest.raises(TruestepError, match=r"run.json is damaged"):
+        ts.Run(tmp_path, seed=1)
+
+
+@pytest.mark.slow
+def test_doctor_runs_nothing_of_the_folder_it_is_asked_in(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.truestep.check]\nrules = ["rules"]\nignore = ["their-own"]\n'
+    )
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "their_own.py").write_text("open('harmed', 'w')\n")
+    (tmp_path / "torch.py").write_text("open('harmed', 'w')\n")
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps({"machine": {"torch": "2.9.1"}}))
+    # As the installed script starts it: with `python -m` Python itself imports from the working folder.
+    words = [sys.executable, "-P", "-m", "truestep", "doctor", "--machine", str(machine)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode in (0, 1), done.stderr
+    assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.slow
+def test_a_record_cannot_put_code_or_files_of_others_into_its_report(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR" + b"\x00\x00\x00\x01" * 2 + b"SECRET" * 8)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "link.png").symlink_to(secret)
+    script = "<script>alert(1)</script>"
+    events = [
+        {"kind": "start", "time_s": 1, "cursor": 0, "recipe": {script: script}, "fingerprint": {}},
+        {"kind": "steps", "time_s": 2, "first": 0, "loss": [1.0, 2.0], "end_us": [1, 2]},
+        {"kind": "text", "time_s": 2, "name": script, "cursor": 1, "text": script},
+        {
+            "kind": "picture",
+            "time_s": 2,
+            "name": "p",
+            "cursor": 1,
+            "file": "../secret.png",
+            "width": 1,
+            "height": 1,
+        },
+        {
+            "kind": "picture",
+            "time_s": 2,
+            "name": "q",
+            "cursor": 1,
+            "file": "link.png",
+            "width": 1,
+            "height": 1,
+        },
+        {"kind": "made up", "x": script},
+    ]
+    (run / "record.jsonl").write_text("\n".join(map(json.dumps, events)) + "\n")
+    done = commands("report", ".", folder=run)
+    assert done.returncode == 0, done.stderr
+    page = (run / "report.html").read_text()
+    assert script not in page and "&lt;script&gt;alert(1)" in page
+    assert "U0VDUkVU" not in page and "SECRET" not in page  # in base64 too

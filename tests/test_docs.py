@@ -1,0 +1,78 @@
+"""The documentation: generated pages are fresh, links lead somewhere, every public name has its place."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import truestep
+import truestep.model
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = re.compile(r"^ *(```+|~~~+).*?^ *\1\s*$|`[^`\n]*`", flags=re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?P<path>[^)\s#]*)(?:#(?P<anchor>[^)\s]*))?\)")
+
+
+@pytest.mark.parametrize("script", ["commands_page.py", "api_page.py"])
+def test_generated_pages_are_fresh(script: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / script), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return links to files that are not there; what is on other hosts is not asked for."""
+    text = CODE.sub("", page.read_text())
+    links = [found["path"] for found in LINK.finditer(text) if found["path"]]
+    return [path for path in links if "://" not in path and not (page.parent / path).exists()]
+
+
+def test_links_between_files_lead_somewhere() -> None:
+    broken = {str(page.relative_to(ROOT)): broken_links(page) for page in PAGES}
+    assert {page: links for page, links in broken.items() if links} == {}
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](page.md#x) [b](gone.md) `[c](code.md)` [d](https://example.org)\n```\n[e](f.md)\n```\n"
+    )
+    assert broken_links(page) == ["gone.md"]
+
+
+def test_every_public_name_is_on_one_page_of_the_api() -> None:
+    text = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    shown = re.findall(r"^\| `ts\.([\w.]+)` \|", text, flags=re.MULTILINE)
+    filled = re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)
+    # decay_groups is shown as that of truestep.model.
+    public = {*truestep.__all__} - {"__version__", "decay_groups", "errors", "model"}
+    public |= {f"model.{name}" for name in truestep.model.__all__}
+    assert len(shown) == len(set(shown)) and len(filled) == len(set(filled))
+    assert public <= set(shown), public - set(shown)
+
+
+def test_examples_in_docstrings_become_code_on_the_site() -> None:
+    pytest.importorskip("griffe", reason="needs the extra docs")
+    from scripts.docstring_examples import fenced
+
+    text = "Words.\n\n>>> f(1)\n2\n\nMore.\n\n>>> g()"
+    assert fenced(text) == "Words.\n\n\n```pycon\n>>> f(1)\n2\n```\n\nMore.\n\n\n```pycon\n>>> g()\n```"
+
+
+def test_links_that_leave_the_documentation_lead_to_pages_of_the_site() -> None:
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    from scripts.site_pages import relinked
+
+    assert (
+        relinked("editing.md", "[a](../examples/digits.py#x) [b](check.md)")
+        == "[a](source/examples/digits.py.md#x) [b](check.md)"
+    )
+    assert (
+        relinked("rules/LOOP01.md", "[a](../../CONTRIBUTING.md) [b](../check.md)")
+        == "[a](../project/CONTRIBUTING.md) [b](../check.md)"
+    )
+    assert relinked("project/CHANGELOG.md", "[a](docs/tune.md)") == "[a](../tune.md)"
+    assert relinked("tensors.md", "x[0](gone)") == "x[0](gone)"
