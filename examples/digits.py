@@ -17,7 +17,7 @@ images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
 train_set, valid_set = ts.split(TensorDataset(images, torch.tensor(digits.target)), [0.8, 0.2], seed=7)
 
 net = nn.Sequential(
-    nn.Conv2d(1, 32, 3, padding=1),
+    nn.Conv2d(1, 32, 3, padding=1, bias=False),
     nn.BatchNorm2d(32),
     nn.ReLU(),
     nn.MaxPool2d(2),
