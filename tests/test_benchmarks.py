@@ -42,6 +42,14 @@ def test_kills_of_processes_do_not_change_a_bit() -> None:
 
 
 @pytest.mark.slow
+def test_a_sharded_model_built_on_meta_is_killed_and_resumes_exactly() -> None:
+    result = _run("billion.py", "--parameters", "3e5", "--processes", "2")
+    assert [claim["verdict"] for claim in result["claims"]] == ["holds"] * 4
+    _, killed = result["tables"].values()
+    assert [row["phase"] for row in killed].count("place") == 2
+
+
+@pytest.mark.slow
 def test_writing_the_record_costs_a_step_a_few_us() -> None:
     # The claim is 5 us on a quiet machine; one that is busy or slower must not fail for that.
     result = _run("record_cost.py", "--seconds", "8", codes=(0, 1, 2))

@@ -5,6 +5,7 @@ Owns the thread and its failures. Leaves writing to `store`.
 
 import atexit
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,16 +33,19 @@ class BackgroundSaver:
         self._failure: BaseException | None = None
         self._copied: dict[str, Any] | None = None
         self._lost: int | None = None
+        self.write_s: float | None = None
+        """How long the last snapshot took to write, once it is written."""
 
     @property
     def is_busy(self) -> bool:
         """Whether a save is under way."""
         return self._thread is not None and self._thread.is_alive()
 
-    def submit(self, snapshot: Snapshot) -> None:
+    def submit(self, snapshot: Snapshot, *, copies: bool = True) -> None:
         """Copy a snapshot and begin to write it; waits for the one before it first.
 
-        Raises StateError at once for a state that cannot be stored, and what `wait` raises.
+        Without a copy there is no second state in memory, and the caller leaves the states as they are until
+        `wait` is over. Raises StateError at once for a state that cannot be stored, and what `wait` raises.
         """
         self.wait()
         facts = plain_json(snapshot.facts, "facts")
@@ -49,10 +53,11 @@ class BackgroundSaver:
         if states is None:
             return
         spare, self._copied = self._copied, None
-        self._copied = copy(states, into=spare)
-        copied = Snapshot(cursor=snapshot.cursor, states=self._copied, facts=facts)
+        if copies:
+            states = self._copied = copy(states, into=spare)
+        held = Snapshot(cursor=snapshot.cursor, states=states, facts=facts)
         self._lost = None
-        self._start(lambda: self._save(copied))
+        self._start(lambda: self._save(held))
 
     def attach(self, cursor: int, name: str, *, value: Json) -> None:
         """Do what `Store.attach` does, in the background, after the save under way; the first process only.
@@ -108,11 +113,13 @@ class BackgroundSaver:
         self._thread.start()
 
     def _save(self, snapshot: Snapshot) -> None:
+        begun_s = time.monotonic()
         try:
             self._store.save(snapshot)
         except BaseException:
             self._lost = snapshot.cursor
             raise
+        self.write_s = time.monotonic() - begun_s
 
     def _work(self, job: Callable[[], object], before: threading.Thread | None) -> None:
         if before is not None:

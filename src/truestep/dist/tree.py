@@ -20,17 +20,24 @@ VERSION = 2
 """Part of the recipe: raise it when the same gradients would be summed in another order."""
 
 
-def lanes_of(rank: int, *, size: int, num_lanes: int) -> range:
-    """Return the lanes that one process computes: contiguous, any size from 1 to `num_lanes`.
+def lanes_of(rank: int, *, size: int, num_lanes: int, is_dealt: bool = False) -> range:
+    """Return the lanes that one process computes: contiguous, or dealt out in turn like cards.
+
+    Contiguous lanes are summed by the process itself as far as the tree allows. Dealt ones are neighbours in
+    the tree when they run at the same time: for sums that are taken over processes after every lane.
 
     >>> [list(lanes_of(rank, size=3, num_lanes=8)) for rank in range(3)]
     [[0, 1], [2, 3, 4], [5, 6, 7]]
+    >>> [list(lanes_of(rank, size=3, num_lanes=8, is_dealt=True)) for rank in range(3)]
+    [[0, 3, 6], [1, 4, 7], [2, 5]]
     """
     if size > num_lanes:
         raise UsageError(
             f"lanes must be at least the number of processes, got lanes={num_lanes} on {size} processes. "
             f"Pass lanes={size} or more."
         )
+    if is_dealt:
+        return range(rank, num_lanes, size)
     return range(rank * num_lanes // size, (rank + 1) * num_lanes // size)
 
 
@@ -167,6 +174,11 @@ class ScatteredSum(Generic[T]):
                 break
             start, size = min(start, sibling[0]), 2 * size
         self._open[start, size] = value
+
+    @property
+    def open(self) -> dict[Node, T]:
+        """The partial sums so far; what is put here instead of one has to be equal to it."""
+        return self._open
 
     def take(self) -> T:
         """Return the sum over all expected lanes (at least one) and start anew with the same lanes."""

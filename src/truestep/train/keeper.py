@@ -15,7 +15,7 @@ from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError
 from truestep.record import Record
 from truestep.train.progress import Terminal
 
-_MAX_SHARE = 0.01
+MAX_SHARE = 0.01
 """Of the loop's time that snapshots may take."""
 
 
@@ -25,13 +25,16 @@ class Snapshots:
 
     One is taken whenever `every_s` seconds have passed or the step is a multiple of `every_steps`, and at
     the end of the loop. None switches a rule off. By time they never take more than a hundredth of it: a
-    large state is saved less often. `keep` counts the newest ones that stay on disk.
+    large state is saved less often. `keep` counts the newest ones that stay on disk. In the background means
+    that training goes on while a copy is written; a state that does not fit into memory twice is written
+    with `in_background=False`, while training waits.
     """
 
     every_s: float | None = 5.0
     every_steps: int | None = None
     keep: int = 2
     on_failure: Literal["continue", "stop"] = "continue"
+    in_background: bool = True
 
     def __post_init__(self) -> None:
         if self.keep < 2:
@@ -189,7 +192,7 @@ class Keeper:
         """Whether a snapshot is due by time; it waits until the one before it is written."""
         if self._options.every_s is None or self._saver.is_busy:
             return False
-        return now_s - self._last_save_s >= max(self._options.every_s, self._held_s / _MAX_SHARE)
+        return now_s - self._last_save_s >= max(self._options.every_s, self._held_s / MAX_SHARE)
 
     def save(self, cursor: int, *, states: Mapping[str, Any], facts: Mapping[str, Any], wait: bool) -> None:
         """Take a snapshot now; it is written in the background unless `wait`."""
@@ -202,10 +205,13 @@ class Keeper:
             cursor=cursor, states={"tracked": tracked, **states}, facts={**facts, "lineage": self.lineage}
         )
         self._notice(self._saver.wait)  # the one before, which may have failed, does not decide over this one
-        self._saver.submit(snapshot)
+        write_s = self._saver.write_s and round(self._saver.write_s, 6)  # of the one before
+        self._saver.submit(snapshot, copies=self._options.in_background)
+        if not self._options.in_background:
+            self._notice(self._saver.wait)
         self._last_save_s = time.monotonic()
         self._held_s = self._last_save_s - started_s
-        self._record.write("snapshot", cursor=cursor, held_s=round(self._held_s, 6))
+        self._record.write("snapshot", cursor=cursor, held_s=round(self._held_s, 6), write_s=write_s)
         if wait:
             self._notice(self._saver.wait)
 

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
@@ -15,7 +16,12 @@ from truestep.dist.reduce import TreeReduce
 from truestep.errors import TruestepError, UsageError
 from truestep.train.place import Parallel, Precision
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
 T = TypeVar("T")
+
+_SHARDED = ("fsdp", "fsdp-offload")
 
 
 class Team:
@@ -25,6 +31,7 @@ class Team:
         self._world = world
         self.is_tied = is_tied
         self.is_sharded = False
+        self.is_offloaded = False
         # Sums have a group of their own: they run in a thread beside the small talk of the main one.
         group = dist.new_group() if world.size > 1 else None  # of the backend that the tensors need
         self.tree = TreeReduce(rank=world.rank, size=world.size, num_lanes=num_lanes, group=group)
@@ -57,11 +64,19 @@ class Team:
             raise _shared(failure)
         return result  # type: ignore[no-any-return]
 
-    def add(self, model: nn.Module, *, parallel: Parallel, precision: Precision, compiled: bool) -> None:
+    def add(
+        self,
+        model: nn.Module,
+        *,
+        parallel: Parallel,
+        precision: Precision,
+        compiled: bool,
+        device: torch.device,
+    ) -> None:
         """Take in a placed model; a sharded one is cut over the processes now."""
-        if parallel not in ("ddp", "fsdp", "flat"):
-            raise UsageError(f"parallel must be 'ddp', 'fsdp' or 'flat', got {parallel!r}.")
-        if parallel == "fsdp":
+        if parallel not in ("ddp", "flat", *_SHARDED):
+            raise UsageError(f"parallel must be 'ddp', 'flat', 'fsdp' or 'fsdp-offload', got {parallel!r}.")
+        if parallel in _SHARDED:
             if compiled or precision == "fp16":
                 raise UsageError(
                     "a sharded model cannot be compiled or run in fp16 yet: that it has the same bits on any "
@@ -75,8 +90,9 @@ class Team:
                 from truestep.dist.shard import shard  # noqa: PLC0415  it imports all of FSDP
 
                 self._check_alike({"model": model})
-                shard(model)
-                self.is_sharded = True
+                offloads = parallel == "fsdp-offload" and device.type != "cpu"
+                shard(model, device=device, offloads=offloads)
+                self.is_sharded, self.is_offloaded = True, self.is_offloaded or offloads
         self._models.append((model, parallel))
 
     def check(self, tracked: Mapping[str, Any], *, fingerprint: Mapping[str, Any]) -> None:
@@ -109,7 +125,7 @@ class Team:
             f"{name}.{path}": witness([tensor])
             for name, module in modules.items()
             for path, tensor in module.state_dict().items()
-            if not hasattr(tensor, "_local_tensor") and hasattr(tensor, "numel")
+            if hasattr(tensor, "numel") and not hasattr(tensor, "_local_tensor") and not tensor.is_meta
         }
         first, *others = self._world.gather(own)
         for rank, other in enumerate(others, start=1):
@@ -122,6 +138,16 @@ class Team:
                         f"seeds them alike."
                     )
                 )
+
+    def is_dealt(self, tracked: Mapping[str, Any]) -> bool:
+        """Whether lanes are dealt out in turn: where all gradients are sharded, few sums are open then."""
+        optimizers = [item for item in tracked.values() if isinstance(item, Optimizer)]
+        return self.is_sharded and all(
+            hasattr(parameter, "_local_tensor")
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
 
     def sums(self, tracked: Mapping[str, Any]) -> list[Any]:
         """Return who sums the gradients of the placed models; what is left is summed after backward."""
@@ -159,7 +185,7 @@ class Team:
             return []
         from truestep.dist.shard import ShardSum  # noqa: PLC0415  as above
 
-        models = [model for model, parallel in self._models if parallel == "fsdp"]
+        models = [model for model, parallel in self._models if parallel in _SHARDED]
         return [ShardSum(models, rank=self._world.rank)]
 
     def close(self) -> None:
@@ -167,6 +193,16 @@ class Team:
         if self._courier is not None:
             self._courier.close()
             self._courier = None
+
+
+def kept(current: torch.Tensor, full: torch.Tensor, *, device: torch.device) -> torch.Tensor:
+    """Return what this process holds of a full tensor: all, or its part where the current one is a part."""
+    if not hasattr(current, "_local_tensor"):
+        return full.to(device)
+    from truestep.dist.shard import copy_part  # noqa: PLC0415  as above
+
+    copy_part(full, cast("DTensor", current))
+    return current
 
 
 def _shared(error: TruestepError) -> TruestepError:

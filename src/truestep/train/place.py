@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from truestep.errors import UsageError
 
 Precision = Literal["fp32", "bf16", "fp16"]
-Parallel = Literal["ddp", "fsdp", "flat"]
+Parallel = Literal["ddp", "flat", "fsdp", "fsdp-offload"]
 _AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -90,13 +90,24 @@ def _to_float32(value: Any) -> Any:
     return value
 
 
+def is_on_meta(model: nn.Module) -> bool:
+    """Whether some of a model's tensors have no values yet."""
+    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
 def place(
     model: nn.Module, *, device: torch.device, precision: Precision, compiled: bool, recompute: Sequence[str]
 ) -> None:
-    """Move a model to a device and change how its forward runs, in place."""
+    """Move a model to a device and change how its forward runs, in place.
+
+    What has no values yet (on the meta device) stays where it is.
+    """
     if precision not in ("fp32", *_AUTOCAST):
         raise UsageError(f"precision must be 'fp32', 'bf16' or 'fp16', got {precision!r}.")
-    model.to(device)
+    if is_on_meta(model):
+        model._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))
+    else:
+        model.to(device)
     for pattern in recompute:
         matching = [module for name, module in model.named_modules() if _matches(name, pattern)]
         if not matching:

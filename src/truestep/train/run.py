@@ -10,9 +10,10 @@ import platform
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -31,16 +32,20 @@ from truestep.train.exhibits import Exhibit, write_exhibit
 from truestep.train.fingerprint import fingerprint, pin_settings
 from truestep.train.gradients import FiniteCheck, Gradients
 from truestep.train.interrupt import Interrupt
+from truestep.train.interval import advise
 from truestep.train.journal import Journal
-from truestep.train.keeper import Keeper, Snapshots
+from truestep.train.keeper import MAX_SHARE, Keeper, Snapshots
 from truestep.train.lock import FolderLock
 from truestep.train.loop import Position, Steps, Surroundings
 from truestep.train.norms import Norms, WrittenBuffers
-from truestep.train.parallel import Team
+from truestep.train.parallel import Team, kept
 from truestep.train.progress import Terminal
 from truestep.train.settings import find as find_settings
 from truestep.train.settings import read as read_settings
 from truestep.train.step import NonFinite, Parts, Step
+
+if TYPE_CHECKING:
+    from truestep.model.deferred import Deferred, Init
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -129,6 +134,7 @@ class Run:
         compile: bool = False,  # noqa: A002  torch's own word for it
         recompute: Sequence[str] = (),
         parallel: placing.Parallel = "ddp",
+        init: "Init | None" = None,
         settings: str | os.PathLike[str] | None = None,
     ) -> ModuleT:
         """Move a model to the device and set how it runs; returns the same model.
@@ -137,7 +143,10 @@ class Run:
         names modules by pattern ("blocks.*") whose activations are computed again in backward. `parallel`
         says how several processes share it, with the same bits: 'ddp' sums gradients while backward runs,
         'flat' after it (for models of which some parameters are not always used), 'fsdp' shards parameters
-        and optimizer state: then make optimizers after this call, and an EMA before it, placed alike.
+        and optimizer state: then make optimizers after this call, and an EMA before it, placed alike;
+        'fsdp-offload' also keeps the shards of a GPU in CPU memory. A model built under
+        `torch.device("meta")` is filled here, one module at a time, by its `reset_parameters()` and then by
+        `init(module)`: no process ever holds all of it.
         `settings` names another file than the `truestep.toml` beside the script.
         """
         if settings is not None:
@@ -146,11 +155,19 @@ class Run:
         precision = self._settings.get("precision", precision)
         compile = self._settings.get("compile", compile)  # noqa: A001
         self.device = torch.device(device) if device is not None else self.device
+        deferred = _look_at_meta(model, init)
         placing.place(model, device=self.device, precision=precision, compiled=compile, recompute=recompute)
         if precision == "fp16" and self._scaler is None:
             self._scaler = torch.amp.GradScaler(self.device.type)
-        self._team.add(model, parallel=parallel, precision=precision, compiled=compile)
-        self._placements.append({"precision": precision, "compile": compile, "recompute": list(recompute)})
+        self._team.add(model, parallel=parallel, precision=precision, compiled=compile, device=self.device)
+        if parallel == "fsdp-offload" and not self._team.is_offloaded:
+            self._terminal.say("fsdp-offload: one process, or no GPU: nothing is offloaded")
+        placement: dict[str, Any] = {"precision": precision, "compile": compile, "recompute": list(recompute)}
+        if deferred is not None:
+            placement["init"] = str(deferred)
+            keep = partial(kept, device=self.device)
+            deferred.fill(seed=self._seed, number=len(self._placements), keep=keep)
+        self._placements.append(placement)
         return model
 
     def track(self, **objects: Any) -> None:
@@ -193,10 +210,12 @@ class Run:
     def _open_loop(
         self, loader: Loader, phase: dict[str, Any], *, epochs: int | None, steps: int | None
     ) -> Steps:
+        tracked = self._keeper.tracked
+        rank, size, is_dealt = self._world.rank, self._world.size, self._team.is_dealt(tracked)
         plan = Plan(
             seed=self._seed,
             num_lanes=self._num_lanes,
-            lanes=lanes_of(self._world.rank, size=self._world.size, num_lanes=self._num_lanes),
+            lanes=lanes_of(rank, size=size, num_lanes=self._num_lanes, is_dealt=is_dealt),
             first_step=phase["first_step"],
             first_epoch=phase["first_epoch"],
             cursor=self.cursor,
@@ -209,8 +228,7 @@ class Run:
         per_epoch = loader.num_steps_per_epoch(self._num_lanes)
         total = steps if steps is not None else per_epoch and per_epoch * (epochs or 0)
         last = None if total is None else phase["first_step"] + total
-        self._record.write("phase", first=phase["first_step"], end=last)
-        tracked = self._keeper.tracked
+        self._record.write("phase", first=phase["first_step"], end=last, data=phase["loader"])
         modules = [item for item in tracked.values() if isinstance(item, nn.Module)]
         sums = self._team.sums(tracked)
         parts = Parts(
@@ -223,7 +241,8 @@ class Run:
             norms=Norms(modules, num_lanes=self._num_lanes),
             written=[WrittenBuffers(modules)] if self._world.size > 1 else [],
             is_sharded=self._team.is_sharded,
-            is_finite=FiniteCheck(self.device),
+            is_dealt=is_dealt,
+            is_finite=FiniteCheck(torch.device("cpu") if self._team.is_offloaded else self.device),
             journal=self._journal,
             scaler=self._scaler,
             nonfinite=self._nonfinite,
@@ -275,8 +294,16 @@ class Run:
             settings=dict(self._settings.values),
             **facts,
         )
+        if snapshot is not None and self._world.is_first:
+            self._advise()
         self._snapshot = snapshot
         self._has_begun = True
+
+    def _advise(self) -> None:
+        """After a failure: say so if another interval between snapshots would have saved time."""
+        advice = advise(self.folder / "record.jsonl", max_share=MAX_SHARE)
+        if advice is not None:
+            self._terminal.say(advice)
 
     def _saved_phases(self) -> list[dict[str, Any]]:
         return self._snapshot.facts["phases"] if self._snapshot is not None else []
@@ -373,6 +400,20 @@ class Run:
         self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _look_at_meta(model: nn.Module, init: "Init | None") -> "Deferred | None":
+    """Return how a model without values is to be filled; nothing for one that has them."""
+    if placing.is_on_meta(model):
+        from truestep.model.deferred import plan  # noqa: PLC0415  few need it, and it imports all of `model`
+
+        return plan(model, init=init)
+    if init is not None:
+        raise UsageError(
+            "init= is for models built under torch.device('meta'), and this one has its values already. Call "
+            "model.apply(init) before run.place, or build the model on the meta device."
+        )
+    return None
 
 
 def _check_arguments(seed: int, lanes: int | None, nonfinite: str, accept: Sequence[str]) -> None:

@@ -59,6 +59,8 @@ class Parts:
     """Looks once, in the first lane, for buffers that forward writes; empty afterwards."""
     is_sharded: bool
     """Whether a model is sharded: then all processes compute in step, and gradients are in parts."""
+    is_dealt: bool
+    """Whether lanes are dealt out in turn, not in contiguous shares."""
     device: torch.device
     gradients: Gradients
     is_finite: FiniteCheck
@@ -71,12 +73,12 @@ class Parts:
     @cached_property
     def schedule_of(self) -> Callable[[int], Schedule]:
         """Who computes which lane, by the number of samples in the batch; there are few different ones."""
-        size, num_lanes = self.world.size, self.num_lanes
+        size, num_lanes, is_dealt = self.world.size, self.num_lanes, self.is_dealt
 
         @cache
         def of(num_samples: int) -> Schedule:
             filled = filled_lanes(num_samples, num_lanes=num_lanes)
-            return schedule(filled, size=size, num_lanes=num_lanes)
+            return schedule(filled, size=size, num_lanes=num_lanes, is_dealt=is_dealt)
 
         return of
 
