@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+CAUSES = Path(__file__).parents[2] / "benchmarks" / "corpus" / "causes"
 TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
 
 TRAIN = """\
@@ -74,6 +75,22 @@ def test_a_difference_by_the_contract(tmp_path: Path) -> None:
     assert (found["name"], found["proved"]) == ("unseeded-random", True)
     assert "never seeded" in found["cause"]
     assert done.stderr == ""  # ended before it printed
+
+
+@pytest.mark.slow
+@pytest.mark.practice("P62")
+def test_p62_a_kernel_without_an_order_is_named_and_has_one_when_asked_for(tmp_path: Path) -> None:
+    """An operation that adds in any order is named with its line; what mends it is the proof."""
+    source = (CAUSES / "scatter_order.py").read_text()
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if "# <- here" in text)
+    (tmp_path / "train.py").write_text(source)
+    found = answer(verify(tmp_path, "--format", "json", "train.py"))["first_difference"]
+    assert (found["name"], found["line"], found["proved"]) == ("racy-operation", line, True), found
+    mended = source.replace(
+        "torch.manual_seed(0)", "torch.manual_seed(0)\n    torch.use_deterministic_algorithms(True)"
+    )
+    (tmp_path / "train.py").write_text(mended)
+    assert answer(verify(tmp_path, "--format", "json", "train.py"))["same"] is True
 
 
 @pytest.mark.slow
