@@ -80,7 +80,7 @@ def cluster(fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
     asked = tmp_path / "asked"
-    fake("scontrol", f'[ "$1" = show ] && printf "n1\\nn2\\nn3\\n"; echo "$@" >> {asked}')
+    fake("scontrol", f'echo "$@" >> {asked}; [ "$1" = show ] && printf "n1\\nn2\\nn3\\n"')
     fake("srun", 'shift; SLURM_PROCID=1 SLURMD_NODENAME=n2 exec "$@"')
     fake("sleep", "exit 0")
     return asked

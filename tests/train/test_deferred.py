@@ -161,10 +161,13 @@ def rise_while_placing(folder: str, is_on_meta: bool) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_no_process_holds_more_than_its_shard_and_one_module(tmp_path: Path) -> None:
+def test_no_process_holds_more_than_its_shard_and_one_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one_module = 4 * WIDTH * WIDTH
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(one_module // 8))  # what is freed is given back at once
     for rise, shard in run_processes(rise_while_placing, str(tmp_path / "meta"), True, size=4):
         assert shard == DEPTH * one_module // 4
-        assert rise < shard + 8 * one_module  # one in full; the rest is the allocator's
+        assert rise < shard + DEPTH // 3 * one_module  # one in full (3 measured); the rest is the allocator's
     for rise, _ in run_processes(rise_while_placing, str(tmp_path / "full"), False, size=4):
         assert rise > DEPTH * one_module  # or the test above could not fail
