@@ -5,14 +5,17 @@ each command's own.
 """
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from truestep.errors import UsageError
+
+if TYPE_CHECKING:
+    from truestep.watch import Script
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 """By severity."""
@@ -24,6 +27,15 @@ class Format(StrEnum):
 
     text = "text"
     json = "json"
+
+
+def named_script(script: str, arguments: Sequence[str] | None, *, is_module: bool, example: str) -> "Script":
+    """Return the script that a command was given, with its own arguments; a file has to be there."""
+    if not is_module:
+        require_script(script, example=example)
+    from truestep.watch import Script
+
+    return Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
 
 
 def require_script(script: str | Path, *, example: str) -> None:
@@ -52,6 +64,7 @@ def _open_record(folder: Path | None) -> Path | None:
 ANSWER = "The answer"
 STARTING = "How the script is run"
 
+ScriptName = Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")]
 ScriptArguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="ARGS", show_default=False, help="Everything after SCRIPT is the script's own."),

@@ -22,8 +22,9 @@ from truestep.cli._page import (
     Page,
     RecordFolder,
     ScriptArguments,
+    ScriptName,
     add_to_record,
-    require_script,
+    named_script,
     short,
 )
 from truestep.errors import UsageError
@@ -99,7 +100,7 @@ _AsFormat = Annotated[
 
 
 def check(  # noqa: PLR0913  # limits: an argument is an option of the command
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    script: ScriptName,
     arguments: ScriptArguments = None,
     *,
     steps: _Steps = None,
@@ -139,16 +140,16 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep check -m package.train                as python -m package.train
       truestep check --format sarif train.py > check.sarif
     """
-    if not is_module:
-        require_script(script, example="truestep check --steps 100 train.py --lr 0.1")
+    given = named_script(
+        script, arguments, is_module=is_module, example="truestep check --steps 100 train.py --lr 0.1"
+    )
     if processes < 1:
         raise UsageError(f"--processes must be at least 1, got {processes}.")
-    from truestep.rules import Script, read_settings
+    from truestep.rules import read_settings
 
     settings = read_settings(Path.cwd()).updated(
         select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
     )
-    given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
     look = _Look(script=given, settings=settings, steps=steps, processes=processes, format=format_)
     result = look.examine()
     result = look.examine() if fix and _mend(result) else result

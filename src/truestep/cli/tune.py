@@ -18,8 +18,9 @@ from truestep.cli._page import (
     PictureFile,
     RecordFolder,
     ScriptArguments,
+    ScriptName,
     add_to_record,
-    require_script,
+    named_script,
 )
 from truestep.errors import UsageError
 
@@ -82,7 +83,7 @@ _Steps = Annotated[
 
 
 def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    script: ScriptName,
     arguments: ScriptArguments = None,
     *,
     knobs: _Knobs = None,
@@ -117,17 +118,15 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep tune --profile-only --picture step.svg train.py
       truestep tune --learning-rate train.py
     """
-    if not is_module:
-        require_script(script, example="truestep tune --budget 300 train.py --lr 0.1")
+    given = named_script(
+        script, arguments, is_module=is_module, example="truestep tune --budget 300 train.py --lr 0.1"
+    )
     if sum((profile_only, learning_rate, batch_size)) > 1:
         raise UsageError(
             "--profile-only, --learning-rate and --batch-size exclude each other. Pass one of them."
         )
     if record is not None and (profile_only or learning_rate or batch_size):
         raise UsageError("--record goes with the search for settings: its answer has the profile too.")
-    from truestep.watch import Script
-
-    given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
     answer = _Answer(is_json=format_ is Format.json, picture=picture, record=record)
     if profile_only:
         answer.show_profile(given, steps)

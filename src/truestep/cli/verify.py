@@ -21,8 +21,9 @@ from truestep.cli._page import (
     Page,
     RecordFolder,
     ScriptArguments,
+    ScriptName,
     add_to_record,
-    require_script,
+    named_script,
 )
 from truestep.errors import UsageError
 
@@ -104,7 +105,7 @@ _ResumeWith = Annotated[
 
 
 def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
+    script: ScriptName,
     arguments: ScriptArguments = None,
     *,
     runs: _Runs = 2,
@@ -142,9 +143,10 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep verify --processes 1,2,4 train.py     on so many processes
       truestep verify --workers 0,2 --env PYTHONHASHSEED= train.py
     """
-    if not is_module:
-        require_script(script, example="truestep verify --kill train.py --lr 0.1")
-    from truestep.verify import Asked, Script
+    given = named_script(
+        script, arguments, is_module=is_module, example="truestep verify --kill train.py --lr 0.1"
+    )
+    from truestep.verify import Asked
 
     asked = Asked(
         steps=steps or None,
@@ -156,7 +158,6 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
         threads=_numbers("--threads", threads),
         environments=tuple(map(_variable, env or ())),
     )
-    given = Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
     verdict = _answer(given, asked, is_json=format_ is Format.json)
     if record is not None:
         told = [dataclasses.asdict(run) for run in verdict.runs]

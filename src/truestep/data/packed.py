@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from truestep import rng
+from truestep.data.part import read_many
 from truestep.data.permutation import Indices, Permutation
 from truestep.errors import UsageError
 
@@ -77,7 +78,7 @@ class Packed:
         spans = [slice(self._bounds[place], self._bounds[place + 1]) for place in places]
         members = np.concatenate([self._members[span] for span in spans])
         sequences, starts, sizes = self._pieces.locate(members)
-        items = _read(self.dataset, sequences.tolist())
+        items = read_many(self.dataset, sequences.tolist())
         parts = [
             self._part(item, sequence, start)
             for item, sequence, start in zip(items, sequences.tolist(), starts.tolist(), strict=True)
@@ -226,15 +227,10 @@ def _fit(sizes: list[int], repeats: list[int], longest: int) -> list[int]:
     return placed
 
 
-def _read(dataset: Any, indices: list[int]) -> list[Any]:
-    many = getattr(dataset, "__getitems__", None)
-    return list(many(indices)) if many is not None else [dataset[index] for index in indices]
-
-
 def _measure(dataset: Any) -> list[int]:
     lengths: list[int] = []
     for start in range(0, len(dataset), _READ_AT_ONCE):
-        items = _read(dataset, [*range(start, min(len(dataset), start + _READ_AT_ONCE))])
+        items = read_many(dataset, [*range(start, min(len(dataset), start + _READ_AT_ONCE))])
         lengths += [len(next(iter(_fields(item).values()))) for item in items]
     return lengths
 

@@ -60,6 +60,12 @@ class PartIndices(Sequence[int]):
         return self._permutation(places + self._positions.start)
 
 
+def read_many(dataset: Any, indices: list[int]) -> list[Any]:
+    """Return several samples of a dataset, in one call if it offers one."""
+    many = getattr(dataset, "__getitems__", None)
+    return list(many(indices)) if many is not None else [dataset[index] for index in indices]
+
+
 class Part:
     """One part of a split: a dataset that reads its samples from the one that was split."""
 
@@ -75,9 +81,7 @@ class Part:
         return self.dataset[self.indices[place]]
 
     def __getitems__(self, places: list[int]) -> list[Any]:
-        indices = self.indices.at(places)
-        many = getattr(self.dataset, "__getitems__", None)
-        return list(many(indices)) if many is not None else [self.dataset[index] for index in indices]
+        return read_many(self.dataset, self.indices.at(places))
 
 
 def split(dataset: Any, fractions: Sequence[float], *, seed: int) -> list[Part]:

@@ -1,6 +1,7 @@
 """A function's backward pass against finite differences: whether its gradients are those of its values.
 
 Owns the comparison. Which functions need it is up to the user: those whose backward was written by hand.
+torch's gradcheck tells no element, and refuses functions that draw or that compute in float32 inside.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,14 +4,12 @@ Owns which module fills which tensor, under which seed, and that none is left wi
 caller what is kept of a full tensor: all of it, or this process's part.
 """
 
-import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy
 import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
@@ -129,7 +127,7 @@ class Deferred:
 
         `number` tells the models of one run apart. Afterwards the global generators stand where they stood.
         """
-        with _kept_generators():
+        with rng.kept_generators():
             for portion in self.portions:
                 _fill(portion, partial(_run, portion, seed=seed, number=number, init=self.init), keep)
 
@@ -236,7 +234,7 @@ def _reaches(model: nn.Module, init: Init | None, blanks: Mapping[int, Blank]) -
         doubles = {id(place.get()): _as(place.get(), _empty_like(place.get())) for place in places}
     keys = {_memory(doubles[id(blank.like)]): key for key, blank in blanks.items()}
     reaches = {}
-    with _standing_in([(place, doubles[id(place.get())]) for place in places]), _kept_generators():
+    with _standing_in([(place, doubles[id(place.get())]) for place in places]), rng.kept_generators():
         for module in model.modules():
             written = _try(module, init, pretence)
             reaches[module] = {keys[memory] for memory in written if memory in keys}
@@ -320,19 +318,6 @@ def _standing_in(pairs: list[tuple[Place, Tensor]]) -> Iterator[None]:
     finally:
         for place, tensor in former:
             place.put(tensor)
-
-
-@contextmanager
-def _kept_generators() -> Iterator[None]:
-    """Leave the global generators where they stand."""
-    of_python, of_numpy = random.getstate(), numpy.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    try:
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        random.setstate(of_python)
-        numpy.random.set_state(of_numpy)
 
 
 def _check_reached(blanks: list[Blank], reached: set[int], init: Init | None) -> None:

@@ -8,12 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from truestep import rng
 from truestep.errors import UsageError
 from truestep.model.layers import Replaced, replace
 from truestep.model.nests import tensors_in
 from truestep.model.once import Batch, called, copied
 from truestep.model.tables import shortened
-from truestep.model.trial import same_generators
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _HEADS = (nn.Linear, *_CONVOLUTIONS)
@@ -41,7 +41,7 @@ def replace_head(
 
 def _find(model: nn.Module, batch: Batch) -> str:
     ran: list[tuple[str, Tensor]] = []
-    with same_generators(model), torch.no_grad():
+    with rng.kept_generators(), torch.no_grad():
         trial = copied(model).eval()
         for name, module in trial.named_modules():
             if isinstance(module, _HEADS):

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep import rng
 from truestep.errors import UsageError
-from truestep.model.trial import same_generators
 
 _STEPS = 80
 """Halvings of an interval of length 2: far below the spacing of floats."""
@@ -115,7 +115,7 @@ def compare_hits(first: list[Tensor], second: list[Tensor], *, confidence: float
 def evaluating(*models: nn.Module) -> Iterator[None]:
     """Put models into eval mode, without gradients; afterwards modes and generators are what they were."""
     modes = [(module, module.training) for model in models for module in model.modules()]
-    with same_generators(models[0]), torch.no_grad():
+    with rng.kept_generators(), torch.no_grad():
         try:
             for module, _ in modes:
                 module.training = False

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from truestep import rng
 from truestep.errors import UsageError
 from truestep.model.nests import tensors_in
 from truestep.model.once import Batch, called, copied
 from truestep.model.tables import printed, table
-from truestep.model.trial import same_generators
 from truestep.picture import COLOURS, FAINT, INK, PAPER, Picture
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def check_signal(model: nn.Module, batch: Batch, *, loss: Callable[[Any], Tensor
     >>> check_signal(model, torch.ones(4, 32)).verdict
     'vanishing'
     """
-    with same_generators(model), torch.enable_grad():
+    with rng.kept_generators(), torch.enable_grad():
         probe = _Probe(copied(model))
         with probe:
             output = called(probe.model, batch)

@@ -3,14 +3,12 @@
 Owns what is counted and to which module it belongs. How it is shown is up to others.
 """
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -18,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from truestep import rng
 from truestep.errors import UsageError
 from truestep.model.nests import tensors_in
 
@@ -101,7 +100,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     copies: dict[int, Tensor] = {}
     fast_path = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        stack.enter_context(same_generators(model))
+        stack.enter_context(rng.kept_generators())
         try:
             # The fused encoder layer is one operation without a formula.
             torch.backends.mha.set_fastpath_enabled(False)
@@ -119,19 +118,6 @@ def unchanged(model: nn.Module) -> Iterator[None]:
                 module.training = mode
                 module._buffers.clear()
                 module._buffers.update(kept)
-
-
-@contextmanager
-def same_generators(model: nn.Module) -> Iterator[None]:
-    """Give torch's, Python's and NumPy's generators back as they were."""
-    devices = {parameter.device.index for parameter in model.parameters() if parameter.device.type == "cuda"}
-    states = random.getstate(), numpy.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=sorted(filter(None.__ne__, devices))):
-            yield
-    finally:
-        random.setstate(states[0])
-        numpy.random.set_state(states[1])
 
 
 def _go_back(model: nn.Module, output: Any) -> None:

@@ -4,7 +4,6 @@ An expression that writes in place can so be run without touching what the user 
 """
 
 import ctypes
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from truestep.rng import kept_generators
 from truestep.tensor.memory import Span, Thing, byte_strides, first_address, span_of
 
 
@@ -148,17 +148,10 @@ def copy_sharing(things: Mapping[str, Thing]) -> dict[str, Thing]:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Leave generators, gradient mode, default dtype and print options as they were, whatever happens."""
-    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    has_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
-    cuda = torch.cuda.get_rng_state_all() if has_cuda else []  # untested on a GPU
     has_grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
-        yield
+        with kept_generators():
+            yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(cpu)
-        if has_cuda:
-            torch.cuda.set_rng_state_all(cuda)
         torch.set_grad_enabled(has_grad)
         torch.set_default_dtype(dtype)

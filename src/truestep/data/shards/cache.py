@@ -5,18 +5,15 @@ Owns that folder: what is in it, who may remove what. Leaves trying again to `pa
 
 import hashlib
 import os
-import random
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from truestep import arrow
+from truestep import arrow, rng
 from truestep.data.shards import remote, tar
 from truestep.data.shards.index import Shard
 from truestep.data.shards.lock import ALONE, SHARED, Lock
@@ -29,19 +26,6 @@ READY = {"tar": "offsets", "parquet": "rows", "arrow": "whole"}
 _CHUNK = 1 << 20
 _LONGEST_NAME = 80
 _PAUSE_S = 0.01
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Leave the global generators as they were."""
-    # bits: libraries draw pauses between their tries; whether a shard was here already must not be seen.
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +141,8 @@ class Cache:
         if self._is_ready(shard, held):
             return
         try:
-            with undisturbed():
+            # bits: libraries draw pauses between tries; whether a shard was here already must not be seen.
+            with rng.kept_generators():
                 persist(lambda: self._try(shard, held), url=shard.url, settings=self.settings)
         except BaseException:
             held.lock.release()  # whoever keeps the error must not keep the others waiting

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from truestep import rng
 from truestep.data.permutation import Indices
 from truestep.data.shards.ahead import Ahead
-from truestep.data.shards.cache import Cache, undisturbed
+from truestep.data.shards.cache import Cache
 from truestep.data.shards.counting import find_shards
 from truestep.data.shards.index import describe
 from truestep.data.shards.opened import OpenShards, Samples
@@ -49,7 +50,7 @@ class Shards:
     ) -> None:
         _check(window, decode, skip, cache)
         kept = Cache(cache or ShardCache(), storage or {})
-        with undisturbed():
+        with rng.kept_generators():  # bits: as in the cache
             self.shards, self.skipped = find_shards(urls, index, skip=list(skip), cache=kept)
         counts = [shard.num_samples for shard in self.shards]
         self._starts: Indices = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
