@@ -12,6 +12,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ from random import Random
 from types import FrameType
 from typing import Any
 
+import pyarrow
 import torch
+from pyarrow import parquet
 from rich.console import Console
 from safetensors.torch import save_file
 from torch import nn
@@ -31,6 +35,7 @@ from tests.security import mutations
 from truestep import plainfile, record, watch
 from truestep.checkpoint import Snapshot, Store
 from truestep.checkpoint import snapshot as snapshots
+from truestep.data.shards import write_index
 from truestep.errors import TruestepError
 
 _MAX_S = 20.0
@@ -359,6 +364,35 @@ def _write_index(folder: Path) -> None:
     (folder / "w.safetensors.index.json").write_text(json.dumps(index))
 
 
+# ---- shards
+
+
+def _write_shards(folder: Path) -> None:
+    for number in range(2):
+        with tarfile.open(folder / f"{number}.tar", "w") as file:
+            for key in range(3):
+                member = tarfile.TarInfo(f"{key}.txt")
+                member.size = 5
+                file.addfile(member, io.BytesIO(b"words"))
+    table = pyarrow.table({"row": list(range(6)), "words": ["words"] * 6})
+    parquet.write_table(table, folder / "0.parquet")
+    for kind in ("tar", "parquet"):
+        write_index(str(folder / f"*.{kind}"), folder / f"index.{kind}.json")
+
+
+def _read_shards(*, with_index: bool) -> Callable[[Path], None]:
+    def read(folder: Path) -> None:
+        for kind in ("tar", "parquet"):
+            with tempfile.TemporaryDirectory() as kept:
+                cache = ts.ShardCache(folder=kept, num_tries=1, pause_s=0.0)
+                index = folder / f"index.{kind}.json" if with_index else None
+                shards = ts.Shards(str(folder / f"*.{kind}"), index=index, cache=cache)
+                for sample in range(min(6, len(shards))):
+                    shards[sample]
+
+    return read
+
+
 # ---- evidence
 
 _SCRIPT = """
@@ -430,6 +464,18 @@ READERS = (
         prepare=_write_index,
         spoil={"*.json": _JSON, "*.safetensors": _TENSORS},
         read=_load_weights("w.safetensors.index.json"),
+    ),
+    Reader(
+        name="index of shards",
+        prepare=_write_shards,
+        spoil={"index.*.json": _JSON},
+        read=_read_shards(with_index=True),
+    ),
+    Reader(
+        name="shards",
+        prepare=_write_shards,
+        spoil={"*.tar": _BYTES, "*.parquet": _BYTES},
+        read=_read_shards(with_index=False),
     ),
     Reader(
         name="evidence",

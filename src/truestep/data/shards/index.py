@@ -12,9 +12,12 @@ from typing import Any
 from truestep.data.shards import windows
 from truestep.data.shards.urls import kind_of
 from truestep.errors import UsageError
+from truestep.plainfile import parse_json
 
 FORMAT, VERSION = "truestep shards", 1
 _SHOWN = 5
+_MOST = 2**62
+"""Numbers of samples are summed in 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,15 +49,24 @@ def to_json(shards: Sequence[Shard]) -> str:
 def from_json(text: str, *, source: str) -> dict[str, Mapping[str, Any]]:
     """Return an index's entries by name, in its order."""
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         if found["format"] != FORMAT or found["version"] != VERSION:
             raise ValueError(f"format {found['format']!r}, version {found['version']!r}")
+        for row in found["shards"]:
+            _check(row)
         return {row["name"]: row for row in found["shards"]}
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{source} is no index of shards, version {VERSION} ({error})."
             " Write it with truestep.data.shards.write_index(urls, path)."
         ) from error
+
+
+def _check(row: Mapping[str, Any]) -> None:
+    numbers = (row["samples"], row["bytes"])
+    is_whole = all(type(number) is int and 0 <= number < _MOST for number in numbers)
+    if not (is_whole and isinstance(row["name"], str) and isinstance(row.get("checksum"), str | None)):
+        raise ValueError(f"a shard that is {repr(row)[:80]}")
 
 
 def look_up(urls: Sequence[str], entries: Mapping[str, Mapping[str, Any]], *, source: str) -> list[Shard]:
