@@ -20,23 +20,33 @@ from itertools import product
 from typing import Any
 
 from measure import Claim, Row, Sheet, report
-from tune_scripts import SCRIPTS, Kept, as_interval, compared, elsewhere, look_at, pick_names, say, script_of
+from tune_scripts import (
+    MIN_PAIRS,
+    SCRIPTS,
+    Kept,
+    as_interval,
+    compared,
+    elsewhere,
+    look_at,
+    pick_names,
+    say,
+    script_of,
+)
 
-from truestep.tune import Asked, Facts, Knob, Skip, pick, tune
+from truestep.tune import Asked, Facts, Knob, Skip, all_knobs, pick, tune
 
 MIN_OF_BEST, MAX_TIME = 0.95, 0.1
-NUM_FINALISTS = 3
-OPTIMIZER = ("fused", "foreach")
+NUM_FINALISTS, NUM_DUELS = 3, 24
 KNOBS = {
-    "mlp": ("workers", "persistent", "threads", *OPTIMIZER, "autocast"),
-    "cnn": ("workers", "threads", *OPTIMIZER, "autocast", "channels_last"),
-    "transformer": ("workers", "threads", *OPTIMIZER, "autocast", "matmul_precision"),
-    "lstm": ("workers", "threads", *OPTIMIZER, "autocast", "matmul_precision"),
-    "slow_data": ("workers", "prefetch", "threads", *OPTIMIZER, "autocast"),
-    "lightning_fit": ("workers", "threads", *OPTIMIZER, "autocast", "channels_last"),
-    "accelerate_loop": ("workers", "threads", *OPTIMIZER, "autocast", "matmul_precision"),
+    "mlp": ("workers", "threads", "fused", "autocast"),
+    "cnn": ("threads", "fused", "allocator", "autocast", "channels_last"),
+    "transformer": ("workers", "threads", "fused", "autocast"),
+    "lstm": ("workers", "threads", "fused", "autocast"),
+    "slow_data": ("workers", "prefetch", "threads", "autocast"),
+    "lightning_fit": ("workers", "threads", "autocast", "channels_last"),
+    "accelerate_loop": ("workers", "threads", "fused", "autocast"),
 }
-"""Without compile, which takes up to a minute each time it is tried: the sweep would last for hours."""
+"""Some of them: all settings of all knobs take hours a script; how many is computed and stated beside."""
 Setting = dict[str, Any]
 Found = dict[str, Any]
 
@@ -90,9 +100,11 @@ def run_tune(name: str, budget_s: float) -> Found:
     return found
 
 
-def run_comparison(name: str, base: Setting, other: Setting, *, seconds: float) -> Found:
+def run_comparison(
+    name: str, base: Setting, other: Setting, *, seconds: float, min_pairs: int = MIN_PAIRS
+) -> Found:
     """Compare two settings of a script; without a ratio if the other one fails."""
-    found = compared(name, base, other, seconds=seconds, knobs=pick(KNOBS[name]))
+    found = compared(name, base, other, seconds=seconds, knobs=pick(KNOBS[name]), min_pairs=min_pairs)
     return {"base": base, "settings": other, "ratio": None, **found}
 
 
@@ -102,11 +114,23 @@ def in_words(ratio: Mapping[str, float] | None) -> str:
     return f"{ratio['median']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
 
 
+def space_of(name: str, kept: Kept) -> tuple[list[Setting], int]:
+    """Return every setting of a script's knobs, and how many there are with all knobs of tune."""
+
+    def make() -> Found:
+        facts = look_at(script_of(name))[0]
+        return {
+            "settings": all_settings(pick(KNOBS[name]), facts),
+            "num_all": len(all_settings(all_knobs(), facts)),
+        }
+
+    found = kept.part(f"{name}/all", make)
+    return found["settings"], found["num_all"]
+
+
 def sweep(name: str, kept: Kept, seconds: float) -> list[Found]:
     """Compare every setting with the start."""
-    settings: list[Setting] = kept.part(
-        f"{name}/all", lambda: all_settings(pick(KNOBS[name]), look_at(script_of(name))[0])
-    )
+    settings, _ = space_of(name, kept)
     found = []
     for number, setting in enumerate(settings):
 
@@ -150,6 +174,7 @@ def judge(name: str, kept: Kept, *, budget_s: float, seconds: float) -> tuple[Ro
         "tune, s": tuned["seconds"],
         "sweep, s": sweep_s,
         "settings": str(len(swept)),
+        "of all knobs, h": f"{sweep_s / max(1, len(swept)) * space_of(name, kept)[1] / 3600:.1f} computed",
         "tuned": in_words(tuned["ratio"]) if tuned["settings"] else "as it is",
         "best": f"{best:.3f}",
         "tuned over best": in_words(hardest["ratio"]) if hardest else "not measured",
@@ -163,7 +188,7 @@ def _duel(name: str, best: Setting, chosen: Setting) -> Found:
     if best == chosen:
         one = {"median": 1.0, "low": 1.0, "high": 1.0, "num": 0}
         return {"base": best, "settings": chosen, "ratio": one, "seconds": 0.0}
-    made = run_comparison(name, best, chosen, seconds=60.0)
+    made = run_comparison(name, best, chosen, seconds=60.0, min_pairs=NUM_DUELS)
     say(f"{name}: tune's choice over {best}: {in_words(made['ratio'])}")
     return made
 
@@ -208,8 +233,8 @@ def main() -> int:
     with elsewhere():
         for name in pick_names(options.scripts, list(SCRIPTS)):
             if options.list:
-                settings = all_settings(pick(KNOBS[name]), look_at(script_of(name))[0])
-                print(f"{name}: {len(settings) + 1} settings, the start included")
+                settings, num_all = space_of(name, kept)
+                print(f"{name}: {len(settings)} settings beside the start; {num_all} with all knobs")
                 continue
             row, claimed = judge(name, kept, budget_s=options.budget, seconds=options.seconds)
             rows.append(row)

@@ -1,8 +1,9 @@
-"""How much memory this process has used at most: the device's if there is one, else its own.
+"""How much memory this process has used at most, and whether it keeps what it frees.
 
-Owns where the number comes from.
+Owns where the number comes from (the device if there is one, else the process), and what glibc is told.
 """
 
+import ctypes
 import resource
 import sys
 
@@ -10,6 +11,10 @@ import torch
 
 _STATUS = "/proc/self/status"
 _KIB = 1024
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Of `mallopt`: how much may lie free at a heap's end, and from which size on memory is mapped by itself."""
+FREE_BYTES, MAPPED_BYTES = 2**30, 2**25
+"""The second is the most that glibc takes."""
 
 
 def peak_bytes() -> int:
@@ -34,3 +39,11 @@ def process_peak_bytes() -> int:
         return int(peak.split()[1]) * _KIB
     # It may be that of whoever started this process, where that one is larger. On macOS it is in bytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else _KIB)
+
+
+def keep_freed() -> None:
+    """Keep freed memory instead of giving it back and asking for it again; only glibc can be told to."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, FREE_BYTES)
+        mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)

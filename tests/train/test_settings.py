@@ -27,6 +27,21 @@ with ts.Run("runs/small", seed=1, threads=2, progress=False) as run:
 """
 
 
+MAPPED = """
+import ctypes
+import torch
+
+class Info(ctypes.Structure):
+    _fields_ = [(f"number_{place}", ctypes.c_size_t) for place in range(10)]
+
+ask = ctypes.CDLL(None).mallinfo2
+ask.restype = Info
+before = ask().number_4  # bytes that are mapped by themselves, and given back as soon as they are free
+kept = torch.ones(7_500_000)
+print(ask().number_4 - before)
+"""
+
+
 def train(folder: Path, text: str = TRAIN) -> str:
     (folder / "train.py").write_text(text)
     # Started elsewhere: the file lies beside the script, not in the working folder.
@@ -49,6 +64,14 @@ def test_a_file_elsewhere_is_named_where_the_model_is_placed(tmp_path: Path) -> 
     write({"threads": 1, "precision": "bf16"}, tmp_path / "other.toml", comment="Written by a test.")
     named = f"run.place(torch.nn.Linear(4, 2), settings={str(tmp_path / 'other.toml')!r})"
     assert train(tmp_path, TRAIN.replace("run.place(torch.nn.Linear(4, 2))", named)) == "1 0 Autocast"
+
+
+def test_freed_memory_is_kept_if_the_settings_say_so(tmp_path: Path) -> None:
+    mapping = f"import truestep as ts\nrun = ts.Run('runs/small', seed=1, progress=False)\n{MAPPED}"
+    (tmp_path / "plain").mkdir()
+    assert int(train(tmp_path / "plain", mapping)) >= 30_000_000
+    write({"allocator": "keep"}, tmp_path / "truestep.toml", comment="Written by a test.")
+    assert int(train(tmp_path, mapping)) == 0
 
 
 def test_without_the_file_the_script_says(tmp_path: Path) -> None:

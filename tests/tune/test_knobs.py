@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,7 +27,13 @@ from truestep.tune.race import Runner
 
 SCRIPTS = Path(__file__).parent / "scripts"
 DIGESTS = tuple(name for name in watch.DIGESTS if name != "generators")  # that of `random` is not seeded
-KEEPING = {"prefetch": 4, "recompute": ["blocks.*"], "inference_mode": True, "pin_memory": True}
+KEEPING = {
+    "prefetch": 4,
+    "recompute": ["blocks.*"],
+    "inference_mode": True,
+    "pin_memory": True,
+    "allocator": "keep",
+}
 """What keeps every bit, with a value each."""
 CHANGING = {
     "fused": True,
@@ -168,6 +175,7 @@ def test_what_is_proposed_is_plain_and_can_be_pasted(name: str, device: str) -> 
             ("cudnn_benchmark", "cpu"),
             ("threads", "cuda"),
             ("foreach", "cuda"),
+            ("allocator", "cuda"),
             ("matmul_precision", "cpu"),  # on processors without the instructions
         }
         return
@@ -215,6 +223,8 @@ SKIPPED: list[tuple[str, Facts, dict[str, Any], str]] = [
     ("foreach", FACTS, {"fused": True}, "is fused"),
     ("foreach", of("optimizers", can_foreach=False, **{"class": "LBFGS"}), {}, "no foreach form"),
     ("foreach", of("optimizers", foreach=True), {}, "already"),
+    ("allocator", replace(FACTS, device="cuda"), {}, "on the GPU"),
+    ("allocator", replace(FACTS, shares=IDLE), {}, "the model's computing is 0.8%"),
     ("set_to_none", replace(FACTS, keeps_gradients=False), {}, "already"),
     ("channels_last", of("models", has_conv2d=False), {}, "no Conv2d"),
     ("matmul_precision", FACTS, {"autocast": "bf16"}, "16 bits already"),
@@ -314,6 +324,29 @@ def test_foreach_is_turned_and_evaluation_is_quantised() -> None:
     scores = [[float.fromhex(score) for score in item["scores"]] for item in (start, told)]
     assert scores[0] != scores[1]
     assert scores[0] == pytest.approx(scores[1], rel=0.05)
+
+
+MAPPED = """
+import ctypes, sys, torch
+
+class Info(ctypes.Structure):
+    _fields_ = [(f"number_{place}", ctypes.c_size_t) for place in range(10)]
+
+exec(sys.argv[1])
+ask = ctypes.CDLL(None).mallinfo2
+ask.restype = Info
+before = ask().number_4  # bytes that are mapped by themselves, and given back as soon as they are free
+kept = torch.ones(7_500_000)
+print(ask().number_4 - before)
+"""
+
+
+def test_freed_memory_is_kept_by_the_lines_that_are_given() -> None:
+    lines = "\n".join(all_knobs()["allocator"].lines("keep"))
+    start, kept = (
+        int(subprocess.check_output([sys.executable, "-c", MAPPED, words])) for words in ("pass", lines)
+    )
+    assert start >= 30_000_000 and kept == 0
 
 
 def test_images_and_weights_are_laid_out() -> None:

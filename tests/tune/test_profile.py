@@ -18,7 +18,7 @@ from truestep.tune.holding import hold_live
 from truestep.tune.knob import PHASES
 from truestep.tune.loading import data_advice
 from truestep.tune.operators import visible_operators
-from truestep.tune.phases import cut_steps
+from truestep.tune.phases import Span, cut_steps
 from truestep.tune.profile import LoaderUse, Profile, Share, percents, profile, shares_of
 from truestep.tune.profile_page import Line, duration, render, size
 from truestep.tune.step_picture import draw
@@ -257,6 +257,20 @@ def test_the_picture_shows_one_step(profiles: dict[str, Profile], tmp_path: Path
     text = draw(found).save(tmp_path / "step.svg").read_text()
     assert "profile_cnn.py:" in text and "backward" in text
     assert draw(found).save(tmp_path / "step.png").stat().st_size > 5000
+
+
+def test_labels_of_a_phase_at_both_ends_stay_inside_of_the_picture() -> None:
+    at_both_ends = (
+        Span(phase="optimizer", begin_s=0.0, end_s=0.001, file="train.py", line=7),
+        Span(phase="forward", begin_s=0.001, end_s=0.099, file="train.py", line=8),
+        Span(phase="optimizer", begin_s=0.099, end_s=0.1, file="train.py", line=7),
+    )
+    with draw(replace(made_up(fetch_s=0.0, rest_s=0.1), example=at_both_ends)).drawing() as figure:
+        figure.canvas.draw()
+        (axes,) = figure.axes
+        (label,) = [text for text in axes.texts if text.get_text() == "train.py:7"]
+        inside, frame = label.get_window_extent(), axes.get_window_extent()
+    assert frame.x0 <= inside.x0 and inside.x1 <= frame.x1
 
 
 def _text(line: Line) -> str:

@@ -14,6 +14,9 @@ from truestep.tune.learning import judge
 
 PLANTED = {
     "less": knob("less", {"pause_s": 0.002}),
+    "light": knob("light", {"spared_s": 0.001}),
+    "lighter": knob("lighter", {"spared_s": 0.0012}),
+    "lightest": knob("lightest", {"spared_s": 0.0014}),
     "nothing": knob("nothing", {}),
     "more": knob("more", {"pause_s": 0.0044}),
     "unlearnt": knob("unlearnt", {"pause_s": 0.001, "rate": 0.0}, changes_bits=True),
@@ -57,9 +60,21 @@ def test_a_knob_that_pays_is_kept_and_one_that_breaks_learning_is_refused(tmp_pa
 
 
 @pytest.mark.slow
+def test_those_that_pay_are_put_on_top_of_the_best_all_at_once(tmp_path: Path) -> None:
+    found = search(tmp_path, "light", "lighter", "lightest")
+    assert [trial.status for trial in found.trials] == ["pays"] * 4, found.trials
+    last = found.trials[-1]
+    assert last.words == "together" and set(last.value) | set(last.on_top_of) == set(found.settings)
+    assert set(found.settings) == {"light", "lighter", "lightest"}
+
+
+@pytest.mark.slow
 def test_knobs_that_do_not_pay_are_not_kept(tmp_path: Path) -> None:
     found = search(tmp_path, "nothing", "more")
-    assert [trial.status for trial in found.trials] == ["no gain", "no gain"], found.trials
+    assert {(trial.knob, trial.status) for trial in found.trials} == {
+        ("nothing", "no gain"),
+        ("more", "no gain"),
+    }, found.trials
     assert found.settings == {} and found.final is None
 
 

@@ -25,6 +25,7 @@ from truestep.data import Loader, Plan
 from truestep.dist import join, lanes_of, tree
 from truestep.dist.pulse import Pulse
 from truestep.errors import TruestepError, UsageError
+from truestep.memory import keep_freed
 from truestep.train import place as placing
 from truestep.train.evaluate import Conditions, Metric, evaluate
 from truestep.train.exchange import Exchange
@@ -81,7 +82,7 @@ class Run:
         self._pulse.start()
         self._seed, self._nonfinite = seed, nonfinite
         self._num_lanes = world.size if lanes is None else lanes
-        pin_settings(self._settings.get("threads", threads), num_lanes=self._num_lanes)
+        self._pin(threads)
         rng.seed_generators(seed, "init")
         self.device = placing.pick_device(world.local_rank)
         self._team = Team(world, num_lanes=self._num_lanes, is_tied=lanes is None and world.size > 1)
@@ -125,6 +126,12 @@ class Run:
         """The number of finished steps; one counts from its update on."""
         return self._loop.cursor if self._loop is not None else self._position.cursor
 
+    def _pin(self, threads: int | None) -> None:
+        """Set what holds for the whole process, by the settings or else as given."""
+        pin_settings(self._settings.get("threads", threads), num_lanes=self._num_lanes)
+        if self._settings.get("allocator", None) == "keep":
+            keep_freed()
+
     def place(
         self,
         model: ModuleT,
@@ -151,7 +158,7 @@ class Run:
         """
         if settings is not None:
             self._settings = read_settings(Path(settings))
-            pin_settings(self._settings.get("threads", torch.get_num_threads()), num_lanes=self._num_lanes)
+            self._pin(torch.get_num_threads())
         precision = self._settings.get("precision", precision)
         compile = self._settings.get("compile", compile)  # noqa: A001
         self.device = torch.device(device) if device is not None else self.device

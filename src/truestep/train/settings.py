@@ -25,6 +25,7 @@ KNOWN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "threads": (lambda value: _is_number(value) and value > 0, "a whole number from 1 on"),
     "workers": (_is_number, "a whole number from 0 on"),
     "precision": (lambda value: value in ("fp32", "bf16", "fp16"), "'fp32', 'bf16' or 'fp16'"),
+    "allocator": (lambda value: value == "keep", "'keep'"),
     "compile": (lambda value: isinstance(value, bool), "true or false"),
 }
 """What may stand there: a test, and what it asks for."""

@@ -4,7 +4,7 @@ Owns the method: warm-up found, turns of equal steps in the order A B B A, ratio
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean, median
@@ -17,12 +17,15 @@ from truestep.tune.knob import WORTH, Knob, all_knobs
 from truestep.tune.race import Runner, Turn
 
 LATE = "time was up before it could be measured"
-_TURN_S = 0.25
+_PAIR_S, _TURN_S = 0.25, 0.03
+"""Each side's time in a pair, and in one of the turns that make it up: what disturbs lasts longer."""
 _MIN_PAIRS, _MIN_KEPT, _MAX_PAIRS = 6, 8, 24
 _CLEAR = 0.06
 """An interval of this width, as a part of its median, is narrow enough."""
 _FAR = 1.05
 """An interval that begins here need not be narrow."""
+_NOT_FAR = 1.1
+"""Where an interval ends below, there is not much to miss."""
 _MAX_STARTS = 4
 _SLOW_S = 0.5
 
@@ -58,21 +61,28 @@ def compare(  # limits: the two things that are compared, and of what
     *,
     seconds: float = 20.0,
     min_pairs: int = _MIN_PAIRS,
+    before: Sequence[float] = (),
     knobs: Mapping[str, Knob] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Run a script with two settings (values by the names of knobs), in turns, and compare its steps.
 
     It takes `seconds` at most, and less where the answer is clear after `min_pairs` of turns: enough to know
-    whether it pays; more are for an interval that is to be shown. If the script fails with `base`, that is
+    whether it pays; more are for an interval that is to be shown. `before` has the pairs of an earlier
+    comparison of the same that was not clear: they count too. If the script fails with `base`, that is
     the user's mistake and an error; if it fails with `other`, that is the answer.
     """
     begun = time.monotonic()
     knobs = all_knobs() if knobs is None else knobs
-    with Runner(script, base, knobs=knobs) as first, Runner(script, other, knobs=knobs) as second:
+    is_steady = "allocator" not in {*base, *other}
+    with (
+        Runner(script, base, knobs=knobs, is_steady=is_steady) as first,
+        Runner(script, other, knobs=knobs, is_steady=is_steady) as second,
+    ):
         race = _Race(first, second, until_s=begun + seconds, min_pairs=min_pairs, tell=tell)
+        race.ratios += before
         failed = race.run()
-        ratio = interval(race.ratios) if race.ratios else None
+        ratio = interval(race.ratios) if len(race.ratios) > len(before) else None
         return Comparison(
             ratio=ratio,
             pairs=tuple(race.ratios),
@@ -104,6 +114,9 @@ class _Race:
         self._both = (first, second)
         self._until_s, self._min_pairs, self._tell = until_s, min_pairs, tell
         self._turn_steps: int | None = None
+        self._num_rounds = 1
+        self._has_workers = False
+        """Their steps are slow in turns, by design: what counts is the mean, noise or not."""
         self.num_warm = 0
         self.ratios: list[float] = []
         self.step_s: dict[Runner, list[float]] = {first: [], second: []}
@@ -148,26 +161,30 @@ class _Race:
             is_late = time.monotonic() + 4 * num * step_s > self._until_s
             if step_s > _SLOW_S or warm_up(seconds) is not None or is_late:
                 break
-            num = max(4, min(len(seconds), ceil(_TURN_S / step_s)))
+            num = max(4, min(len(seconds), ceil(_PAIR_S / step_s)))
         workers = max((item["workers"] for item in runner.facts.get("loaders", ())), default=0)
-        least = 2 if step_s > _SLOW_S else max(4, 4 * workers)  # workers deliver in bursts
-        self._turn_steps = max(self._turn_steps or 0, least, min(1000, ceil(_TURN_S / step_s)))
+        least = 2 if step_s > _SLOW_S else max(1, 4 * workers)
+        self._has_workers |= workers > 0
+        turn_s = _PAIR_S if workers else _TURN_S  # workers deliver in bursts
+        self._turn_steps = max(self._turn_steps or 0, least, min(1000, round(turn_s / step_s)))
+        self._num_rounds = max(1, round(_PAIR_S / (self._turn_steps * step_s)))
         self.num_warm = max(self.num_warm, runner.num_steps)
         return True
 
     def _run_pairs(self) -> bool:
         """Let both take turns; return whether it is over: clear, out of time, or the second has failed."""
         while not self._is_clear():
-            order = self._both if len(self.ratios) % 2 == 0 else self._both[::-1]
-            turns: dict[Runner, Turn] = {}
-            for runner in order:
-                turn = runner.advance(self._turn_steps or 1, until_s=self._until_s)
-                if turn is None:
-                    self._keep_losses()
-                    return self._is_over(runner)
-                turns[runner] = turn
-            for runner, turn in turns.items():
-                self.step_s[runner].append(_step_s(turn))
+            seconds: dict[Runner, list[float]] = {runner: [] for runner in self._both}
+            for number in range(self._num_rounds):
+                is_even = (len(self.ratios) + number) % 2 == 0
+                for runner in self._both if is_even else self._both[::-1]:
+                    turn = runner.advance(self._turn_steps or 1, until_s=self._until_s)
+                    if turn is None:
+                        self._keep_losses()
+                        return self._is_over(runner)
+                    seconds[runner] += _warm_steps(turn)
+            for runner, of_runner in seconds.items():
+                self.step_s[runner].append((fmean if self._has_workers else median)(of_runner))
             self.ratios.append(self.step_s[self._first][-1] / self.step_s[self._second][-1])
             self._tell(f"{median(self.ratios):.2f} after {len(self.ratios)} pairs of turns")
             self._keep_losses()
@@ -181,20 +198,22 @@ class _Race:
         if left < 2:
             self.num_warm = max(1, runner.num_steps // 4)
             left = runner.num_steps - self.num_warm
-        self._turn_steps = max(1, min(self._turn_steps or 1, left // 4))
+        self._turn_steps, self._num_rounds = max(1, min(self._turn_steps or 1, left // 4)), 1
         for each in self._both:
             each.stop()
         return False
 
     def _is_clear(self) -> bool:
-        num = len(self.ratios)
-        if num < self._min_pairs:
+        num, num_new = len(self.ratios), len(self.step_s[self._first])
+        if num_new < self._min_pairs:
             return False
         found = interval(self.ratios)
-        if found.high < WORTH or num >= _MAX_PAIRS:
+        if found.high < WORTH or num_new >= _MAX_PAIRS:
             return True
-        if (num >= 8 and found.median < 1.0) or (num >= 12 and found.median < 1.01):
+        if found.median < 1.0 and num >= (8 if found.high < _NOT_FAR else 16):
             return True  # it would have to be much better than it was so far
+        if num >= 12 and found.median < 1.01 and found.high < _NOT_FAR:
+            return True
         is_narrow = found.high - found.low < _CLEAR * found.median
         is_far = found.low > _FAR
         return num >= _MIN_KEPT and found.low > WORTH and (is_narrow or is_far or num >= 16)
@@ -217,9 +236,9 @@ class _Race:
         return _last_line(runner.tail)
 
 
-def _step_s(turn: Turn) -> float:
-    """Return what a step of a turn takes; the first one finds cold caches: longer turns go without it."""
-    return fmean(turn.seconds[1:] if len(turn.seconds) >= 4 else turn.seconds)
+def _warm_steps(turn: Turn) -> list[float]:
+    """Return what steps of a turn took; the first one finds cold caches: longer turns go without it."""
+    return turn.seconds[1:] if len(turn.seconds) >= 4 else turn.seconds
 
 
 def _last_line(tail: str) -> str:

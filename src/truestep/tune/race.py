@@ -6,7 +6,6 @@ its turns the process and its loader workers are stopped, so that they take noth
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from truestep.tune.started import start
 from truestep.watch.scratch import Scratch
 
 _TURNS = "truestep.tune.inside:take_turns"
+_STEADY = "truestep.tune.knobs.allocator:apply"
 _RESEED = "truestep.tune.reseed:reseed"
 _GRACE_S = 5.0
 
@@ -40,7 +40,11 @@ class Turn:
 
 
 class Runner:
-    """One script with some settings. `advance` lets it run; it has ended when that returns None."""
+    """One script with some settings. `advance` lets it run; it has ended when that returns None.
+
+    With `is_steady` it keeps the memory that it frees: how much of it goes back and forth is luck otherwise,
+    and two processes that do the very same can differ by a fifth.
+    """
 
     def __init__(
         self,
@@ -48,13 +52,14 @@ class Runner:
         settings: Mapping[str, Any],
         *,
         knobs: Mapping[str, Knob],
+        is_steady: bool = False,
         seed_offset: int = 0,
         num_first: int = 1,
         show: IO[Any] | None = None,
     ) -> None:
         self.settings = dict(settings)
         self._script, self._seed_offset, self._show = script, seed_offset, show
-        self._knobs, self._num_first = knobs, num_first
+        self._knobs, self._num_first, self._is_steady = knobs, num_first, is_steady
         self._scratch = Scratch(Path.cwd())
         self.facts: dict[str, Any] = {}
         self.num_steps = 0
@@ -91,6 +96,8 @@ class Runner:
     def _plan(self, channel: int) -> watch.Plan:
         fields: dict[str, Any] = {"families": ("optimizer", "data", "forward", "backward"), "look": "never"}
         settings: list[tuple[str, Any]] = [(_TURNS, {"channel": channel, "steps": self._num_first})]
+        if self._is_steady:
+            settings.append((_STEADY, "keep"))
         if self._seed_offset:
             settings.append((_RESEED, self._seed_offset))
         for name, value in self.settings.items():
@@ -121,11 +128,12 @@ class Runner:
     def _receive(self, until_s: float) -> Turn | None:
         while b"\n" not in self._pending:
             left = until_s - time.monotonic()
-            if left <= 0 or not select.select([self._channel], [], [], left)[0]:
+            try:
+                self._channel.settimeout(max(left, 0.0))
+                data = self._channel.recv(1 << 16)
+            except (TimeoutError, BlockingIOError):  # the second: no time was left
                 self.stop()
                 return None
-            try:
-                data = self._channel.recv(1 << 16)
             except ConnectionResetError:
                 data = b""
             if not data:

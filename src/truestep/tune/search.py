@@ -4,10 +4,10 @@ Owns the order of trials, the budget and what is kept. How two settings are meas
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from truestep import watch
 from truestep.errors import UsageError
@@ -24,6 +24,10 @@ _SEEDS = (1, 2)
 _MAX_TRIAL_S = 25.0
 _FIRST_TRIAL_S = 12.0
 """What a trial is taken to need before one was made."""
+_PROMISING, _MAX_LOOKS = 1.05, 3
+"""An interval that reaches so far is measured again, so often at most."""
+_LAST_PAIRS = 16
+"""Of turns in the last comparison: what was found should not be lost for one that was unlucky."""
 _PROFILE_STEPS = 20
 _SEEDS_S = 4.0
 """Losses are compared over as many steps as take about this long, and over so many at least:"""
@@ -64,6 +68,49 @@ def tune(
     return search.run(found, advice)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Turned:
+    """What one trial turns: a knob, or several at once."""
+
+    name: str
+    words: str
+    value: Any
+    values: Mapping[str, Any]
+    changes_bits: bool
+
+    @classmethod
+    def of(cls, knob: Knob, position: Choice | Trial) -> Self:
+        value = position.value
+        return cls(
+            name=knob.name,
+            words=position.words,
+            value=value,
+            values={knob.name: value},
+            changes_bits=knob.changes_bits,
+        )
+
+    def trial(self, status: Status, **found: Any) -> Trial:
+        return Trial(
+            knob=self.name,
+            words=self.words,
+            value=self.value,
+            status=status,
+            changes_bits=self.changes_bits,
+            **found,
+        )
+
+
+def _together(trials: Sequence[Trial]) -> _Turned:
+    values = {trial.knob: trial.value for trial in trials}
+    return _Turned(
+        name=" + ".join(values),
+        words="together",
+        value=values,
+        values=values,
+        changes_bits=any(trial.changes_bits for trial in trials),
+    )
+
+
 class _Search:
     """One search under way."""
 
@@ -81,6 +128,7 @@ class _Search:
         self._until_s = self._begun_s + asked.budget_s
         self._trials: list[Trial] = []
         self._trial_s = _FIRST_TRIAL_S
+        self._num_last = 1
         self._own: tuple[float | None, ...] = ()
         self._seeds: list[list[float | None]] = []
 
@@ -127,41 +175,65 @@ class _Search:
         )
 
     def _try_alone(self) -> dict[str, Trial]:
-        """Try each knob against the start; return the best trial of each one that pays."""
+        """Try each knob against the start; return the best trial of each one that pays.
+
+        What may be good and is not clear is measured further with the time that is left.
+        """
         best: dict[str, Trial] = {}
+        unclear: dict[_Turned, list[Trial]] = {}
         for name, knob in self._asked.knobs.items():
             proposed = knob.propose(self._facts, {})
             if isinstance(proposed, Skip):
                 self._add(Trial(knob=name, words="", status="skipped", reason=proposed.reason))
                 continue
             for choice in proposed:
-                trial = self._try(knob, choice, base={})
-                if trial.status == "pays" and (name not in best or trial.gain > best[name].gain):
-                    best[name] = trial
+                turned = _Turned.of(knob, choice)
+                trial = self._try(turned)
+                unclear[turned] = [trial]
+                self._take(trial, best)
+        while self._has_time():
+            promising = [item for item in unclear.items() if _is_promising(item[1])]
+            if not promising:
+                break
+            turned, trials = max(promising, key=lambda item: item[1][-1].gain)
+            again = replace(turned, words=f"{turned.words}, again")
+            trials.append(self._try(again, after=trials[-1]))
+            self._take(trials[-1], best)
+        self._num_last = 1
         return best
 
+    def _take(self, trial: Trial, best: dict[str, Trial]) -> None:
+        if trial.status == "pays" and (trial.knob not in best or trial.gain > best[trial.knob].gain):
+            best[trial.knob] = trial
+            self._num_last = 2 if len(best) > 1 else 1
+
     def _combine(self, alone: dict[str, Trial]) -> dict[str, Any]:
-        """Add one knob after the other, the best first, if it still pays on top of those before it."""
-        chosen: dict[str, Any] = {}
-        for trial in sorted(alone.values(), key=lambda trial: -trial.gain):
-            if not chosen:
-                chosen[trial.knob] = trial.value
-                continue
-            knob = self._knob(trial.knob)
-            again = self._try(knob, Choice(value=trial.value, words=trial.words), base=chosen)
-            if again.status == "pays":
+        """Take the best, and on top of it the others: all at once, or one by one if that does not pay."""
+        order = sorted(alone.values(), key=lambda trial: -trial.gain)
+        chosen = {trial.knob: trial.value for trial in order[:1]}
+        others = [trial for trial in order[1:] if self._is_proposed(trial, chosen)]
+        if len(others) > 1 and self._try(_together(others), base=chosen).status == "pays":
+            chosen.update({trial.knob: trial.value for trial in others})
+            others = []
+        for trial in others:
+            if self._try(_Turned.of(self._knob(trial.knob), trial), base=chosen).status == "pays":
                 chosen[trial.knob] = trial.value
         for name, knob in self._asked.knobs.items():
             if name not in chosen and set(knob.after) & chosen.keys():
                 self._try_on_top(knob, chosen)
         return chosen
 
+    def _is_proposed(self, trial: Trial, chosen: Mapping[str, Any]) -> bool:
+        """Whether a position still makes sense: a fused optimizer has no foreach."""
+        proposed = self._knob(trial.knob).propose(self._facts, chosen)
+        return not isinstance(proposed, Skip) and trial.value in [choice.value for choice in proposed]
+
     def _try_on_top(self, knob: Knob, chosen: dict[str, Any]) -> None:
         """Try a knob again that had no reason to pay before others were kept."""
         proposed = knob.propose(self._facts, chosen)
         if isinstance(proposed, Skip) or not self._has_time():
             return
-        trials = [self._try(knob, choice, base=chosen) for choice in proposed]
+        trials = [self._try(_Turned.of(knob, choice), base=chosen) for choice in proposed]
         paying = [trial for trial in trials if trial.status == "pays"]
         if paying:
             chosen[knob.name] = max(paying, key=lambda trial: trial.gain).value
@@ -172,42 +244,49 @@ class _Search:
             return None
         self._tell("measuring what was kept against the start once more")
         seconds = max(1.5 * self._trial_s, self._until_s - time.monotonic())
-        return compare(self._script, {}, chosen, seconds=seconds, knobs=self._asked.knobs, tell=self._tell)
+        return compare(
+            self._script,
+            {},
+            chosen,
+            seconds=seconds,
+            min_pairs=_LAST_PAIRS,
+            knobs=self._asked.knobs,
+            tell=self._tell,
+        )
 
     @property
     def _left_s(self) -> float:
-        """What is left for trials: the end must be measured too."""
-        return self._until_s - time.monotonic() - self._trial_s
+        """What is left for trials: what pays must be put together and measured at the end, too."""
+        return self._until_s - time.monotonic() - self._num_last * self._trial_s
 
     def _has_time(self) -> bool:
         return self._left_s >= self._trial_s / 2
 
-    def _try(self, knob: Knob, choice: Choice, *, base: Mapping[str, Any]) -> Trial:
+    def _try(
+        self, turned: _Turned, *, base: Mapping[str, Any] | None = None, after: Trial | None = None
+    ) -> Trial:
+        """Try it on top of `base` (the start if not given), or go on with a trial that was unclear."""
+        base = base or {}
         if not self._has_time():
             reason = f"the budget of {self._asked.budget_s:g} s was used up; a larger one tries it"
-            return self._add(
-                Trial(
-                    knob=knob.name, words=choice.words, value=choice.value, status="not tried", reason=reason
-                )
-            )
-        title = f"{knob.name}: {choice.words}"
+            return self._add(turned.trial("not tried", reason=reason))
+        title = f"{turned.name}: {turned.words}"
         self._tell(title)
         found = compare(
             self._script,
             base,
-            {**base, knob.name: choice.value},
+            {**base, **turned.values},
             seconds=min(self._left_s, max(_MAX_TRIAL_S, self._asked.budget_s / 4)),
+            before=after.found.pairs if after is not None and after.found is not None else (),
             knobs=self._asked.knobs,
             tell=lambda words: self._tell(f"{title}: {words}"),
         )
         self._trial_s = max(_FIRST_TRIAL_S / 2, 0.5 * (self._trial_s + found.seconds))
         if not base and len(found.base_losses) > len(self._own):
             self._own = found.base_losses
-        return self._add(self._verdict(knob, choice, found, dict(base)))
+        return self._add(self._verdict(turned, found, base=base))
 
-    def _verdict(
-        self, knob: Knob, choice: Choice, found: Comparison, base: dict[str, Any]
-    ) -> Trial:  # limits: private
+    def _verdict(self, turned: _Turned, found: Comparison, *, base: Mapping[str, Any]) -> Trial:
         learning: Learning | None = None
         status: Status
         if found.ratio is None and found.failed == LATE:
@@ -216,23 +295,13 @@ class _Search:
             status, reason = "failed", found.failed or ""
         elif found.pays:
             status, reason = "pays", ""
-            if knob.changes_bits:
+            if turned.changes_bits:
                 learning = self._judge(found)
                 if not learning.survives:
                     status, reason = "refused", f"it changes learning: {learning.words}"
         else:
             status, reason = "no gain", _why_not(found)
-        return Trial(
-            knob=knob.name,
-            words=choice.words,
-            value=choice.value,
-            status=status,
-            reason=reason,
-            on_top_of=base,
-            found=found,
-            learning=learning,
-            changes_bits=knob.changes_bits,
-        )
+        return turned.trial(status, reason=reason, on_top_of=dict(base), found=found, learning=learning)
 
     def _judge(self, found: Comparison) -> Learning:
         """Compare the losses with the script's own, and with those of other seeds."""
@@ -275,6 +344,13 @@ class _Search:
         self._trials.append(trial)
         self._told(trial)
         return trial
+
+
+def _is_promising(trials: Sequence[Trial]) -> bool:
+    """Whether the last of some trials of one position is worth another."""
+    found = trials[-1].found
+    has_room = found is not None and found.ratio is not None and found.ratio.high > _PROMISING
+    return trials[-1].status == "no gain" and has_room and len(trials) <= _MAX_LOOKS
 
 
 def _is_faster(found: Comparison) -> bool:

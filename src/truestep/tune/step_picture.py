@@ -66,7 +66,7 @@ def _draw_row(axes: Any, place: int, spans: Sequence[Span], unit: float) -> None
 
 
 def _label(axes: Any, spans: Sequence[Span], place_of: dict[str, int], unit: float) -> None:
-    """Write the line of the longest stretch of each phase in it, or beside all of its phase."""
+    """Write the line of the longest stretch of each phase in it, or where its phase leaves the most room."""
     whole = spans[-1].end_s if spans else 0.0
     for phase, place in place_of.items():
         own = [span for span in spans if span.phase == phase]
@@ -78,11 +78,11 @@ def _label(axes: Any, spans: Sequence[Span], place_of: dict[str, int], unit: flo
             middle = (longest.begin_s + longest.end_s) / 2 / unit
             axes.text(middle, place, text, ha="center", va="center_baseline", fontsize=9, color=PAPER)
             continue
-        first, last = min(span.begin_s for span in own), max(span.end_s for span in own)
-        is_left = last > (1 - _ROOM) * whole
+        begin_s, end_s = _widest_gap(own, whole)
+        is_left = begin_s == 0  # a gap at the very left has its bar on its right
         axes.annotate(
             text,
-            ((first if is_left else last) / unit, place),
+            ((end_s if is_left else begin_s) / unit, place),
             xytext=(-6 if is_left else 6, 0),
             textcoords="offset points",
             ha="right" if is_left else "left",
@@ -91,3 +91,11 @@ def _label(axes: Any, spans: Sequence[Span], place_of: dict[str, int], unit: flo
             color=INK,
             backgroundcolor=PAPER,
         )
+
+
+def _widest_gap(spans: Sequence[Span], whole_s: float) -> tuple[float, float]:
+    """Return the longest time of a step in which none of the spans is."""
+    ends = sorted((span.begin_s, span.end_s) for span in spans)
+    begins = [0.0, *(end for _, end in ends)]
+    gaps = zip(begins, [*(begin for begin, _ in ends), whole_s], strict=True)
+    return max(gaps, key=lambda gap: gap[1] - gap[0])

@@ -1,10 +1,11 @@
-"""Knobs for tests: another pause in `pausing.py`, no learning, a failure. Lies beside the tuned script."""
+"""Knobs for tests: a shorter pause in `pausing.py`, no learning, a failure. Lies beside the tuned script."""
 
 import sys
 
 
 def apply(value, tape):
-    """Set the pause; with `rate` the learning rate of every step; with `fails` raise."""
+    """Set the pause, or spare some of it; with `rate` the rate of every step; with `fails` raise."""
+    value = dict(value)
     tape.listeners["step_begins"].append(lambda optimizer, _number: turn(value, optimizer))
     if value.get("fails"):
         raise RuntimeError("planted: this setting cannot be used here")
@@ -13,6 +14,7 @@ def apply(value, tape):
 def turn(value, optimizer):
     if "pause_s" in value:
         sys.modules["__main__"].PAUSE_S = value["pause_s"]
+    sys.modules["__main__"].PAUSE_S -= value.pop("spared_s", 0)  # once: other knobs may spare some too
     if "rate" in value:
         for group in optimizer.param_groups:
             group["lr"] = value["rate"]

@@ -4,6 +4,7 @@ ORDER: tuple[str, ...] = (
     "workers",
     "threads",
     "fused",
+    "allocator",
     "foreach",
     "autocast",
     "channels_last",

@@ -1,0 +1,44 @@
+"""The allocator: whether glibc gives freed memory back, only to ask the system for it in the next step."""
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from truestep.memory import keep_freed
+from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knobs._worth import too_small
+from truestep.watch.tape import Tape
+
+
+def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+    """Propose to keep it, where glibc allocates what is computed with."""
+    if platform.libc_ver()[0] != "glibc":
+        return Skip(reason="memory is not given out by glibc here.")
+    if facts.device != "cpu":
+        return Skip(reason="the model is on the GPU, where torch keeps freed memory anyway.")
+    skip = too_small(facts, "forward", "backward", what="the model's computing", best="free memory")
+    return skip or [Choice(value="keep", words="keep what is freed")]
+
+
+def lines(value: str) -> list[str]:  # noqa: ARG001
+    """Return the calls to write."""
+    return [
+        "libc = ctypes.CDLL(None)  # first thing in the script, after `import ctypes`",
+        "libc.mallopt(-1, 2**30)  # M_TRIM_THRESHOLD: so much may lie free",
+        "libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: nothing smaller is given back by itself",
+    ]
+
+
+def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
+    """Tell glibc."""
+    keep_freed()
+
+
+KNOB = Knob(
+    name="allocator",
+    about="Keeps freed memory for the next step, which else may ask for thousands of pages, by luck.",
+    propose=propose,
+    lines=lines,
+    changes_bits=False,
+    setting=lambda value: ("allocator", value),
+)
