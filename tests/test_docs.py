@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,15 @@ import truestep.model
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^ *(```+|~~~+).*?^ *\1\s*$|`[^`\n]*`", flags=re.MULTILINE | re.DOTALL)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = {
+    "accelerate": "accelerate",
+    "lightning": "lightning",
+    "sklearn": "scikit-learn",
+    "torchmetrics": "torchmetrics",
+    "transformers": "transformers",
+}
+"""What examples may need besides truestep, by what is imported."""
 LINK = re.compile(r"\]\((?P<path>[^)\s#]*)(?:#(?P<anchor>[^)\s]*))?\)")
 
 
@@ -76,3 +86,26 @@ def test_links_that_leave_the_documentation_lead_to_pages_of_the_site() -> None:
     )
     assert relinked("project/CHANGELOG.md", "[a](docs/tune.md)") == "[a](../tune.md)"
     assert relinked("tensors.md", "x[0](gone)") == "x[0](gone)"
+
+
+def test_the_first_page_leads_to_all_others() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages - {found["path"] for found in LINK.finditer(index)} == set()
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_the_picture_of_the_layers_is_that_of_the_contract(page: str) -> None:
+    (contract,) = PROJECT["tool"]["importlinter"]["contracts"]
+    layers = [layer for layer in contract["layers"] if layer != "__main__"]
+    (block,) = re.findall(r"```\n(cli  .*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert [re.split(r"  +", line)[0] for line in block.splitlines()] == layers
+
+
+def test_the_table_of_examples_names_what_each_of_them_needs() -> None:
+    table = (ROOT / "docs" / "examples.md").read_text()
+    for name, needs in re.findall(r"^\| \[(\w+\.py)\]\(\S+\) \|.*\| (.*) \|$", table, flags=re.MULTILINE):
+        source = (ROOT / "examples" / name).read_text()
+        imported = set(re.findall(r"^(?:from|import) (\w+)", source, flags=re.MULTILINE))
+        wanted = {PACKAGES[module] for module in imported & PACKAGES.keys()}
+        assert not {package for package in wanted if package not in needs}, name

@@ -39,6 +39,7 @@ def machine(formulas: Any) -> Any:
         pack_s=1e-10,
         wait_s=1e-5,
         message_switch=0.1,
+        ring_switch=-0.1,
         byte_switch=0.2,
     )
 
@@ -49,11 +50,15 @@ def task(formulas: Any) -> Any:
 
 
 def test_processes_that_share_cores_take_their_share_of_the_clock(formulas: Any, machine: Any) -> None:
-    assert [formulas.on_cores([1.0] * size, machine).clock_s for size in (1, 2, 3, 8)] == pytest.approx(
-        [1.0, 1.0, 1.5, 4.0]
-    )
-    assert formulas.on_cores([1.0, 3.0], machine).clock_s == 3.0  # nobody is faster than the slowest
-    waiting = formulas.on_cores([1.0, 1.0], machine, num_rounds=100)
+    shares = [formulas.side_by_side(1.0, size, machine) for size in (1, 2, 3, 8)]
+    assert shares == pytest.approx([1.0, 1.0, 1.5, 4.0])
+
+
+def test_processes_in_step_wait_for_those_that_share_a_core(formulas: Any, machine: Any) -> None:
+    steps = [formulas.in_step([1.0] * size, machine).clock_s for size in (1, 2, 3, 8)]
+    assert steps == pytest.approx([1.0, 1.0, 2.0, 4.0])
+    assert formulas.in_step([1.0, 3.0], machine).clock_s == 3.0  # nobody is faster than the slowest
+    waiting = formulas.in_step([1.0, 1.0], machine, num_rounds=100)
     assert waiting.clock_s == pytest.approx(1.001) and waiting.processor_s == 2.0
 
 
@@ -163,6 +168,6 @@ def test_formula_and_simulation_of_goodput_agree_in_all_cases_of_the_page() -> N
     assert done.returncode == 0, done.stdout + done.stderr
     (rows,) = json.loads(done.stdout)["tables"].values()
     assert [row["ranks"] for row in rows] == ["10", "100", "1,000", "10,000"] * 3
-    page = (FOLDER.parent / "docs" / "scale.md").read_text()
+    page = (FOLDER.parent / "docs" / "scale-measured.md").read_text()
     for row in rows:
         assert f"{row['best interval, s']:,.0f} s | {row['goodput, %']:.2f} %" in page
