@@ -62,6 +62,14 @@ def test_rows_are_what_pyarrow_says(tmp_path: Path, make: Any, size: int) -> Non
     assert [plain(row) for row in read(tmp_path / "rows")] == EXPECTED
 
 
+def test_rows_that_are_compressed_in_the_file_are_the_same(tmp_path: Path) -> None:
+    table = pa.concat_tables([TABLE] * 40).combine_chunks()  # what is tiny is left as it is
+    options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+    with pyarrow.ipc.new_file(str(tmp_path / "rows"), table.schema, options=options) as writer:
+        writer.write_table(table)
+    assert [plain(row) for row in read(tmp_path / "rows")] == EXPECTED * 40
+
+
 def test_a_decoded_parquet_file_has_the_same_rows(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(TABLE, tmp_path / "rows.parquet", row_group_size=2)
     assert arrow.count_parquet(tmp_path / "rows.parquet") == 5

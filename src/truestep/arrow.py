@@ -3,6 +3,7 @@
 Owns pyarrow, which is optional. What the columns mean is up to those who write and read them.
 """
 
+import mmap
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -91,6 +92,9 @@ class Rows:
         self._source = self._pyarrow.memory_map(str(path))
         try:
             self._batches = self._map()
+            # Once more: a slice of this one is bytes at once, one of pyarrow's buffers is an object before.
+            with path.open("rb") as file:
+                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except BaseException:
             self._source.close()
             raise
@@ -107,7 +111,7 @@ class Rows:
         if cells is None:
             batch = self._batches[number]
             columns = zip(batch.schema.names, batch.columns, strict=True)
-            cells = [(name, _reader(self._pyarrow.types, column)) for name, column in columns]
+            cells = [(name, self._reader(column)) for name, column in columns]
             self._cells[number] = cells
         at = place - self._starts[number]
         return {name: read(at) for name, read in cells}
@@ -115,30 +119,41 @@ class Rows:
     def close(self) -> None:
         """Give the file free; arrays that were handed out are copies and stay."""
         self._cells, self._batches = [], []
+        self._content.close()
         self._source.close()
 
     def _map(self) -> list[Any]:
         ipc = self._pyarrow.ipc
-        if self._source.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+        begin = self._source.read_buffer(len(_FILE_MAGIC))
+        self._begin = begin.address
+        if begin == _FILE_MAGIC:
             reader = ipc.open_file(self._source)
             return [reader.get_batch(number) for number in range(reader.num_record_batches)]
         self._source.seek(0)
         return list(ipc.open_stream(self._source))
 
+    def _reader(self, column: Any) -> ReadCell:
+        """Return the quickest way to a column's values: pyarrow's own makes an object for each of them."""
+        kind, types = column.type, self._pyarrow.types
+        if column.null_count == 0 and len(column):
+            if str(kind) in _NUMBERS:
+                read: ReadCell = _values(column, _NUMBERS[str(kind)]).__getitem__
+                return read
+            if str(kind) in _TEXTS:
+                return _read_slices(column, *_TEXTS[str(kind)], content=self._slices(column))
+        is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        if is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
+            return partial(_numbers, column)
+        return partial(_value, column)
 
-def _reader(types: Any, column: Any) -> ReadCell:
-    """Return the quickest way to a column's values: pyarrow's own makes an object for each of them first."""
-    kind = column.type
-    if column.null_count == 0 and len(column):
-        if str(kind) in _NUMBERS:
-            read: ReadCell = _values(column, _NUMBERS[str(kind)]).__getitem__
-            return read
-        if str(kind) in _TEXTS:
-            return _read_slices(column, *_TEXTS[str(kind)])
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
-        return partial(_numbers, column)
-    return partial(_value, column)
+    def _slices(self, column: Any) -> tuple[Any, int]:
+        """Return what a column's slices are cut out of, and where in it they begin."""
+        buffer = column.buffers()[2]
+        if buffer is None:
+            return b"", 0
+        start = buffer.address - self._begin
+        # One that was compressed in the file is elsewhere in memory.
+        return (self._content, start) if 0 <= start < len(self._content) else (memoryview(buffer), 0)
 
 
 def _values(column: Any, form: str, *, num_more: int = 0) -> Any:
@@ -147,16 +162,15 @@ def _values(column: Any, form: str, *, num_more: int = 0) -> Any:
     return content.cast(form)[column.offset : column.offset + len(column) + num_more]
 
 
-def _read_slices(column: Any, form: str, is_text: bool) -> ReadCell:
+def _read_slices(column: Any, form: str, is_text: bool, *, content: tuple[Any, int]) -> ReadCell:
     offsets = _values(column, form, num_more=1)
-    content = column.buffers()[2]
-    values = memoryview(b"" if content is None else content)
+    values, start = content
 
     def read_bytes(at: int) -> bytes:
-        return bytes(values[offsets[at] : offsets[at + 1]])
+        return bytes(values[start + offsets[at] : start + offsets[at + 1]])
 
     def read_text(at: int) -> str:
-        return str(values[offsets[at] : offsets[at + 1]], "utf-8")
+        return str(values[start + offsets[at] : start + offsets[at + 1]], "utf-8")
 
     return read_text if is_text else read_bytes
 
