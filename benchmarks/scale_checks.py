@@ -6,6 +6,7 @@ Owns which points are fitted and which are checked. Formulas and timing have fil
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -39,7 +40,7 @@ ALONE_LOOPS = {"communication": (5, 4), "compute": (LANES, 128)}
 BESIDE_LOOPS = {"communication": (4, 4), "compute": (4, 64)}
 """Fitted too, on two processes."""
 SNAPSHOT_BYTES = {"fitted": (8 * MB, 64 * MB), "checked": (24 * MB, 128 * MB)}
-RESTARTS = {"fitted": [(1, 4), (1, 64), (2, 4), (4, 4)], "checked": [(3, 4), (8, 4), (2, 64), (4, 64)]}
+RESTARTS = {"fitted": [(1, 4), (1, 64), (2, 4), (8, 4)], "checked": [(3, 4), (4, 4), (2, 64), (4, 64)]}
 """Processes, and layers of 1 MB each."""
 ORDERS = {
     "narrow": (10**6, 6 * 10**8),
@@ -169,17 +170,20 @@ def fit_machine(groups: Mapping[int, Mapping[str, terms.Turn]], cores: int) -> f
     add_s, pack_s = (groups[1][name].processor_s / terms.ADD_BYTES for name in (terms.ADD, terms.PACK))
     two = groups[2]
     message_s = two[CHAT].processor_s / (2 * 2)
-    num_bytes = SUM_BYTES[PARCEL]  # each of two sends all of it once, in two halves, and adds one half
     machine = formulas.Machine(
         cores=cores,
         message_s=message_s,
         ring_s=two[TALK].processor_s / (2 * 2),
-        byte_s=(two[PARCEL].processor_s / 2 - 2 * message_s - num_bytes / 2 * add_s) / num_bytes,
+        byte_s=statistics.geometric_mean(
+            # Each of two sends all of it once, in two halves, and adds one half.
+            (two[name].processor_s / 2 - 2 * message_s - SUM_BYTES[name] / 2 * add_s) / SUM_BYTES[name]
+            for name in (LETTER, PARCEL)
+        ),
         add_s=add_s,
         pack_s=pack_s,
         wait_s=max(0.0, two[CHAT].clock_s - two[CHAT].processor_s / min(2, cores)) / 2,
         message_switch=0.0,
-        ring_switch=0.0,
+        ring_power=0.0,
         byte_switch=0.0,
     )
     return fit_crowd(machine, groups[max(SIZES)])
@@ -195,7 +199,7 @@ def fit_crowd(machine: formulas.Machine, group: Mapping[str, terms.Turn]) -> for
     per_talk_s = group[TALK].processor_s / size / (2 * (size - 1))
     return replace(
         machine,
-        ring_switch=(per_talk_s / machine.ring_s - 1.0) / machine.crowd(size),
+        ring_power=math.log(per_talk_s / machine.ring_s) / math.log(size / 2),
         message_switch=(per_message_s / machine.message_s - 1.0) / machine.crowd(size),
         byte_switch=(per_byte_s / machine.byte_s - 1.0) / machine.crowd(size),
     )
@@ -211,7 +215,7 @@ def check_steps(groups: Mapping[int, Mapping[str, terms.Turn]], machine: formula
         if size == 1:
             continue
         for name, num_bytes in SUM_BYTES.items():
-            if size in (2, max(SIZES)) and name != LETTER:
+            if size == 2 or (size == max(SIZES) and name != LETTER):
                 continue  # these were fitted
             expected = formulas.tree_sum(size, machine, num_lanes=LANES, num_bytes=num_bytes)
             yield from _points(name, size, group[name], expected)

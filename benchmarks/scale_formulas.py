@@ -35,8 +35,9 @@ class Machine:
     """For each round of messages: until the other end has woken up. No core works meanwhile."""
     message_switch: float
     """How much more a message costs for each further process that shares a core."""
-    ring_switch: float
-    """How much less one of the backend's own costs then: its threads find work whenever they wake up."""
+    ring_power: float
+    """One of the backend's own costs less on more processes, by a power of their number: its threads find
+    more to do whenever they wake up."""
     byte_switch: float
     """How much more a byte costs then: it is no longer in the caches."""
 
@@ -50,7 +51,7 @@ class Machine:
 
     def ring(self, size: int) -> float:
         """Seconds for each message of the backend's own."""
-        return self.ring_s * (1.0 + self.ring_switch * self.crowd(size))
+        return self.ring_s * (size / 2) ** self.ring_power
 
     def byte(self, size: int) -> float:
         """Seconds for each byte sent."""
@@ -84,13 +85,14 @@ class Task:
 def in_step(per_process: list[float], machine: Machine, *, num_rounds: float = 0.0) -> Cost:
     """Return how long processes take that have so much to do and wait for each other in each step.
 
-    A step is too short for the system to move processes from core to core: where three share two cores, two
-    of them share one, and the third waits for them.
+    More of them than cores are done no sooner than when all cores have worked all the time, and no later than
+    when the one that has most to do begins last: half way between the two.
     """
-    most_s = max(per_process)
-    shared_s = most_s * math.ceil(len(per_process) / machine.cores)
-    waiting_s = most_s + num_rounds * machine.wait_s
-    return Cost(clock_s=max(waiting_s, shared_s), processor_s=sum(per_process))
+    processor_s, most_s = sum(per_process), max(per_process)
+    idle = (1.0 - 1.0 / machine.cores) / 2 if len(per_process) > machine.cores else 0.0
+    shared_s = processor_s / machine.cores + idle * most_s
+    clock_s = max(most_s, shared_s) + num_rounds * machine.wait_s
+    return Cost(clock_s=clock_s, processor_s=processor_s)
 
 
 def side_by_side(work_s: float, size: int, machine: Machine) -> float:
