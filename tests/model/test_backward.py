@@ -1,7 +1,9 @@
 """Backward passes that somebody wrote, against finite differences."""
 
+import random
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -123,6 +125,15 @@ def test_torchs_own_functions_are_right_and_nothing_is_touched(function: Any, in
     state, before = torch.get_rng_state(), ts.digest_state(inputs)
     assert ts.model.check_backward(function, inputs).is_right
     assert torch.equal(torch.get_rng_state(), state) and ts.digest_state(inputs) == before
+
+
+def test_a_function_that_draws_from_numpy_or_random_gets_the_same_numbers_each_time() -> None:
+    def noisy(x: Tensor) -> Tensor:
+        return x.exp() * numpy.random.rand() * random.random()
+
+    states = random.getstate(), numpy.random.get_state()[2]
+    assert ts.model.check_backward(noisy, torch.linspace(-1, 1, 5)).is_right
+    assert (random.getstate(), numpy.random.get_state()[2]) == states
 
 
 def test_what_has_no_gradient_is_told() -> None:

@@ -96,6 +96,20 @@ def test_what_only_looks_like_dropout_is_left_and_told() -> None:
     assert ("config.hidden_dropout_prob" in dict(ts.model.set_dropout(bert()[0], 0.2).left)) is True
 
 
+@pytest.mark.parametrize("config", [{"hidden_dropout": 0.1, 3: 0.2}, "base", ("a", 0.1)])
+def test_a_configuration_may_be_a_mapping_or_anything_else(config: object) -> None:
+    model = nn.Sequential(nn.Dropout(0.1))
+    model.config = config
+    done = ts.model.set_dropout(model, 0.2)
+    assert done.changed == (("0", 0.1),)
+    assert [name for name, _ in done.left] == (["config.hidden_dropout"] if isinstance(config, dict) else [])
+
+
+def test_patterns_may_come_from_an_iterator() -> None:
+    model = nn.Sequential(nn.Dropout(0.1), nn.Dropout(0.1))
+    assert ts.model.set_dropout(model, 0.2, what=iter(["1"])).changed == (("1", 0.1),)
+
+
 def test_the_table_tells_kinds_numbers_and_values() -> None:
     text = str(ts.model.set_dropout(t5()[0], 0.25))
     assert [line.split()[:4] for line in text.splitlines()[2:4]] == [

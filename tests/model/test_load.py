@@ -80,6 +80,21 @@ def test_a_folder_and_a_file_in_parts_are_loaded(tmp_path: Path) -> None:
         load(resnet()[0], tmp_path)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_an_index_of_other_frameworks_in_the_folder_is_passed_by(name: str, tmp_path: Path) -> None:
+    (tmp_path / "flax_model.msgpack.index.json").write_text("{}")
+    model = nn.Linear(2, 2)
+    (as_safetensors if name.endswith("tensors") else torch.save)(model.state_dict(), tmp_path / name)
+    assert load(blank(nn.Linear(2, 2)), tmp_path).source == tmp_path.name
+
+
+def test_a_part_that_holds_no_names_is_told(tmp_path: Path) -> None:
+    torch.save([torch.ones(2)], tmp_path / "a.bin")
+    (tmp_path / "model.bin.index.json").write_text(json.dumps({"weight_map": {"weight": "a.bin"}}))
+    with pytest.raises(UsageError, match=r"a.bin, a part of model.bin.index.json, holds a list, not tensors"):
+        load(nn.Linear(2, 2), tmp_path)
+
+
 def test_an_index_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "x.index.json").write_text(json.dumps({"weight_map": {"a": "../a.safetensors"}}))
     with pytest.raises(UsageError, match=r"is not a file beside it"):
@@ -299,6 +314,8 @@ def test_rows_are_resized_only_if_asked() -> None:
     assert torch.equal(small.weight, large.weight[:5])
     with pytest.raises(UsageError, match=r"Only the number of rows may differ"):
         load(nn.Embedding(5, 4), small.state_dict(), resize="*")
+    with pytest.raises(UsageError, match=r"bias cannot be resized: it is \[\] in the file and \[2\]"):
+        load(nn.Linear(2, 2), {**nn.Linear(2, 2).state_dict(), "bias": torch.tensor(1.0)}, resize="bias")
 
 
 def test_the_right_state_of_several_is_found_or_asked_for() -> None:
@@ -359,6 +376,9 @@ def test_extra_state_is_loaded_and_a_buffer_that_the_model_makes_is_not_missed()
     new = Odd(1.0)
     report = load(new, {**Odd(2.0).state_dict(), "made": torch.ones(3)})
     assert new.scale == 2.0 and report.unused == ("made",)
+    state = {f"module.{name}": value for name, value in Odd(3.0).state_dict().items()}
+    report = load(new, {**state, "module.made": torch.ones(3)})
+    assert new.scale == 3.0 and report.unused == ("module.made",)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +390,10 @@ def test_extra_state_is_loaded_and_a_buffer_that_the_model_makes_is_not_missed()
             "no tensor of a state_dict has a name of the model: the file has x; the model has",
         ),
         ({"weight": torch.ones(1)}, r"no tensor of a state_dict fits: weight is \[1\] in the file"),
-        ("nowhere.pt", "there is no file nowhere.pt"),
+        (
+            "nowhere.pt",
+            r"there is no file nowhere.pt\. Pass the path of a \.safetensors, .*, \.ckpt or \.tar",
+        ),
         (nn.Linear(2, 2), r"got Linear. Of a model, pass model.state_dict\(\)"),
     ],
 )

@@ -144,6 +144,15 @@ def test_dead_missing_and_broken_gradients_are_marked() -> None:
     assert "✕ zero" in texts(gradient_flow(model))
 
 
+def test_layers_that_no_gradient_reached_are_counted_in_the_title() -> None:
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    with tap(nn.ModuleList([first, second])) as taps:
+        second(first(torch.ones(1, 2)).detach()).sum().backward()
+    assert "gradients of outputs, 1 of 2 layers, from the input (top) to the loss" in texts(
+        gradient_flow(taps)
+    )
+
+
 def test_errors_say_what_to_do() -> None:
     model, inputs = ZOO["resnet"]()
     with tap(model) as taps, torch.no_grad():
@@ -156,8 +165,12 @@ def test_errors_say_what_to_do() -> None:
         activation_grid(torch.ones(2, 1, 3, 3), sample=2)
     with pytest.raises(UsageError, match=r"got Dropout\. Pass a two-dimensional convolution"):
         filters(nn.Dropout())
-    with pytest.raises(UsageError, match="no gradient was read"):
+    with pytest.raises(
+        UsageError, match=r"no gradient was read\. Tap with gradients=True and do the backward"
+    ):
         gradient_flow(taps)
+    with pytest.raises(UsageError, match=r"no input was read\. Tap with inputs=True"):
+        histograms(taps, kind="input")
     with pytest.raises(UsageError, match=r"no parameter has a gradient\. Call loss.backward"):
         gradient_flow(model)
     with pytest.raises(UsageError, match="no tensor to draw"):

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ from truestep.model import compare, quantise, summary
 from truestep.model.compare import _around_median
 
 SCHEMES = ["int8-weights", "int8-dynamic"]
+PLAIN = [(torch.ones(3, 4), torch.zeros(3, dtype=torch.long))]
 
 
 @pytest.mark.practice("P72")
@@ -100,7 +102,7 @@ def test_tied_and_other_layers_are_left_and_told() -> None:
     assert [str(item) for item in summary(quantised.model).shared] == [
         "lm_head.weight is transformer.wte.weight"
     ]
-    assert "lm_head: its weight is shared" in str(quantised)
+    assert "left alone (its weight is shared): lm_head" in str(quantised)
 
 
 def test_layers_are_chosen_by_pattern() -> None:
@@ -165,7 +167,22 @@ def test_the_interval_for_the_median_speed_holds_it() -> None:
     ends = [_around_median(sorted(row), 0.95) for row in ratios.tolist()]
     covered = sum(low <= 1 <= high for low, high in ends) / 2000
     assert 0.93 <= covered <= 0.98  # ranks are whole numbers: 95.7 % for 30 values
-    assert _around_median([1.0, 2.0], 0.95) == (1.0, 2.0)
+
+
+def test_too_few_timings_give_no_interval_and_no_more_values_than_needed_are_taken() -> None:
+    values = [float(number) for number in range(6)]
+    assert _around_median(values[:5], 0.95) == (0.0, math.inf)  # their range holds it in 93.75 %
+    assert _around_median(values, 0.95) == (0.0, 5.0)  # 96.9 %
+    assert _around_median(values, 0.75) == (1.0, 4.0)  # 78.1 %
+    ends = _around_median([float(number) for number in range(1, 101)], 0.95)
+    assert ends == (40.0, 61.0)  # as in tables of the sign test
+    found = compare(mlp(), mlp(), batches=held_out(), repeats=2)
+    assert "No change of speed is shown here (cpu, 1 thread): too few repeats" in found.verdict
+
+
+def test_a_first_model_without_parameters_has_no_size_to_compare_with() -> None:
+    found = compare(nn.Flatten(), nn.Sequential(nn.Flatten(), nn.Linear(4, 4)), batches=PLAIN, repeats=2)
+    assert "It has 80 bytes, the first none." in str(found)
 
 
 def test_modes_and_generators_are_left_alone() -> None:

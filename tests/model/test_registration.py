@@ -99,6 +99,7 @@ def test_a_second_way_to_a_registered_layer_is_not_told() -> None:
     model.stack = [model[0]]
     model.of_layer = {"weight": model[0].weight}
     assert ts.model.unregistered(model) == ()
+    assert ts.model.unregistered(ts.model.cut(model, before="0")) == ()
 
 
 @pytest.mark.parametrize("name", ZOO)

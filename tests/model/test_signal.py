@@ -186,6 +186,14 @@ def test_a_frozen_trunk_and_no_grad_around_do_not_disturb() -> None:
     assert [layer.name for layer in signal.layers if layer.gradient_std is not None] == ["fc"]
 
 
+def test_one_number_and_equal_gradients_are_no_vanished_signal() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    assert ts.model.check_signal(model, torch.randn(1, 4)).verdict == "fine"
+    signal = ts.model.check_signal(nn.Linear(4, 2), torch.randn(3, 4), loss=torch.sum)
+    assert signal.verdict == "fine" and signal.layers[0].gradient_std == 1.0
+
+
 @pytest.mark.parametrize("build", [resnet, lstm, bert])
 def test_the_picture_names_the_layers_and_both_lines(build: Any, tmp_path: Path) -> None:
     model, inputs = build()

@@ -3,6 +3,8 @@
 import copy
 import gc
 import io
+import subprocess
+import sys
 import weakref
 from collections import namedtuple
 from collections.abc import Callable
@@ -374,6 +376,10 @@ def test_errors_say_what_was_read() -> None:
         taps.output("00")
     with pytest.raises(UsageError, match=r"Pass inputs=True"):
         taps.input("0")
+    with tap(model, gradients=False) as taps:
+        model(torch.ones(1, 4)).sum().backward()
+    with pytest.raises(UsageError, match=r"no gradient of '0' was read\. Pass gradients=True to tap\."):
+        taps.gradient("0")
 
 
 def test_taps_print_as_a_table() -> None:
@@ -391,6 +397,11 @@ def test_taps_print_as_a_table() -> None:
     console = Console(width=100, file=io.StringIO())
     console.print(taps)
     assert "forward pass 0" in console.file.getvalue()
+
+
+def test_the_functions_over_models_are_imported_without_rich() -> None:
+    code = "import sys, truestep.model; sys.exit('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 class Checkpointed(nn.Module):

@@ -45,6 +45,7 @@ def test_p07_view_never_copies_reshape_may_and_contiguous_only_when_needed() -> 
     assert last("z.reshape(-1)", z=z).verdict == "copy"
     assert last("z.reshape(9, 63)", z=z).verdict == "copy"
     assert last("z.reshape(3, 3, 63)", z=z).verdict == "view"
+    assert "would be a copy" not in notes("x.view_as(y)", x=x, y=torch.ones(45, 21))
     assert last("x.contiguous()", x=x).verdict == "same"
     assert last("z.contiguous()", z=z).verdict == "copy"
     with pytest.raises(UsageError, match=r"joins axes 0 and 1, .* axis 0 moves on by 315, but 3 times"):
@@ -266,6 +267,9 @@ def test_a_broadcast_that_is_written_out_or_cannot_be_pairs_is_no_warning(
             "distance between row i of the first (3 rows) and row j of the second (2 rows)",
         ),
         ("a.permute(1, 0)", (4, 3), "axes 1, 0"),
+        ("a.chunk(2, dim=1)", (3, 2), "2 pieces, all in the same memory"),
+        ("a[:, None].squeeze(0)", (3, 1, 4), "no axis of size 1 there: nothing goes"),
+        ("a.squeeze()", (3, 4), "no axis of size 1: nothing goes"),
         ("a[None].transpose(0, 2)", (4, 3, 1), "axes 2, 1, 0"),
     ],
 )
@@ -309,6 +313,13 @@ def test_p23_a_result_of_several_elements_needs_a_gradient_passed_in() -> None:
     assert any("needs a gradient of shape (2,) passed in" in note for note in told.notes)
     with pytest.raises(UsageError, match=r"has shape \(3,\), so backward needs a gradient of that shape"):
         ts.explain("(x * 2).backward()", x=x)
+
+
+def test_an_empty_leaf_has_no_product_to_show() -> None:
+    told = ts.explain(
+        "torch.cat([x, e])", x=torch.ones(2, requires_grad=True), e=torch.ones(0, requires_grad=True)
+    )
+    assert [found.input for found in told.jacobians] == ["x"] and str(told)
 
 
 def test_autograd_says_what_it_keeps_and_what_a_write_breaks() -> None:
@@ -356,18 +367,22 @@ x.add_(1); a += 1; row[0] = 9
 (w * 5).sum().backward(); w.requires_grad_(False)
 torch.set_grad_enabled(False); torch.set_default_dtype(torch.float64)
 torch.rand(3); np.random.rand(3); torch.manual_seed(0)
+torch.set_printoptions(precision=1); np.set_printoptions(precision=1); sizes.append(3)
 """
+    third, sizes = torch.ones(1) / 3, [1, 2]
+    printed = repr(third), repr(third.numpy())
     if fails:
         with pytest.raises(UsageError, match="fails: ZeroDivisionError"):
-            ts.explain(code + "1 / 0", x=x, row=row, a=a, w=w)
+            ts.explain(code + "1 / 0", x=x, row=row, a=a, w=w, sizes=sizes)
     else:
-        told = ts.explain(code, x=x, row=row, a=a, w=w)
+        told = ts.explain(code, x=x, row=row, a=a, w=w, sizes=sizes)
         assert "ran on copies: what was given is unchanged" in told.notes
     assert x.tolist() == [[0, 1, 2], [3, 4, 5]] and x._version == 0 and a[0, 0] == 0
     assert w.requires_grad and w.grad is not None and w.grad.tolist() == [2.0, 2.0]
     assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == state
     assert torch.overrides._get_current_function_mode() is None
+    assert sizes == [1, 2] and (repr(third), repr(third.numpy())) == printed
 
 
 def test_copies_share_memory_as_the_originals_do() -> None:
@@ -430,7 +445,15 @@ def test_what_cannot_be_explained_is_said(things: Any, named: Any, message: str)
         ("torch.ones(3, 4) @ torch.ones(3, 4)", "transpose it with .mT"),
         ("nn.Linear(4, 2)(torch.ones(3, 5))", "has 5, axis 1 of (2, 4) has 4"),
         ("torch.cat([torch.ones(2, 3), torch.ones(2, 4)])", "must be equal in all axes but axis 0"),
+        ("torch.cat([torch.ones(2, 3), torch.ones(3, 4)], axis=1)", "must be equal in all axes but axis 1"),
+        ("torch.concatenate([torch.ones(2, 3), torch.ones(2, 4)])", "in all axes but axis 0"),
+        ("torch.hstack([torch.ones(2, 3), torch.ones(3, 3)])", "must be equal in all axes but axis 1"),
+        (
+            "torch.vstack([torch.ones(3), torch.ones(2, 4)])",
+            "(1, 3), (2, 4) must be equal in all axes but axis 0",
+        ),
         ("torch.ones(2, 3).view(4, 2)", "(2, 3) has 6 elements, (4, 2) does not"),
+        ("torch.ones(2, 3).reshape(shape=(4, 4))", "(2, 3) has 6 elements, (4, 4) does not"),
         ("nn.Embedding(30522, 8)([2013])", "an embedding is indexed with a tensor of integers"),
         ("torch.ones(2, requires_grad=True).numpy()", "x.detach().numpy() shares the memory"),
     ],
@@ -439,6 +462,20 @@ def test_a_failing_expression_says_which_axes_do_not_fit(code: str, why: str) ->
     with pytest.raises(UsageError) as caught:
         ts.explain(code)
     assert why in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.zeros(3).view(torch.float64)",
+        "torch.cat([torch.ones(2), torch.ones(2)], 5)",
+        "torch.hstack([])",
+    ],
+)
+def test_where_no_axis_is_to_blame_torchs_message_stands_alone(code: str) -> None:
+    with pytest.raises(UsageError, match="fails: ") as caught:
+        ts.explain(code)
+    assert "Why:" not in str(caught.value)
 
 
 def test_steps_are_numbered_without_gaps_and_named_as_written() -> None:
@@ -453,6 +490,12 @@ def test_steps_are_numbered_without_gaps_and_named_as_written() -> None:
         "… .sum()",
     ]
     assert [step.of for step in told.operations] == ["", "step 1", "x", "step 3", "", ""]
+
+
+@pytest.mark.parametrize("code", ["  x.T.sum()", "\n  y = x.T\n  y.sum()\n"])
+def test_white_space_before_the_code_changes_nothing(code: str) -> None:
+    steps = ts.explain(code, x=torch.ones(2, 3)).operations
+    assert [step.code for step in steps] in (["x.T", "… .sum()"], ["y = x.T", "y.sum()"])
 
 
 def test_a_name_used_again_is_told_from_the_earlier_one() -> None:

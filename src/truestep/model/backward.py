@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep import rng
 from truestep.errors import UsageError
 from truestep.model.nests import tensors_in
 
@@ -141,8 +142,8 @@ def _difference(move: Callable[[float], float], *, at: float, eps: float) -> tup
 
 def _value(function: Callable[..., Any], inputs: list[Any]) -> tuple[Tensor, float]:
     """Return one number for all that the function gives, and how finely it was computed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with rng.kept_generators():
+        rng.seed_generators(0, "check backward")
         outputs = [tensor for _, tensor in tensors_in(function(*inputs)) if tensor.is_floating_point()]
     if not outputs:
         raise UsageError("the function returned no floating tensor, so there is no gradient to compare.")

@@ -8,7 +8,8 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from statistics import NormalDist, median, quantiles
+from fractions import Fraction
+from statistics import median, quantiles
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ class Comparison:
     speed_range: tuple[float, float]
     """The middle half of these ratios: how much single timings differ."""
     speed_interval: tuple[float, float]
-    """Where the median lies, with the confidence asked for."""
+    """Where the median lies, with the confidence asked for; from 0 to infinity for too few repeats."""
     num_threads: int
     device: str
 
@@ -50,10 +51,11 @@ class Comparison:
         interval = f"{points(self.paired.gain)} ({points(low)} to {points(high)})"
         sizes, saved, times = self.size_bytes, self.saved_bytes, self.seconds
         ratio = f"{self.speed:.2f}x as fast (half {self.speed_range[0]:.2f} to {self.speed_range[1]:.2f})"
+        share = f"{sizes[1] / sizes[0]:.0%}" if sizes[0] else ""
         rows = [
             ["", "first", "second", "difference"],
             ["accuracy", f"{one:.2%}", f"{other:.2%}", f"{interval} points"],
-            ["size", scaled(sizes[0], "B"), scaled(sizes[1], "B"), f"{sizes[1] / sizes[0]:.0%}"],
+            ["size", scaled(sizes[0], "B"), scaled(sizes[1], "B"), share],
             ["file", scaled(saved[0], "B"), scaled(saved[1], "B"), f"{saved[1] / saved[0]:.0%}"],
             ["time", *(f"{1000 * value:.3g} ms" for value in times), ratio],
         ]
@@ -71,13 +73,16 @@ class Comparison:
             accuracy = (
                 f"No change of accuracy is shown; a loss of up to {points(-low)[1:]} points is possible."
             )
-        size = self.size_bytes[1] / self.size_bytes[0]
+        one, other = self.size_bytes
+        size = f"It has {other / one:.0%} of the size." if one else f"It has {other:,} bytes, the first none."
         threads = "1 thread" if self.num_threads == 1 else f"{self.num_threads} threads"
         where = f"here ({self.device}, {threads})"
         slow, fast = self.speed_interval
         speed = "It is faster" if slow > 1 else "It is slower" if fast < 1 else "No change of speed is shown"
         between = f"between {slow:.2f}x and {fast:.2f}x as fast"
-        return f"{accuracy}\nIt has {size:.0%} of the size.\n{speed} {where}: {between}."
+        if math.isinf(fast):
+            between = "too few repeats for an interval"
+        return f"{accuracy}\n{size}\n{speed} {where}: {between}."
 
 
 def compare(
@@ -160,10 +165,18 @@ def _timed(one: nn.Module, two: nn.Module, *, inputs: Any, repeats: int) -> list
 
 
 def _around_median(ordered: list[float], confidence: float) -> tuple[float, float]:
-    """Return the interval for the median between two of the values, whatever their distribution."""
-    half_width = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(len(ordered)) / 2
-    rank = max(math.floor(len(ordered) / 2 - half_width), 0)
-    return ordered[rank], ordered[-1 - rank]
+    """Return the interval for the median between two of the values, whatever their distribution.
+
+    Each value lies below the median with probability a half, so the chance that the interval misses it is a
+    sum of binomial coefficients, here in whole numbers. Too few values give no interval but all numbers.
+    """
+    allowed = Fraction(1 - confidence) * 2 ** len(ordered)
+    missed, ways, rank = 0, 1, 0
+    while 2 * (missed + ways) <= allowed:
+        missed += ways
+        ways = ways * (len(ordered) - rank) // (rank + 1)
+        rank += 1
+    return (ordered[rank - 1], ordered[-rank]) if rank else (0.0, math.inf)
 
 
 def _saved_bytes(model: nn.Module) -> int:

@@ -20,6 +20,13 @@ class _Reached(BaseException):
         self.value = value
 
 
+class _Whole:
+    """Holds the model where neither torch nor `unregistered` takes it for a part of the cut one."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+
 class Cut(nn.Module):
     """A model that stops after (or before) one of its layers. Made by `cut`.
 
@@ -33,14 +40,14 @@ class Cut(nn.Module):
         self._parameters = model._parameters
         self._buffers = model._buffers
         self._non_persistent_buffers_set = model._non_persistent_buffers_set
-        self._whole = (model,)  # in a tuple, so that it is not registered as a submodule of itself
+        self._whole = _Whole(model)
         self._place = name
         self._is_after = is_after
         self.training = model.training
 
     def train(self, mode: bool = True) -> "Cut":
         """Set the mode of the whole model."""
-        self._whole[0].train(mode)
+        self._whole.model.train(mode)
         self.training = mode
         return self
 
@@ -50,7 +57,7 @@ class Cut(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's own forward up to the layer, and return what the layer returned, or was given."""
-        (model,) = self._whole
+        model = self._whole.model
         layer = model.get_submodule(self._place)
 
         def stop_after(_layer: nn.Module, _inputs: Any, output: Any) -> None:

@@ -4,7 +4,7 @@ Owns what counts as dropout. What drops something else (whole layers, whole path
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from truestep.errors import UsageError
-from truestep.model.names import What, select, within
+from truestep.model.names import What, listed, select, within
 from truestep.model.tables import left_alone, printed, shortened, table
 
 if TYPE_CHECKING:
@@ -123,8 +123,9 @@ def find_dropouts(modules: dict[str, nn.Module]) -> Iterator[Place]:
 
 
 def _inside(model: nn.Module, what: What) -> dict[str, nn.Module]:
-    select(model, what)  # raises where nothing matches
-    return within(model, what)
+    patterns = listed(what)  # once: an iterator can be gone through only once
+    select(model, patterns)  # raises where nothing matches
+    return within(model, patterns)
 
 
 def _left(modules: dict[str, nn.Module]) -> Iterator[tuple[str, str]]:
@@ -143,9 +144,10 @@ def _left(modules: dict[str, nn.Module]) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(thing: Any) -> Iterator[tuple[str, float]]:
-    for attribute, value in vars(thing).items():
+    held = thing if isinstance(thing, Mapping) else getattr(thing, "__dict__", {})
+    for attribute, value in held.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and _LOOKS_ALIKE.search(attribute) and 0 <= value <= 1:
+        if is_number and _LOOKS_ALIKE.search(str(attribute)) and 0 <= value <= 1:
             yield attribute, value
 
 

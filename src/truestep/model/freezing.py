@@ -168,6 +168,17 @@ def has_statistics(module: nn.Module) -> bool:
     return getattr(module, "running_mean", None) is not None
 
 
+def is_held(module: nn.Module) -> bool:
+    """Whether `freeze` keeps a module in eval mode.
+
+    >>> layer = nn.BatchNorm1d(2)
+    >>> _ = freeze(layer, "*")
+    >>> is_held(layer)
+    True
+    """
+    return isinstance(vars(module).get("train"), _Held)
+
+
 def _are_only_statistics(modules: Iterable[nn.Module]) -> bool:
     """Whether there is no parameter in the modules but something to hold: BatchNorm without weights."""
     modules = list(modules)
@@ -191,7 +202,7 @@ def _report(model: nn.Module, changed: list[str]) -> Frozen:
     frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
     return Frozen(
         changed=tuple(changed),
-        held=tuple(n for n, module in model.named_modules() if isinstance(vars(module).get("train"), _Held)),
+        held=tuple(name for name, module in model.named_modules() if is_held(module)),
         tied=tuple(
             (name, other) for name in changed for other in names[id(parameters[name])] if other not in changed
         ),

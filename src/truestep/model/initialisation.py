@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from truestep.errors import UsageError
-from truestep.model.freezing import has_statistics
+from truestep.model.freezing import has_statistics, is_held
 from truestep.model.groups import is_normalisation
 from truestep.model.names import aliases, select
 from truestep.model.tables import left_alone, printed, shortened, table
@@ -98,7 +98,7 @@ def initialise(model: nn.Module, scheme: Scheme, *, generator: Generator | None 
                 plan.fill(parameter)
                 changed.append((name, plan.how))
         for name, module in model.named_modules():
-            _restart_statistics(name, module, dict(changed))
+            _restart_statistics(name, module, dict(changed), is_whole=isinstance(scheme, str))
     return Initialised(changed=tuple(changed), left=tuple(left))
 
 
@@ -157,8 +157,9 @@ def _plan(
         return None
     if parameter.ndim < 2 or key.startswith("bias"):
         return _Plan("0", nn.init.zeros_)
-    is_transposed = is_transposed or getattr(module, "transposed", False)
     num_parts = 3 if key == "in_proj_weight" else 1  # of attention: queries, keys and values in one
+    if isinstance(module, nn.modules.conv._ConvTransposeNd):
+        is_transposed, num_parts = True, module.groups  # along the inputs: each group sees only its own
 
     def weights(tensor: Tensor) -> None:
         for part in tensor.chunk(num_parts):
@@ -213,9 +214,10 @@ def _neutral_weight(module: nn.Module) -> float | None:
         weights = {"weight": torch.full_like(weight, neutral)}
         try:
             output = torch.func.functional_call(module, weights, (values,))
+            power = float(output.float().square().mean())
         except Exception:  # noqa: BLE001 - somebody else's forward, on an input it may not be made for
             return None
-        if 0.5 < float(output.float().square().mean()) < 2.0:
+        if 0.5 < power < 2.0:
             return neutral
     return None
 
@@ -228,7 +230,8 @@ def _recurrent(
     is_fed_back = key.startswith("weight_hh") and scheme != "normal"
 
     def weights(tensor: Tensor) -> None:
-        for gate in tensor.chunk(num_gates):
+        # What projects the state of an LSTM (`proj_size`) has no gates.
+        for gate in tensor.chunk(1 if key.startswith("weight_hr") else num_gates):
             _draw(gate, "orthogonal" if is_fed_back else scheme, generator)
 
     def biases(tensor: Tensor) -> None:
@@ -241,7 +244,12 @@ def _recurrent(
     return _Plan("orthogonal, fed back" if is_fed_back else scheme, weights)
 
 
-def _restart_statistics(name: str, module: nn.Module, changed: dict[str, str]) -> None:
-    is_meant = f"{name}.weight".removeprefix(".") in changed
-    if is_meant and has_statistics(module) and isinstance(module, nn.modules.batchnorm._NormBase):
+def _restart_statistics(name: str, module: nn.Module, changed: dict[str, str], *, is_whole: bool) -> None:
+    if not isinstance(module, nn.modules.batchnorm._NormBase) or not has_statistics(module):
+        return
+    # Without weights it has no part in a mapping, which names parameters.
+    is_meant = is_whole and not is_held(module)
+    if module.affine:
+        is_meant = f"{name}.weight".removeprefix(".") in changed
+    if is_meant:
         module.reset_running_stats()

@@ -87,9 +87,10 @@ def load(
 ) -> Loaded:
     """Load weights into a model, on its device and in its dtype, and return what became of every tensor.
 
-    `source` is a .safetensors, .pt, .pth or .bin file, the index.json of one in parts, a folder with one of
-    these, or a state_dict. Files are read as tensors; one that would run code is refused. A nested state_dict
-    is found by itself (`key` names it, if there are several), as are prefixes such as "module.".
+    `source` is a .safetensors, .pt, .pth, .bin, .ckpt or .tar file, the index.json of one in parts, a folder
+    with one of these, or a state_dict. Files are read as tensors; one that would run code is refused. A
+    nested state_dict is found by itself (`key` names it, if there are several), as are prefixes such as
+    "module.".
 
     Unless every tensor finds its place it is an error with the report, and nothing is loaded.
     `allow_missing="fc.*"` lets the model keep those of its own, `partial=True` anything.
@@ -112,8 +113,9 @@ def load(
     if not partial:
         # torch, too, takes files from before BatchNorm counted its batches.
         kept.update(name for name in target if name.rpartition(".")[2] == _COUNTER)
-        made = [name for name, _ in model.named_buffers() if name not in target]
-        _refuse_leftovers(plan.report(label, model), kept, made=made)
+        made = {name for name, _ in model.named_buffers() if name not in target}
+        needless = {given for given, name in plan.unused.items() if name in made}
+        _refuse_leftovers(plan.report(label, model), kept, needless=needless)
     plan.carry_out(model)
     return plan.report(label, model, is_done=True)
 
@@ -157,7 +159,8 @@ class _Plan:
     target: Mapping[str, Any]
     pairs: dict[str, str]
     """The name in the file, by the name in the model."""
-    unused: list[str]
+    unused: dict[str, str]
+    """Names in the file, with what they would be called in the model."""
     how: list[str]
     other_shapes: dict[str, str] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
@@ -175,10 +178,10 @@ class _Plan:
         for name in [name for name in self.pairs if not self.fits(name)]:
             mine, given = self.target[name], self.state[self.pairs[name]]
             shapes = f"{_form(given)} in the file and {_form(mine)} in the model"
-            if name not in resizable or not isinstance(given, Tensor):
+            if name not in resizable or not (isinstance(given, Tensor) and isinstance(mine, Tensor)):
                 self.other_shapes[name] = shapes
                 del self.pairs[name]
-            elif mine.shape[1:] != given.shape[1:] or not mine.dim():
+            elif mine.shape[1:] != given.shape[1:] or not (mine.dim() and given.dim()):
                 raise UsageError(
                     f"{name} cannot be resized: it is {shapes}. Only the number of rows may differ."
                 )
@@ -262,10 +265,10 @@ def _short(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _refuse_leftovers(report: Loaded, kept: set[str], *, made: list[str]) -> None:
-    """Raise unless all is covered; `made` are buffers that the model makes itself and needs from no file."""
+def _refuse_leftovers(report: Loaded, kept: set[str], *, needless: set[str]) -> None:
+    """Raise unless all is covered; `needless` are the file's for buffers that the model makes itself."""
     missing = [name for name in report.left if name not in kept]
-    unused = [name for name in report.unused if name not in made]
+    unused = [name for name in report.unused if name not in needless]
     if not missing and not unused:
         return
     wrong = [f"{len(missing)} of the model's tensors get nothing"] if missing else []
@@ -389,17 +392,17 @@ def _matched(
     how: str,
 ) -> _Plan:
     pairs: dict[str, str] = {}
-    unused: list[str] = []
+    unused: dict[str, str] = {}
     for given, name in names.items():
         # A name that fits as it is stays, so that a prefix only ever adds.
         wanted = change(name) if change and name not in target else name
         if wanted not in target:
-            unused.append(given)
+            unused[given] = wanted
         elif wanted in pairs:
             if change is None:
                 both = f"{pairs[wanted]} and {given}"
                 raise UsageError(f"{both} of the file would both be {wanted} in the model. Change rename.")
-            unused.append(given)
+            unused[given] = wanted
         else:
             pairs[wanted] = given
     return _Plan(state=state, target=target, pairs=pairs, unused=unused, how=[how] if how else [])

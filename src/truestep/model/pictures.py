@@ -24,6 +24,11 @@ _CELL = 0.92
 """Inches per panel of a grid, with the gap to the next."""
 _GAP = 0.06
 _MAX_BINS = 64
+_HOW: dict[Kind, str] = {
+    "output": "Call the model inside the `with`.",
+    "input": "Tap with inputs=True and call the model inside the `with`.",
+    "gradient": "Tap with gradients=True and do the backward pass inside the `with`.",
+}
 
 
 def activation_grid(
@@ -145,9 +150,10 @@ def gradient_flow(
 ) -> Picture:
     """Draw how large the gradient is at each layer, on a log axis: root mean square and largest value.
 
-    Of taps, the gradients of the layers' outputs, in the order of the forward pass. Of a model, the `grad` of
-    the parameters that `what` stands for, in the model's order. A gradient that is zero everywhere, missing
-    or not finite is marked: nothing is learnt behind it.
+    Of taps, the gradients of the layers' outputs, in the order of the forward pass; the title counts the
+    layers, where some got none. Of a model, the `grad` of the parameters that `what` stands for, in the
+    model's order, a missing one marked. So is a gradient that is zero everywhere or not finite: nothing is
+    learnt behind it.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     >>> model(torch.ones(1, 2)).sum().backward()
@@ -156,19 +162,19 @@ def gradient_flow(
     if isinstance(source, Taps):
         found = _in_depth_order(source, "gradient", forward)
         flows = [_Flow(label=reading.label, statistics=reading.statistics) for reading in found]
-        missing = "no gradient was read. Tap with gradients=True and do the backward pass inside the `with`."
+        of, missing = f"outputs{_reached(source, found)}", f"no gradient was read. {_HOW['gradient']}"
     else:
         flows = [
             _Flow(label=name, statistics=None if item.grad is None else statistics_of(item.grad))
             for name, item in select(source, what, kind="parameters").items()
             if item.requires_grad
         ]
-        missing = (
-            "no parameter has a gradient. Call loss.backward() before, and zero_grad() after the picture."
+        of, missing = (
+            "parameters",
+            "no parameter has a gradient. Call loss.backward() before, and zero_grad() after the picture.",
         )
     if not any(flow.statistics for flow in flows):
         raise UsageError(missing)
-    of = "outputs" if isinstance(source, Taps) else "parameters"
     return _flow_plot(
         flows, title=f"gradients of {of}, from the input (top) to the loss" if title is None else title
     )
@@ -241,11 +247,19 @@ def _as_image(image: Tensor, sample: int) -> Tensor:
     return image
 
 
+def _reached(taps: Taps, gradients: Sequence[Reading]) -> str:
+    """Return how many of the layers that ran in the pass got a gradient, where not all did."""
+    reached = {reading.name for reading in gradients}
+    passes = {reading.forward for reading in gradients}
+    ran = {reading.name for reading in taps if reading.kind == "output" and reading.forward in passes}
+    return _of("layers", len(reached), len(ran))
+
+
 def _in_depth_order(taps: Taps, kind: Kind, forward: int) -> list[Reading]:
     """Return one pass's readings of a kind in the order of the forward pass, without those of parameters."""
     passes = sorted({reading.forward for reading in taps if reading.kind == kind})
     if not passes:
-        raise UsageError(f"no {kind} was read. There are {len(taps)} readings of other kinds.")
+        raise UsageError(f"no {kind} was read. {_HOW[kind]}")
     if not -len(passes) <= forward < len(passes):
         raise UsageError(
             f"there are {len(passes)} forward passes with {kind}s, got forward={forward}. Pass -1."

@@ -16,7 +16,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from truestep.errors import UsageError
 from truestep.model.names import What, aliases, select
 from truestep.model.summary import summary
-from truestep.model.tables import shortened
+from truestep.model.tables import left_alone, shortened
 
 Scheme = Literal["int8-weights", "int8-dynamic"]
 _CONFIGS = {
@@ -43,13 +43,10 @@ class Quantised:
 
     def __str__(self) -> str:
         before, after = self.size_bytes
-        reasons: dict[str, list[str]] = {}
-        for name, why in self.left.items():
-            reasons.setdefault(why, []).append(name)
         lines = [
             f"quantised  {len(self.layers)} to {self.scheme}: {shortened(self.layers)}",
-            *(f"left       {shortened(names)}: {why}" for why, names in reasons.items()),
             f"size       {before:,} to {after:,} bytes, {after / before:.0%}",
+            *left_alone(self.left.items()),
         ]
         return "\n".join(lines)
 

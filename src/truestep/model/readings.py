@@ -6,14 +6,17 @@ Owns the record of a tensor and the paths inside a module's output. Hooks are pl
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from truestep.errors import UsageError
 from truestep.model.statistics import Statistics
+from truestep.model.tables import columns
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Kind: TypeAlias = Literal["output", "input", "gradient"]
 _COLUMNS = ("name", "what", "shape", "mean", "std", "min", "max", "zero", "not finite")
@@ -77,20 +80,13 @@ def choose(readings: Sequence[Reading], *, forward: int, call: int | None, path:
 
 def as_text(readings: Iterable[Reading]) -> str:
     """Return a table of plain text."""
-    rows = [_COLUMNS, *map(_row, readings)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if at < _NUM_LEFT else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return columns([_COLUMNS, *map(_row, readings)], left=_NUM_LEFT)
 
 
-def as_table(readings: Iterable[Reading], *, title: str) -> Table:
+def as_table(readings: Iterable[Reading], *, title: str) -> "Table":
     """Return a table for rich."""
+    from rich.table import Table  # noqa: PLC0415 - as in `tables`
+
     table = Table(title=title, title_justify="left")
     for at, column in enumerate(_COLUMNS):
         table.add_column(column, justify="left" if at < _NUM_LEFT else "right")

@@ -35,7 +35,10 @@ _MOST_LABELS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSignal:
-    """One run of a layer that has weights: standard deviations of its output and of the gradient there."""
+    """One run of a layer that has weights: standard deviations of its output and of the gradient there.
+
+    Where all values are equal, their size stands in for the deviation.
+    """
 
     name: str
     kind: str
@@ -188,7 +191,9 @@ def _first_tensor(output: Any) -> Tensor | None:
 
 
 def _std(tensor: Tensor) -> float:
-    return float(tensor.detach().double().std(correction=0))
+    values = tensor.detach().double()
+    # One number, or equal ones (the gradient of a sum), do not vary and are a signal all the same.
+    return float(values.std(correction=0)) or float(values.abs().max())
 
 
 def _judge(layers: Sequence[LayerSignal]) -> tuple[Verdict, str | None, str]:

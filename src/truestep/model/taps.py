@@ -8,10 +8,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from rich.table import Table
 from torch import Tensor, nn
 
 from truestep.errors import UsageError
@@ -19,6 +18,9 @@ from truestep.model.names import What, nearest, select
 from truestep.model.nests import tensors_in
 from truestep.model.readings import Kind, Reading, as_table, as_text, choose
 from truestep.model.statistics import Statistics, statistics_later
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _MAX_WAITING = 256
 """How many calls without a graph are remembered for each module, in case checkpointing repeats them."""
@@ -168,7 +170,9 @@ class Taps:
     def _missing(self, kind: Kind, name: str) -> str:
         begin = f"no {kind} of {name!r} was read."
         if name in self._names and kind != "input":
-            if any(reading.name == name for reading in self.readings):
+            if kind == "gradient" and any(reading.name == name for reading in self.readings):
+                if not self._has_gradients:
+                    return f"{begin} Pass gradients=True to tap."
                 return f"{begin} No backward pass reached it while the tap was in place."
             return (
                 f"{begin} It was not called while the tap was in place, or its model was compiled before: "
@@ -185,7 +189,7 @@ class Taps:
             return f"nothing was read of {len(self._names)} names: none of them was called"
         return as_text(self._kept[max(self._kept)])
 
-    def __rich__(self) -> Table | str:
+    def __rich__(self) -> "Table | str":
         if not self._kept:
             return str(self)
         last = max(self._kept)

@@ -19,7 +19,14 @@ from truestep import plainfile
 from truestep.errors import UsageError
 
 _TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
-_IN_FOLDERS = ("*.safetensors.index.json", "*.index.json", "*.safetensors", *(f"*{end}" for end in _TORCH))
+_ENDINGS = f".safetensors, {', '.join(_TORCH[:-1])} or {_TORCH[-1]}"
+"""Of the files that are read, in words."""
+_IN_FOLDERS = (
+    *("*.safetensors.index.json", "*.safetensors"),
+    *(f"*{end}.index.json" for end in _TORCH),
+    *(f"*{end}" for end in _TORCH),
+    "*.index.json",  # last: Flax and TensorFlow write such a file beside torch's weights
+)
 _SHOWN = 8
 _MAX_NAME = 255
 """Longer names of files there are not."""
@@ -33,28 +40,21 @@ def read_weights(path: Path) -> Any:
     if path.is_dir():
         path = _in_folder(path)
     if not path.is_file():
-        raise UsageError(f"there is no file {path}. Pass the path of a .safetensors, .pt, .pth or .bin file.")
+        raise UsageError(f"there is no file {path}. Pass the path of a {_ENDINGS} file.")
     if path.name.endswith(".index.json"):
         return _read_parts(path)
     return _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
 
 
 def _in_folder(folder: Path) -> Path:
-    for pattern in (
-        "*.safetensors.index.json",
-        "*.index.json",
-        "*.safetensors",
-        *(f"*{end}" for end in _TORCH),
-    ):
+    for pattern in _IN_FOLDERS:
         found = sorted(folder.glob(pattern))
         if len(found) > 1:
             names = ", ".join(path.name for path in found[:_SHOWN])
             raise UsageError(f"{folder} holds several weight files: {names}. Pass the path of one of them.")
         if found:
             return found[0]
-    raise UsageError(
-        f"{folder} holds no weight file. Pass a folder with a .safetensors, .pt, .pth or .bin file."
-    )
+    raise UsageError(f"{folder} holds no weight file. Pass a folder with a {_ENDINGS} file.")
 
 
 def _read_parts(index: Path) -> dict[str, torch.Tensor]:
@@ -74,7 +74,13 @@ def _read_parts(index: Path) -> dict[str, torch.Tensor]:
             raise UsageError(
                 f"{index.name} names {name[:_MAX_NAME]}, which is missing. Get the missing part, or all anew."
             )
-        tensors.update(read_weights(index.parent / name))
+        part = read_weights(index.parent / name)
+        if not isinstance(part, Mapping):
+            raise UsageError(
+                f"{name}, a part of {index.name}, holds a {type(part).__name__}, not tensors by name. "
+                "Get or save it anew."
+            )
+        tensors.update(part)
     lost = sorted(set(listed) - set(tensors))
     if lost:
         raise UsageError(

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._tensor_str import get_printoptions
 
 from truestep.rng import kept_generators
-from truestep.tensor.memory import Span, Thing, byte_strides, first_address, span_of
+from truestep.tensor.memory import Span, Thing, byte_strides, first_address, is_touching, span_of
 
 
 class _Arrived(torch.autograd.Function):
@@ -51,13 +52,13 @@ class _Copier:
         self._kept = things
 
     def _note(self, span: Span) -> None:
-        touching = [block for block in self._blocks if any(_touch(span, other) for other in block)]
+        touching = [block for block in self._blocks if any(is_touching(span, other) for other in block)]
         merged = [span, *(other for block in touching for other in block)]
         self._blocks = [block for block in self._blocks if block not in touching] + [merged]
 
     def _block(self, span: Span) -> tuple[int, list[Span]]:
         for index, block in enumerate(self._blocks):
-            if any(_touch(span, other) for other in block):
+            if any(is_touching(span, other) for other in block):
                 return index, block
         raise AssertionError("every span was noted")
 
@@ -71,7 +72,9 @@ class _Copier:
         return torch.from_numpy(part).untyped_storage()
 
     def _has_arrays(self, span: Span) -> bool:
-        return any(not isinstance(thing, Tensor) and _touch(span_of(thing), span) for thing in self._kept)
+        return any(
+            not isinstance(thing, Tensor) and is_touching(span_of(thing), span) for thing in self._kept
+        )
 
     def _buffer(self, index: int, block: list[Span]) -> tuple[Any, int]:
         start = min(span.start for span in block)
@@ -122,13 +125,6 @@ class _Copier:
         return made
 
 
-def _touch(one: Span, two: Span) -> bool:
-    if one.num_bytes == 0 or two.num_bytes == 0:
-        return one.key == two.key
-    is_before = one.start < two.start + two.num_bytes
-    return one.device == two.device and is_before and two.start < one.start + one.num_bytes
-
-
 def copy_sharing(things: Mapping[str, Thing]) -> dict[str, Thing]:
     """Copy named things: the same values, strides, offsets, and the same sharing among them.
 
@@ -148,10 +144,11 @@ def copy_sharing(things: Mapping[str, Thing]) -> dict[str, Thing]:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Leave generators, gradient mode, default dtype and print options as they were, whatever happens."""
-    has_grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    has_grad, dtype, printing = torch.is_grad_enabled(), torch.get_default_dtype(), get_printoptions()
     try:
-        with kept_generators():
+        with kept_generators(), np.printoptions():
             yield
     finally:
+        torch.set_printoptions(**printing)
         torch.set_grad_enabled(has_grad)
         torch.set_default_dtype(dtype)

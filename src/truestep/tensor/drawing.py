@@ -4,6 +4,7 @@ Owns what a picture shows and where. Facts come from `memory`, figures from `tru
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 import torch
@@ -14,9 +15,10 @@ from truestep.picture import Picture
 from truestep.tensor.canvas import Canvas
 from truestep.tensor.cells import Cells, cells_of
 from truestep.tensor.facts import Account, Broadcast, Operation
-from truestep.tensor.memory import Ledger, Thing
+from truestep.tensor.memory import MAX_VALUES, Ledger, Thing, values_of
 from truestep.tensor.panels import draw_pieces
-from truestep.tensor.stretching import Side, draw_sides, is_suspect
+from truestep.tensor.shapes import is_silent
+from truestep.tensor.stretching import Side, draw_sides
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
@@ -75,8 +77,9 @@ def pieces_of(tensors: Mapping[str, Thing]) -> list[Cells]:
 def draw_broadcast(a: Tensor | Sequence[int], b: Tensor | Sequence[int]) -> Picture:
     """Draw how two tensors, or two shapes, are stretched to a common shape and added element by element.
 
-    Cells that exist are solid, those that broadcasting repeats are pale. Two tensors of equally many elements
-    that become something larger than both, as (N,) with (N, 1), are marked: mostly that was not meant.
+    Cells that exist are solid, those that broadcasting repeats are pale; beyond 256 elements they show no
+    values. Shapes that make every element meet every other, as (N,) with (N, 1), are marked: mostly that was
+    not meant.
 
     >>> picture = draw_broadcast((3, 1), (4,))
     """
@@ -89,17 +92,17 @@ def draw_broadcast(a: Tensor | Sequence[int], b: Tensor | Sequence[int]) -> Pict
             "sizes must be equal, or one of them 1. Insert an axis of size 1 with unsqueeze(dim), or cut one."
         ) from error
     values = None
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        values = tuple((a.detach() + b.detach()).reshape(-1).tolist())
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and prod(shape) <= MAX_VALUES:
+        values = values_of(a.detach() + b.detach())
     canvas = Canvas()
     result = Side(name="a + b", shape=shape, values=values)
-    draw_sides(canvas, sides, result=result, sign="+", is_warned=is_suspect(sides, shape))
+    draw_sides(canvas, sides, result=result, sign="+", is_warned=is_silent([side.shape for side in sides]))
     return canvas.picture()
 
 
 def _side(name: str, thing: Tensor | Sequence[int]) -> Side:
     if isinstance(thing, Tensor):
-        return Side(name=name, shape=tuple(thing.shape), values=tuple(thing.detach().reshape(-1).tolist()))
+        return Side(name=name, shape=tuple(thing.shape), values=values_of(thing))
     return Side(name=name, shape=tuple(thing))
 
 

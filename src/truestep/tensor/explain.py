@@ -4,8 +4,10 @@ Owns what may be given and how it is put together. Nothing that is given is chan
 """
 
 import ast
+import copy
 import inspect
 import linecache
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -126,6 +128,7 @@ def _sharings(given: list[tuple[str, Thing]]) -> list[Sharing]:
 
 
 def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
+    code = textwrap.dedent(code).strip()
     tensors = {name: value for name, value in named.items() if isinstance(value, (Tensor, np.ndarray))}
     for name, value in named.items():
         if name in tensors:
@@ -135,6 +138,7 @@ def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
                 f"{name} is of type {type(value).__name__}; code may use tensors, arrays and plain values. "
                 "Build layers inside the code: nn.Linear(4, 2)(x)."
             )
+    plain = copy.deepcopy({name: value for name, value in named.items() if name not in tensors})
     with undisturbed():
         copies = copy_sharing(tensors)
         ledger, names = Ledger(), Names()
@@ -142,7 +146,7 @@ def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
             ledger.add(thing)
             names.give(thing, name)
         tracer = Tracer(ledger, names)
-        space = {"torch": torch, "F": F, "nn": nn, "np": np, **named, **copies}
+        space = {"torch": torch, "F": F, "nn": nn, "np": np, **plain, **copies}
         value = _run(tracer, code, space)
         return _told(
             code, tracer, _Run(ledger=ledger, names=names, given=tensors, copies=copies, value=value)

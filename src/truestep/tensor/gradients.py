@@ -25,7 +25,7 @@ def backward_notes(result: Tensor) -> list[str]:
 def jacobians(result: Tensor, inputs: Sequence[tuple[str, Tensor]]) -> tuple[list[Jacobian], list[str]]:
     """Return the product for each small input, with a vector of ones; or why backward raises."""
     is_small = 1 < result.numel() <= _MAX_ELEMENTS and result.is_floating_point()
-    wanted = [(name, tensor) for name, tensor in inputs if tensor.numel() <= _MAX_ELEMENTS]
+    wanted = [(name, tensor) for name, tensor in inputs if 0 < tensor.numel() <= _MAX_ELEMENTS]
     if not is_small or grad_fn_name(result) is None or not wanted:
         return [], []
     try:

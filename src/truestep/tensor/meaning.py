@@ -212,7 +212,8 @@ def _shaped(event: Event) -> list[str]:
             told.append(f"-1 was worked out: {after.shape[at]}")
     if event.name == "view" and before.dtype != after.dtype:
         told.append(f"the same bytes, read as {after.dtype}")
-    if event.name != "view" and before.memory == after.memory and before.shape != after.shape:
+    may_copy = event.name not in {"view", "view_as"}
+    if may_copy and before.memory == after.memory and before.shape != after.shape:
         told.append("a view here, but it would be a copy if the strides did not allow one")
     if before.memory != after.memory and before.num_bytes:
         reason = why_not_view(before, after.shape)
@@ -233,11 +234,10 @@ def _squeezed(event: Event) -> list[str]:
         axis = argument(event, 1, "dim")
         return [f"a new axis {axis % len(after)} of size 1" if isinstance(axis, int) else ""]
     gone = len(before) - len(after)
-    return [
-        f"{counted(gone, 'axis').replace('axiss', 'axes')} of size 1 taken away"
-        if gone
-        else "no axis of size 1: nothing goes"
-    ]
+    if gone:
+        return [f"{counted(gone, 'axis').replace('axiss', 'axes')} of size 1 taken away"]
+    there = "" if argument(event, 1, "dim", "axis") is None else " there"
+    return [f"no axis of size 1{there}: nothing goes"]
 
 
 def _joined(event: Event) -> list[str]:
@@ -324,7 +324,7 @@ def _missing(event: Event) -> list[str]:
 
 
 def _split(event: Event) -> list[str]:
-    return [f"{counted(len(event.after), 'piece')}, one after the other in the same memory"]
+    return [f"{counted(len(event.after), 'piece')}, all in the same memory"]
 
 
 def _cut(event: Event) -> list[str]:
@@ -369,8 +369,8 @@ _SPEAKERS = {name: speak for names, speak in _GROUPS for name in names.split()}
 JOINING = _words("cat concat concatenate stack vstack row_stack hstack block_diag")
 COPYING = JOINING | _words(
     "clone contiguous reshape flatten ravel to float double half int long bool type tensor as_tensor "
-    "getitem repeat repeat_interleave tile cat concat concatenate stack vstack row_stack hstack flip "
-    "roll index_select gather masked_select take copy resolve_conj resolve_neg cpu cuda tolist array "
-    "take_along_dim rot90 narrow_copy Tensor asarray fliplr flipud block_diag"
+    "getitem repeat repeat_interleave tile flip roll index_select gather masked_select take copy "
+    "resolve_conj resolve_neg cpu cuda tolist array take_along_dim rot90 narrow_copy Tensor asarray "
+    "fliplr flipud"
 )
 """Operations whose new memory holds values of the input, unchanged."""

@@ -66,14 +66,15 @@ def _byte_bounds(array: "np.ndarray[Any, Any]") -> tuple[int, int]:
 
 def is_same_memory(first: Thing, second: Thing) -> bool:
     """Whether two things live in one storage or buffer, whether or not their elements meet."""
-    one, two = span_of(first), span_of(second)
+    return is_touching(span_of(first), span_of(second))
+
+
+def is_touching(one: Span, two: Span) -> bool:
+    """Whether two spans have a byte in common; without any byte, whether they are one storage."""
     if one.num_bytes == 0 or two.num_bytes == 0:
-        return one.key == two.key
-    return (
-        one.device == two.device
-        and one.start < two.start + two.num_bytes
-        and (two.start < one.start + one.num_bytes)
-    )
+        return one.key == two.key and one.num_bytes == two.num_bytes
+    is_before = one.start < two.start + two.num_bytes
+    return one.device == two.device and is_before and two.start < one.start + one.num_bytes
 
 
 class _Layout:
@@ -161,7 +162,8 @@ def _dtype_name(thing: Thing) -> str:
     return str(thing.dtype).removeprefix("torch.")
 
 
-def _values(thing: Thing) -> tuple[Value, ...] | None:
+def values_of(thing: Thing) -> tuple[Value, ...] | None:
+    """Return the elements in reading order; None if there are more than `MAX_VALUES`."""
     if _num_elements(thing) > MAX_VALUES or str(getattr(thing, "device", "cpu")) == "meta":
         return None
     with unwatched(), torch.no_grad():
@@ -183,7 +185,7 @@ class Ledger:
         """Return the index of the block of a thing; a new one, or an old one that may grow by it."""
         span = span_of(thing)
         for index, block in enumerate(self._blocks):
-            if _touch(span, block):
+            if is_touching(span, block):
                 self._blocks[index] = _joined(span, block)
                 return index
         self._blocks.append(span)
@@ -205,7 +207,7 @@ class Ledger:
                 "num_bytes": _num_elements(thing) * item_bytes(thing),
                 "storage_bytes": span_of(thing).num_bytes,
                 "expanded_axes": _expanded_axes(thing),
-                "values": _values(thing),
+                "values": values_of(thing),
             }
             return TensorFacts(
                 **common, **(_of_tensor(thing) if isinstance(thing, Tensor) else _of_array(thing))
@@ -230,13 +232,6 @@ def label(index: int) -> str:
     """Return A, B ... Z, then A1, B1 ..."""
     turn, letter = divmod(index, 26)
     return chr(ord("A") + letter) + (str(turn) if turn else "")
-
-
-def _touch(one: Span, two: Span) -> bool:
-    if one.num_bytes == 0 or two.num_bytes == 0:
-        return one.key == two.key and one.num_bytes == two.num_bytes
-    is_before = one.start < two.start + two.num_bytes
-    return one.device == two.device and is_before and two.start < one.start + one.num_bytes
 
 
 def _joined(one: Span, two: Span) -> Span:
@@ -302,7 +297,7 @@ def _block_values(block: Span, holder: Thing) -> tuple[Value, ...] | None:
     if isinstance(holder, Tensor):
         with unwatched(), torch.no_grad():
             storage = holder.untyped_storage()
-            return _values(
+            return values_of(
                 torch.empty(0, dtype=holder.dtype, device=holder.device).set_(storage, 0, (num,), (1,))
             )
     owner: Any = holder
@@ -310,4 +305,4 @@ def _block_values(block: Span, holder: Thing) -> tuple[Value, ...] | None:
         owner = owner.base
     if not owner.flags.c_contiguous or not isinstance(owner, np.ndarray) or owner.base is not None:
         return None
-    return _values(owner.reshape(-1).view(holder.dtype)) if owner.dtype == holder.dtype else None
+    return values_of(owner.reshape(-1).view(holder.dtype)) if owner.dtype == holder.dtype else None

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
-from truestep.tensor.meaning import BROADCASTING
+from truestep.tensor.meaning import BROADCASTING, JOINING, argument
 from truestep.tensor.shapes import misfit, why_not_view, written
 from truestep.tensor.trace import Event
 
@@ -21,32 +22,34 @@ def reason(event: Event) -> str:
         return _broadcast(event)
     if name in _PRODUCTS:
         return _product(event)
-    if name in {"cat", "concat", "vstack", "hstack", "stack"}:
+    if name in JOINING - {"block_diag"}:
         return _joining(event)
     return _other(event)
 
 
 def _view(event: Event) -> str:
-    if not event.before:
+    asked = _asked(event)
+    if not event.before or asked is None:
         return ""
-    facts, new = event.before[0], _asked(event)
+    facts, new = event.before[0], asked
     known = math.prod(size for size in new if size != -1)
     if -1 in new and known:
         new = [math.prod(facts.shape) // known if size == -1 else size for size in new]
     if math.prod(new) != math.prod(facts.shape):
-        return (
-            f"{written(facts.shape)} has {math.prod(facts.shape)} elements, {written(_asked(event))} does not"
-        )
+        return f"{written(facts.shape)} has {math.prod(facts.shape)} elements, {written(asked)} does not"
     why = why_not_view(facts, new)
     return f"{why}. reshape() would copy instead" if why else ""
 
 
-def _asked(event: Event) -> list[int]:
-    rest = event.args[1:]
-    given = rest[0] if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else rest
-    if len(rest) == 1 and isinstance(rest[0], Tensor):
-        given = tuple(rest[0].shape)
-    return [size for size in given if isinstance(size, int)]
+def _asked(event: Event) -> list[int] | None:
+    """Return the shape that was asked for; None if it was another dtype, or cannot be read."""
+    by_name = [event.kwargs[name] for name in ("shape", "size", "other") if name in event.kwargs]
+    given: Sequence[Any] = event.args[1:] or by_name
+    if len(given) == 1 and isinstance(given[0], (tuple, list, Tensor)):
+        given = given[0].shape if isinstance(given[0], Tensor) else given[0]
+    elif not given:
+        return None
+    return list(given) if all(isinstance(size, int) for size in given) else None
 
 
 def _broadcast(event: Event) -> str:
@@ -81,11 +84,21 @@ def _transposed_hint(one: Sequence[int], two: Sequence[int]) -> str:
 
 def _joining(event: Event) -> str:
     shapes = [facts.shape for facts in event.before]
+    if not shapes:
+        return ""
+    axis = argument(event, 1, "dim", "axis", default=0)
+    if event.name in {"vstack", "row_stack"}:
+        shapes, axis = [(1,) * (2 - len(shape)) + shape for shape in shapes], 0
+    elif event.name == "hstack":
+        shapes = [shape or (1,) for shape in shapes]
+        axis = 0 if len(shapes[0]) == 1 else 1
+    listed = ", ".join(map(written, shapes))
     if len({len(shape) for shape in shapes}) > 1:
-        return f"the shapes {', '.join(map(written, shapes))} have different numbers of axes"
-    axis = event.kwargs.get("dim", event.args[1] if len(event.args) > 1 else 0)
+        return f"the shapes {listed} have different numbers of axes"
+    if len(set(shapes)) < 2:
+        return ""
     kept = "all axes" if event.name == "stack" else f"all axes but axis {axis}"
-    return f"the shapes {', '.join(map(written, shapes))} must be equal in {kept}"
+    return f"the shapes {listed} must be equal in {kept}"
 
 
 def _other(event: Event) -> str:

@@ -1,7 +1,7 @@
 """Reading shapes and strides: which axes broadcast, and which can be walked with one stride."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from truestep.tensor.facts import Broadcast, TensorFacts
 
@@ -94,20 +94,24 @@ def broadcast(operands: Sequence[TensorFacts]) -> Broadcast | None:
         shapes=tuple(shapes),
         shape=result,
         expanded=expanded,
-        is_silent=_is_silent(padded, missing, result),
+        is_silent=is_silent(shapes),
     )
 
 
-def _is_silent(padded: list[tuple[int, ...]], missing: list[int], result: tuple[int, ...]) -> bool:
-    """Whether a shorter shape met the written-out 1 of a longer one of as many elements: (N,) and (N, 1)."""
-    for short, gap in zip(padded, missing, strict=True):
-        for long, other_gap in zip(padded, missing, strict=True):
-            if gap <= other_gap:
-                continue
-            new = [axis for axis in range(gap) if long[axis] > 1]
-            met = [axis for axis in range(gap, len(result)) if long[axis] == 1 and short[axis] > 1]
-            if any(long[one] == short[two] for one in new for two in met):
-                return True
+def is_silent(shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a shorter shape meets the written-out 1 of a longer one, whose axis of its size it lacks.
+
+    (1, N) with (N, 1) was written out by somebody; (N,) with (N, 1) mostly was not.
+
+    >>> is_silent([(4,), (4, 1)]), is_silent([(1, 4), (4, 1)])
+    (True, False)
+    """
+    for short, long in permutations(shapes, 2):
+        gap = max(len(long) - len(short), 0)
+        new = {size for size in long[:gap] if size > 1}
+        met = {mine for mine, other in zip(short, long[gap:], strict=False) if other == 1}
+        if new & met:
+            return True
     return False
 
 

@@ -57,14 +57,6 @@ def _together(sides: Sequence[Side], index: Sequence[int]) -> str:
     return " ".join(f"{side.name}{_low(side.element(index))}" for side in sides)
 
 
-def is_suspect(sides: Sequence[Side], shape: Sequence[int]) -> bool:
-    """Whether tensors of equally many elements but not of equally many axes became something larger."""
-    counts = {prod(side.shape) for side in sides}
-    # (1, N) with (N, 1) was written out by somebody; (N,) with (N, 1) mostly was not.
-    has_missing_axis = len({len(side.shape) for side in sides}) > 1
-    return len(counts) == 1 and has_missing_axis and prod(shape) > max(counts)
-
-
 def draw_sides(
     canvas: Canvas, sides: Sequence[Side], *, result: Side, sign: str = ",", title: str = "", is_warned: bool
 ) -> None:

@@ -365,7 +365,7 @@ def _is_value(event: Event, value: Any) -> bool:
 
 def _parse(code: str) -> ast.Module:
     try:
-        return ast.parse(code.strip())
+        return ast.parse(code)
     except SyntaxError as error:
         raise UsageError(
             f"{code!r} is not Python: {error.msg} (at character {error.offset}). "
