@@ -96,7 +96,7 @@ def in_step(per_process: list[float], machine: Machine, *, num_rounds: float = 0
 
 
 def side_by_side(work_s: float, size: int, machine: Machine) -> float:
-    """Return how long so many processes take that have the same to do, for long enough to share cores evenly."""
+    """Return how long so many processes take that have the same to do, so long that they share evenly."""
     return work_s * max(1.0, size / machine.cores)
 
 
