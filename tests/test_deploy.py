@@ -68,6 +68,15 @@ def test_kubernetes_pods_meet_at_the_first_of_them(fake: Fake, kind: str) -> Non
         assert (given.local_addr, given.training_script) == ("10.0.0.7", "train.py")
 
 
+@pytest.mark.parametrize("kind", ["jobset", "job"])
+def test_kubernetes_pods_have_room_for_the_batches_of_workers(kind: str) -> None:
+    pod = jobs()[kind][1]["template"]["spec"]
+    (container,) = pod["containers"]
+    (name,) = [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/dev/shm"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == name]
+    assert volume["emptyDir"] == {"medium": "Memory"}
+
+
 def test_both_kubernetes_files_run_the_same_but_for_the_name_to_meet_at() -> None:
     (first, one), (second, other) = jobs().values()
     assert other["template"]["spec"].pop("subdomain")

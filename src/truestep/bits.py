@@ -1,13 +1,19 @@
 """Digests: hashes of tensors' exact bits, with names, shapes and dtypes.
 
-Owns what "the same bits" means. Leaves to others which tensors are compared.
+Owns what "the same bits" means, and the word for how products are rounded. Leaves to others which tensors are
+compared.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy
 import torch
+
+_INT64_END = 2**63
+_NUMBERS = "biufc"
+"""Kinds of NumPy's types that are numbers: bool, whole with and without sign, real, complex."""
 
 
 def _raw(tensor: torch.Tensor) -> memoryview:
@@ -34,7 +40,7 @@ def digest(named: Iterable[tuple[str, torch.Tensor]]) -> str:
 
 
 def tensors_in(state: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor and number in a nested state with its path, sorted by path within a mapping."""
+    """Yield every tensor, array and number in a nested state with its path, sorted within a mapping."""
     if isinstance(state, torch.Tensor):
         yield prefix, state
     elif isinstance(state, Mapping):
@@ -43,12 +49,31 @@ def tensors_in(state: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor
     elif isinstance(state, list | tuple):
         for index, item in enumerate(state):
             yield from tensors_in(item, f"{prefix}.{index}" if prefix else str(index))
-    elif isinstance(state, bool | int | float):
-        yield prefix, torch.tensor(state, dtype=torch.float64 if isinstance(state, float) else torch.int64)
+    elif isinstance(state, numpy.ndarray | numpy.generic) and state.dtype.kind == "O":
+        yield from tensors_in(state.tolist(), prefix)
+    elif (value := _as_tensor(state)) is not None:
+        yield prefix, value
+
+
+def _as_tensor(value: Any) -> torch.Tensor | None:
+    """Return a number or an array of numbers as a tensor, or None for anything else."""
+    if isinstance(value, float):
+        return torch.tensor(value, dtype=torch.float64)
+    if isinstance(value, int):
+        if -_INT64_END <= value < _INT64_END:
+            return torch.tensor(value, dtype=torch.int64)
+        digits = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+        return torch.tensor([*digits], dtype=torch.uint8)
+    if isinstance(value, complex):
+        return torch.tensor(value, dtype=torch.complex128)
+    if isinstance(value, numpy.ndarray | numpy.generic) and value.dtype.kind in _NUMBERS:
+        # A copy: torch takes neither the other byte order nor negative strides, and warns of read-only ones.
+        return torch.from_numpy(numpy.array(value, dtype=value.dtype.newbyteorder("="), order="C"))
+    return None
 
 
 def digest_state(state: Any) -> str:
-    """Return one hash over all tensors and numbers of a `state_dict()` or any nest of them."""
+    """Return one hash over all tensors, arrays and numbers of a `state_dict()` or any nest of them."""
     return digest(tensors_in(state))
 
 
@@ -64,3 +89,16 @@ def witness(tensors: Iterable[torch.Tensor]) -> int:
         if tensor.numel():
             value ^= int(torch.hash_tensor(tensor).item())
     return value
+
+
+def matmul_precision() -> str:
+    """Return torch's word for how float32 matrix products are rounded, or what each backend has.
+
+    >>> matmul_precision()
+    'highest'
+    """
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # it has no one word once a script has set `fp32_precision`, of whichever backend
+        backends: Any = torch.backends
+        return f"CUDA {backends.cuda.matmul.fp32_precision}, CPU {backends.mkldnn.matmul.fp32_precision}"

@@ -17,11 +17,15 @@ MAX_BYTES = 64 << 20
 """The largest file that makes sense here, an index of a million tensors, is about this long."""
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for a pipe; an `opener`, because `open` closes what it then refuses."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Return what a regular file holds; a pipe, a device or a folder is not waited for."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as opened:
-        found = os.fstat(handle)
+    with open(path, "rb", opener=open_at_once) as opened:
+        found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("not a regular file")
         if found.st_size > max_bytes:

@@ -65,9 +65,12 @@ class Record:
 
     def close(self) -> None:
         """Close the file; nothing is buffered here."""
-        if self._file != _NO_FILE:
-            os.close(self._file)
-            self._file = _NO_FILE
+        file, self._file = self._file, _NO_FILE
+        if file != _NO_FILE:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _ends_torn(file: int) -> bool:

@@ -116,6 +116,10 @@ def test_a_loader_pads_each_lane_by_itself(workers: int) -> None:
         ({}, [[1, 2], [3]], "got a list, which may mean a sequence or several fields"),
         ({}, [{"x": [1]}], "got a list in field 'x'"),
         ({}, [torch.ones(1, 2), torch.ones(1, 3)], r"differ in others: \[\(1, 2\), \(1, 3\)\]"),
+        ({}, [torch.ones(2), torch.arange(3)], "of several dtypes: torch.float32, torch.int64"),
+        ({}, [(torch.arange(3),), (torch.ones(2),)], "in field 0 of several dtypes"),
+        ({"pad_value": 0.5}, [torch.arange(3)], "pad_value=0.5 does not fit sequences of torch.int64"),
+        ({"pad_value": {"a": float("nan")}}, [{"a": torch.arange(3)}], "pad_value=nan in field 'a' does not"),
         ({"pad_value": {"a": 0}}, [{"b": torch.ones(1)}], "no entry for the sequence in field 'b', only for"),
     ],
 )

@@ -1,6 +1,7 @@
 """Sharded datasets: the same samples in every format, an order of their own, and an index."""
 
 import json
+import os
 import pickle
 import tarfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.data import shard_files
 from tests.data.datasets import plan_of, seen
 from tests.data.shard_files import KINDS, NUM_SHARDS, rows_of, shards_of
 from truestep.data.shards import Shard, tar, write_index
+from truestep.data.shards.urls import match_names
 from truestep.data.shards.windows import Windows
 from truestep.errors import UsageError
 
@@ -179,6 +181,38 @@ def test_an_index_moves_with_its_data(folder: Path, tmp_path: Path) -> None:
     assert isinstance(here.shards[0], Shard)
 
 
+def test_shards_of_one_name_in_two_folders_keep_their_own_entries(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    names = [tmp_path / "0.tar", tmp_path / "sub" / "0.tar"]
+    for number, path in enumerate(names):
+        shard_files.write_tar(path, rows_of(number))
+    write_index(names, tmp_path / "index.json")
+    dataset = shards_of(names, tmp_path / "cache", index=tmp_path / "index.json", decode=None)
+    assert [shard.num_samples for shard in dataset.shards] == [17, 18]
+    assert dataset[17] == rows_of(1)[0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "found"),
+    [
+        ("/d/*.tar", ["0.tar", "sub/1.tar"], ["/d/0.tar"]),
+        ("/d/sub/*.tar", ["0.tar", "sub/1.tar", "other/2.tar"], ["/d/sub/1.tar"]),
+        ("/d/*/*.tar", ["0.tar", "sub/1.tar", "other/2.tar"], ["/d/sub/1.tar", "/d/other/2.tar"]),
+        ("/d/*/1.tar", ["0.tar", "1.tar"], []),
+        (
+            "s3://bucket/a/[01].tar",
+            ["0.tar", "1.tar", "2.tar"],
+            ["s3://bucket/a/0.tar", "s3://bucket/a/1.tar"],
+        ),
+        ("/d/*.tar", ["/d/0.tar", "s3://bucket/0.tar"], ["/d/0.tar"]),
+    ],
+)
+def test_a_pattern_means_the_same_in_an_index_as_in_a_folder(
+    pattern: str, names: list[str], found: list[str]
+) -> None:
+    assert match_names(pattern, names) == found
+
+
 def test_what_changes_the_order_changes_what_the_recipe_says(folder: Path, tmp_path: Path) -> None:
     def recipe(**options: Any) -> Any:
         dataset = shards_of(f"{folder}/part-*.tar", tmp_path, **options)
@@ -266,6 +300,44 @@ def test_two_members_of_one_ending_are_told() -> None:
     content = member.tobuf() + b"x" * 512
     with pytest.raises(ValueError, match="there is no tar header at byte 512"):
         tar.find_samples(read, num_bytes=len(content))
+
+
+def pax(records: bytes, *, size: bytes | None = None) -> bytes:
+    """A pax header and its records, as one block each; the size may be said otherwise than it is."""
+    member = tarfile.TarInfo("pax")
+    member.type, member.size = tarfile.XHDTYPE, len(records)
+    header = bytearray(member.tobuf())
+    if size is not None:
+        header[124:136] = size.ljust(12, b"\0")
+        header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * ord(" "))
+    return bytes(header) + records.ljust(512, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pax(b"0 a=b\n"), "a pax record says that it has 0 of 6 bytes"),
+        (pax(b"-7 a=b\n"), "a pax record says that it has -7 of 7 bytes"),
+        (pax(b"99 a=b\n"), "a pax record says that it has 99 of 7 bytes"),
+        (pax(b"12 size=-99\n") + tarfile.TarInfo("a.txt").tobuf(), "the negative number -99"),
+        (pax(b"6 a=b\n", size=b"-1000"), "the negative number -512"),
+    ],
+)
+def test_a_tar_that_leads_in_a_circle_is_refused(content: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tar.find_samples(lambda at, size: content[at : at + size], num_bytes=len(content))
+
+
+@pytest.mark.parametrize("num_bytes", [2048, 2000, 1024])
+def test_a_tar_cut_short_while_it_is_open_gives_no_half_of_a_sample(tmp_path: Path, num_bytes: int) -> None:
+    path = tmp_path / "0.tar"
+    rows = [{"__key__": "a", "x": b"1"}, {"__key__": "b", "x": b"2", "y": b"3"}]
+    shard_files.write_tar(path, rows)
+    dataset = shards_of(str(path), tmp_path / "cache", decode=None)
+    assert dataset[0] == rows[0]
+    os.truncate(path, num_bytes)
+    with pytest.raises(ValueError, match=f"it ends after {num_bytes:,} bytes, in the middle of a sample"):
+        dataset[1]
 
 
 def test_no_more_than_a_window_and_one_is_open(folder: Path, tmp_path: Path) -> None:

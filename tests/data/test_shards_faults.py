@@ -1,5 +1,6 @@
 """Shards that are missing, cut short, altered, slow or far away: tried again, named, skipped only by name."""
 
+import errno
 import multiprocessing
 import os
 import random
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,27 @@ def test_a_shard_that_never_answers_is_given_up(
     with pytest.raises(ShardUnreadable, match=r"part-00.tar gave no byte for 0.2 s. It was tried 2 times"):
         dataset[0]
     assert time.monotonic() - begun_s < 1.4
+
+
+@pytest.mark.usefixtures("calm")
+def test_a_store_that_never_answers_is_given_up_when_names_are_looked_up(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index.json"
+    write_index(f"{folder}/part-*.tar", index)
+    settings = ts.ShardCache(folder=tmp_path / "cache", num_tries=2, timeout_s=0.2, pause_s=0.01)
+    urls, far = f"flaky://{folder}/part-*.tar", f"flaky://{index}"
+    monkeypatch.setattr(Flaky, "slow", 1.0)
+    monkeypatch.setattr(Flaky, "slow_s", 3.0)
+    monkeypatch.setattr(Flaky, "ls", lambda self, *_, **__: self.disturb())
+    begun_s = time.monotonic()
+    with pytest.raises(ShardUnreadable, match=r"part-\*.tar gave no byte for 0.2 s.*a larger timeout_s"):
+        ts.Shards(urls, cache=settings)
+    with pytest.raises(ShardUnreadable, match=r"index.json gave no byte for 0.2 s.*Write it with"):
+        ts.Shards(urls, index=far, cache=settings)
+    with pytest.raises(TimeoutError, match=r"index.json gave no byte for 0.2 s"):
+        write_index(f"{folder}/part-*.tar", far, cache=settings)
+    assert time.monotonic() - begun_s < 2.9
 
 
 def test_fetching_leaves_the_generators_alone(folder: Path, tmp_path: Path) -> None:
@@ -271,6 +294,56 @@ def test_a_skip_is_in_the_record_and_a_resumed_run_has_to_agree(folder: Path, tm
         shard_files.train(str(tmp_path / "run"), skipping)
     shard_files.train(str(tmp_path / "other"), skipping)
     assert "skipped 1: part-02.tar" in (tmp_path / "other" / "record.jsonl").read_text()
+
+
+def test_a_pipe_in_the_place_of_a_shard_holds_nobody(tmp_path: Path) -> None:
+    for kind in KINDS:
+        os.mkfifo(tmp_path / f"0.{kind}")
+        with pytest.raises(ShardUnreadable, match=rf"0.{kind} is not a regular file"):
+            shards_of(str(tmp_path / f"0.{kind}"), tmp_path / "cache", num_tries=1)
+
+
+@pytest.mark.usefixtures("calm")
+def test_what_a_process_killed_while_it_counts_left_is_removed(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    process = multiprocessing.get_context("fork").Process(target=count_until_killed, args=(folder, cache))
+    process.start()
+    deadline_s = time.monotonic() + 30
+    while not [*cache.rglob("0-1")] and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert [*cache.rglob("0-1")]
+    with pytest.warns(UserWarning, match="6 shards have no index"):
+        shards_of(f"flaky://{folder}/part-*.tar", cache)
+    assert {path.suffix for path in cache.rglob("*")} == {".json", ".lock"}
+
+
+def count_until_killed(folder: Path, cache: Path) -> None:
+    def get_file(self: Flaky, path: str, to: str, **_: Any) -> None:
+        Path(to).write_bytes(b"half")
+        time.sleep(60)
+
+    Flaky.get_file = get_file  # type: ignore[method-assign]
+    with warnings.catch_warnings(action="ignore"):
+        shards_of(f"flaky://{folder}/part-*.tar", cache, timeout_s=60)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.usefixtures("calm")
+def test_a_disk_without_room_is_no_reason_to_leave_a_shard_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    index = tmp_path / "index.json"
+    write_index(f"{folder}/part-*.tar", index)
+    dataset = shards_of(f"flaky://{folder}/part-*.tar", tmp_path / "cache", index=index, num_tries=2)
+    monkeypatch.setattr(Flaky, "get_file", fail)
+    with pytest.raises(ShardUnreadable, match=r"could not be kept on this machine .*Make room") as caught:
+        dataset[0]
+    assert "skip=" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

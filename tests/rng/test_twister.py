@@ -1,10 +1,13 @@
 """Setting the Mersenne twisters: quickly, and the same as the public calls."""
 
 import random
+from typing import Any
 
 import numpy
 import pytest
 
+from truestep.errors import UsageError
+from truestep.rng import LazySeeds, Seeds
 from truestep.rng.twister import NUM_WORDS, NumpyTwister, PythonTwister
 
 STATES = numpy.random.default_rng(5).integers(0, 2**32, (3, NUM_WORDS), numpy.uint32)
@@ -61,6 +64,22 @@ def test_seeding_by_hand_in_between_is_overwritten() -> None:
     random.seed(3)
     _set(*twisters, 0)
     assert _use() == first
+
+
+@pytest.mark.parametrize("other", [numpy.random.PCG64, numpy.random.MT19937])
+def test_a_generator_of_numpy_that_was_replaced_is_told_and_not_passed_over(other: Any) -> None:
+    before = numpy.random.get_bit_generator()  # type: ignore[attr-defined]
+    seeds, lazy = Seeds(7, "lane"), LazySeeds(7, "lane")
+    seeds.set(0, 0)
+    lazy.set(0, 0)
+    numpy.random.set_bit_generator(other(1))  # type: ignore[attr-defined]
+    try:
+        for each in (seeds, lazy):
+            with pytest.raises(UsageError, match=f"was replaced .* is another {other.__name__} now"):
+                each.set(1, 0)
+    finally:
+        numpy.random.set_bit_generator(before)  # type: ignore[attr-defined]
+    seeds.set(1, 0)
 
 
 def test_looking_for_the_state_leaves_it_as_it_was() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow
 import torch
-from pyarrow import parquet
+from pyarrow import ipc, parquet
 from rich.console import Console
 from safetensors.torch import save_file
 from torch import nn
@@ -36,6 +36,7 @@ from truestep import plainfile, record, watch
 from truestep.checkpoint import Snapshot, Store
 from truestep.checkpoint import snapshot as snapshots
 from truestep.data.shards import write_index
+from truestep.data.shards.urls import KINDS
 from truestep.errors import TruestepError
 
 _MAX_S = 20.0
@@ -370,25 +371,40 @@ def _write_index(folder: Path) -> None:
 def _write_shards(folder: Path) -> None:
     for number in range(2):
         with tarfile.open(folder / f"{number}.tar", "w") as file:
-            for key in range(3):
+            for key in ("0", "1", "é"):  # a name that takes a pax header
                 member = tarfile.TarInfo(f"{key}.txt")
                 member.size = 5
                 file.addfile(member, io.BytesIO(b"words"))
     table = pyarrow.table({"row": list(range(6)), "words": ["words"] * 6})
     parquet.write_table(table, folder / "0.parquet")
-    for kind in ("tar", "parquet"):
+    for name, make in (("0", ipc.new_file), ("1", ipc.new_stream)):
+        with make(folder / f"{name}.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    for kind in KINDS:
         write_index(str(folder / f"*.{kind}"), folder / f"index.{kind}.json")
+
+
+@contextlib.contextmanager
+def _told(shards: ts.Shards) -> Iterator[None]:
+    """Text that is no UTF-8 is Python's own error, and fine where it names the shard."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        if any(shard.url in note for shard in shards.shards for note in error.__notes__):
+            raise TruestepError(str(error)) from error
+        raise
 
 
 def _read_shards(*, with_index: bool) -> Callable[[Path], None]:
     def read(folder: Path) -> None:
-        for kind in ("tar", "parquet"):
+        for kind in KINDS:
             with tempfile.TemporaryDirectory() as kept:
                 cache = ts.ShardCache(folder=kept, num_tries=1, pause_s=0.0)
                 index = folder / f"index.{kind}.json" if with_index else None
                 shards = ts.Shards(str(folder / f"*.{kind}"), index=index, cache=cache)
                 for sample in range(min(6, len(shards))):
-                    shards[sample]
+                    with _told(shards):
+                        shards[sample]
 
     return read
 
@@ -474,7 +490,7 @@ READERS = (
     Reader(
         name="shards",
         prepare=_write_shards,
-        spoil={"*.tar": _BYTES, "*.parquet": _BYTES},
+        spoil={"*.tar": _BYTES, "*.parquet": _BYTES, "*.arrow": _BYTES},
         read=_read_shards(with_index=False),
     ),
     Reader(

@@ -67,6 +67,7 @@ class PadCollate:
             )
         lengths = torch.tensor([len(tensor) for tensor in tensors])
         pad_value = self._pad_value(field)
+        _check_dtypes(tensors, pad_value, _in(field))
         values = pad_sequence(
             tensors, batch_first=True, padding_value=pad_value, padding_side=self.padding_side
         )
@@ -85,6 +86,22 @@ class PadCollate:
                 " Add one, or name the field in fixed= if all its tensors have one size."
             )
         return self.pad_value[field]
+
+
+def _check_dtypes(tensors: Sequence[torch.Tensor], pad_value: float, where: str) -> None:
+    """Torch would cast everything to the dtype of the sample that happens to come first."""
+    dtypes = sorted({str(tensor.dtype) for tensor in tensors})
+    if len(dtypes) > 1:
+        raise UsageError(
+            f"pad_collate got tensors{where} of several dtypes: {', '.join(dtypes)}."
+            " Return one dtype from the dataset, for empty sequences too."
+        )
+    is_whole = not (tensors[0].is_floating_point() or tensors[0].is_complex())
+    if is_whole and not float(pad_value).is_integer():
+        raise UsageError(
+            f"pad_value={pad_value}{where} does not fit sequences of {dtypes[0]}."
+            " Pass a whole number, or return floats from the dataset."
+        )
 
 
 def _in(field: Field | None) -> str:

@@ -4,8 +4,9 @@ Owns which sample belongs to which part. Leaves the order inside an epoch to the
 """
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, SupportsIndex, cast, overload
 
 import numpy as np
 
@@ -36,9 +37,13 @@ class PartIndices(Sequence[int]):
         return self._permutation.index(self._positions[index])
 
     def __contains__(self, index: object) -> bool:
-        if not isinstance(index, int) or not 0 <= index < self._permutation.n:
+        try:
+            number = operator.index(cast(SupportsIndex, index))
+        except TypeError:
             return False
-        return int(self._permutation.inverse(np.array([index]))[0]) in self._positions
+        if not 0 <= number < self._permutation.n:
+            return False
+        return int(self._permutation.inverse(np.array([number]))[0]) in self._positions
 
     def __iter__(self) -> Iterator[int]:
         order = Order(len(self), seed=0, epoch=0, shuffle=False, onto=self.locate)

@@ -8,6 +8,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from truestep.plainfile import open_at_once
+
 MAX_BYTES = 3_000_000
 """Of one file, and of all those in one report."""
 _MAX_SIDE = 16_384
@@ -40,8 +42,7 @@ def read_png(folder: Path, file: str) -> Png | str:
 
 def _read(path: Path) -> bytes | str:
     # Links were followed above; one that was put there since is refused, and a pipe must not hold us.
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as opened:
+    with open(path, "rb", opener=lambda name, flags: open_at_once(name, flags | os.O_NOFOLLOW)) as opened:
         found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode):
             return "no file"

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy
 
+from truestep.errors import UsageError
+
 NUM_WORDS = 624
 """32-bit words of state. All used up (position 624) means that the next draw begins with these words."""
 
@@ -71,14 +73,16 @@ class NumpyTwister:
     """The generator behind the functions of `numpy.random`, unless somebody replaced it."""
 
     def __init__(self) -> None:
+        self.current = numpy.random.get_bit_generator  # type: ignore[attr-defined]  # public, not in its stubs
+        # Kept, because writing into the memory of one that is gone would damage whatever is there now.
+        self.generator = self.current()
         self._memory = self._find_memory()
         self._last: Row = None
 
     def _find_memory(self) -> Any:
-        generator = numpy.random.get_bit_generator()  # type: ignore[attr-defined]  # public, not in its stubs
-        if not isinstance(generator, numpy.random.MT19937):
+        if not isinstance(self.generator, numpy.random.MT19937):
             return None
-        memory = _view(generator.ctypes.state_address)
+        memory = _view(self.generator.ctypes.state_address)
         _, words, position, *_ = numpy.random.get_state()
         is_as_expected = numpy.array_equal(memory[:NUM_WORDS], words) and memory[NUM_WORDS] == position
         return memory if is_as_expected else None
@@ -92,6 +96,12 @@ class NumpyTwister:
     def write(self, row: Row) -> None:
         """Set the generator to a state."""
         memory = self._memory
+        if self.current() is not self.generator:
+            raise UsageError(
+                "NumPy's global generator was replaced (numpy.random.set_bit_generator) after truestep had"
+                f" seeded it, and is another {type(self.current()).__name__} now. Leave it as it is, and draw"
+                " from a generator of your own: numpy.random.default_rng(...)."
+            )
         if memory is not None and self._last is not None and self.is_at(self._last):
             memory[:] = row  # nothing was drawn since, so no half of a pair of gaussians is kept
         else:
@@ -113,10 +123,12 @@ def watch(python: PythonTwister, of_numpy: NumpyTwister, *, rows: tuple[Row, Row
         return lambda: python.is_at(rows[0]) and of_numpy.is_at(rows[1])
     read_python, read_numpy = python._memory.item, of_numpy._memory.item
     python_first, numpy_first = rows[0].item(1), rows[1].item(0)
+    current, generator = of_numpy.current, of_numpy.generator
 
     def are_at_rows() -> bool:
         return bool(
-            read_python(0) == NUM_WORDS
+            current() is generator
+            and read_python(0) == NUM_WORDS
             and read_numpy(NUM_WORDS) == NUM_WORDS
             and read_python(1) == python_first
             and read_numpy(0) == numpy_first

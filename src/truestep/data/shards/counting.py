@@ -4,10 +4,13 @@ Owns making an index. Leaves its format to `index`, reading samples to `opened`.
 """
 
 import hashlib
+import shutil
+import stat
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from truestep.data.shards import remote
 from truestep.data.shards.cache import Cache, checksum_of, count_rows, find_samples
 from truestep.data.shards.index import Shard, from_json, leave_out, look_up, to_json
 from truestep.data.shards.lock import Lock
-from truestep.data.shards.patience import ShardCache, persist
+from truestep.data.shards.patience import Damaged, ShardCache, persist
 from truestep.data.shards.urls import Urls, fill_in, kind_of, local_path, match_names, write_out
 
 _AT_ONCE = 8
@@ -36,7 +39,7 @@ def write_index(
     names = _list(write_out(urls), settings, storage)
     with tempfile.TemporaryDirectory() as folder:
         shards = _measure_all(names, Path(folder), settings, storage, is_thorough=True)
-    remote.write_text(str(path), to_json(shards), storage=storage)
+    remote.write_text(str(path), to_json(shards), storage=storage, timeout_s=settings.timeout_s)
     return shards
 
 
@@ -51,7 +54,7 @@ def find_shards(
         return _count(names, cache), skipped
     source = str(index)
     text = persist(
-        lambda: remote.read_text(source, storage=storage),
+        lambda: remote.read_text(source, storage=storage, timeout_s=settings.timeout_s),
         url=source,
         settings=settings,
         advice="Write it with truestep.data.shards.write_index(urls, path).",
@@ -64,8 +67,9 @@ def find_shards(
 
 def _list(names: list[str], settings: ShardCache, storage: Storage) -> list[str]:
     def listing(pattern: str) -> list[str]:
-        advice = "Check the name, and what is needed to get in."
-        return persist(lambda: remote.match(pattern, storage), url=pattern, settings=settings, advice=advice)
+        ask = lambda: remote.match(pattern, storage=storage, timeout_s=settings.timeout_s)  # noqa: E731
+        advice = "Check the name, and what is needed to get in; a long list may need a larger timeout_s."
+        return persist(ask, url=pattern, settings=settings, advice=advice)
 
     return fill_in(names, listing)
 
@@ -85,12 +89,24 @@ def _count(names: Sequence[str], cache: Cache) -> list[Shard]:
     with Lock(cache.folder / f"index-{hashed}.lock"):
         if not kept.is_file():
             _tell_cost(names)
-            with tempfile.TemporaryDirectory(dir=cache.folder) as folder:
-                shards = _measure_all(names, Path(folder), settings, storage, is_thorough=False)
-                part = Path(folder) / "index"
+            with _room(cache.folder / f"index-{hashed}.counting") as folder:
+                shards = _measure_all(names, folder, settings, storage, is_thorough=False)
+                part = folder / "index"
                 part.write_text(to_json(shards))
                 part.replace(kept)
         return look_up(names, from_json(kept.read_text(), source=str(kept)), source=str(kept))
+
+
+@contextmanager
+def _room(place: Path) -> Iterator[Path]:
+    """Give a new folder at a fixed place, so that what a killed process left there is found and removed."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(exist_ok=True)
+    try:
+        # A name that no count had before: a try that was given up may still write into its folder.
+        yield Path(tempfile.mkdtemp(dir=place))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _tell_cost(names: Sequence[str]) -> None:
@@ -133,6 +149,8 @@ def _measure(url: str, part: Path, settings: ShardCache, storage: Storage, *, is
     if path is None:
         remote.fetch(url, part, storage=storage, timeout_s=timeout_s)
     here = path or part
+    if not stat.S_ISREG(here.stat().st_mode):  # whoever opens a pipe waits for its other end
+        raise Damaged("is not a regular file")
     return Shard(
         url=url,
         num_samples=_count_samples(here, kind),

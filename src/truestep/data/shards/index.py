@@ -112,7 +112,8 @@ def describe(shards: Sequence[Shard], *, skipped: Sequence[str], window: int) ->
 
 def _entry(url: str, entries: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
     parts = url.split("/")
-    for first in reversed(range(len(parts))):
+    # The longest ending first: 0.tar and sub/0.tar are two shards.
+    for first in range(len(parts)):
         entry = entries.get("/".join(parts[first:]))
         if entry is not None:
             return entry

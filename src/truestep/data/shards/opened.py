@@ -15,6 +15,8 @@ from truestep.data.shards.cache import Cache
 from truestep.data.shards.index import Shard
 from truestep.data.shards.lock import Lock
 
+_NO_FILE = -1
+
 
 class Samples(Protocol):
     """The samples of one open shard."""
@@ -30,9 +32,10 @@ class TarSamples:
     """An open tar file, read at the offsets that its table has."""
 
     def __init__(self, path: Path, offsets: Path) -> None:
+        self._file = _NO_FILE
+        self._offsets = np.load(offsets, mmap_mode="r")
         # Not mapped into memory: a file that is cut short while it is read would end the process.
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._offsets = np.load(offsets, mmap_mode="r")
 
     def read(self, place: int, /) -> dict[str, Any]:
         """Return the sample at a place."""
@@ -41,7 +44,12 @@ class TarSamples:
 
     def close(self) -> None:
         """Give the file free."""
-        os.close(self._file)
+        file, self._file = self._file, _NO_FILE
+        if file != _NO_FILE:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.close()
 
     def _read(self, at: int, size: int) -> bytes:
         return os.pread(self._file, size, at)

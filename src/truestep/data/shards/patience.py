@@ -3,6 +3,7 @@
 Owns the user's settings for reading shards, and the error that names a shard.
 """
 
+import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from truestep.errors import ShardUnreadable, TruestepError, UsageError
 
 T = TypeVar("T")
 GIGABYTE = 10**9
+_MAKE_ROOM = "Make room on the disk, or keep shards on another one: cache=ShardCache(folder=...)."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +66,16 @@ def persist(attempt: Callable[[], T], *, url: str, settings: ShardCache, advice:
     raise ShardUnreadable(
         f"{url} {_what_is_wrong(last)}. It was tried {settings.num_tries} times in"
         f" {time.monotonic() - begun_s:.1f} s."
-        f" {advice or f'Repair it, or leave it out: skip=[{short_name(url)!r}].'}"
+        f" {_MAKE_ROOM if _has_no_room(last) else advice or _repair(url)}"
     ) from last
+
+
+def _repair(url: str) -> str:
+    return f"Repair it, or leave it out: skip=[{short_name(url)!r}]."
+
+
+def _has_no_room(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def _what_is_wrong(error: Exception) -> str:
@@ -73,4 +83,6 @@ def _what_is_wrong(error: Exception) -> str:
         return "is missing"
     if isinstance(error, Damaged | TimeoutError):
         return str(error)
+    if _has_no_room(error):
+        return f"could not be kept on this machine ({error})"
     return f"could not be read ({type(error).__name__}: {error})"

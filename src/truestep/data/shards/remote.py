@@ -33,22 +33,28 @@ def _place(url: str, storage: Storage) -> tuple[Any, str]:
     return system, path
 
 
-def match(pattern: str, storage: Storage) -> list[str]:
+def match(pattern: str, *, storage: Storage, timeout_s: float) -> list[str]:
     """Return the full names of all files that match a pattern."""
-    system, path = _place(pattern, storage)
-    system.invalidate_cache()
-    parts = path.split("/")
-    fixed = next(at for at, part in enumerate(parts) if is_pattern(part))
-    # Not fsspec's own glob: it passes over folders whose listing failed, and shards would be missing.
-    found = ["/".join(parts[:fixed])]
-    for part in parts[fixed:]:
-        found = [name for folder in found for name in _list(system, folder) if _fits(name, folder, part)]
-    # What fsspec gives back has no protocol; without one in the pattern, it is a path on this machine.
-    whole = system.unstrip_protocol if "://" in pattern else str
-    return [whole(name) for name in found]
+
+    def ask(watch: "Watch") -> list[str]:
+        system, path = _place(pattern, storage)
+        system.invalidate_cache()
+        parts = path.split("/")
+        fixed = next(at for at, part in enumerate(parts) if is_pattern(part))
+        # Not fsspec's own glob: it passes over folders whose listing failed, and shards would be missing.
+        found = ["/".join(parts[:fixed])]
+        for part in parts[fixed:]:
+            names = ((name, folder) for folder in found for name in _list(system, folder, watch))
+            found = [name for name, folder in names if _fits(name, folder, part)]
+        # What fsspec gives back has no protocol; without one in the pattern, it is a path on this machine.
+        whole = system.unstrip_protocol if "://" in pattern else str
+        return [whole(name) for name in found]
+
+    return within(ask, timeout_s=timeout_s)
 
 
-def _list(system: Any, folder: str) -> list[str]:
+def _list(system: Any, folder: str, watch: "Watch") -> list[str]:
+    watch.beat()
     try:
         return [str(name).rstrip("/") for name in system.ls(folder or "/", detail=False)]
     except (FileNotFoundError, NotADirectoryError):
@@ -95,19 +101,30 @@ def fetch(url: str, to: Path, *, storage: Storage, timeout_s: float) -> None:
     within(copy, timeout_s=timeout_s)
 
 
-def read_text(url: str, *, storage: Storage) -> str:
+def read_text(url: str, *, storage: Storage, timeout_s: float) -> str:
     """Return a whole file as text."""
-    system, path = _place(url, storage)
-    with system.open(path, "rb") as file:
-        content: bytes = file.read()
-    return content.decode()
+
+    def read(_: "Watch") -> str:
+        system, path = _place(url, storage)
+        with system.open(path, "rb") as file:
+            content: bytes = file.read()
+        return content.decode()
+
+    return within(read, timeout_s=timeout_s)
 
 
-def write_text(url: str, text: str, *, storage: Storage) -> None:
+def write_text(url: str, text: str, *, storage: Storage, timeout_s: float) -> None:
     """Write a whole file."""
-    system, path = _place(url, storage)
-    with system.open(path, "wb") as file:
-        file.write(text.encode())
+
+    def write(_: "Watch") -> None:
+        system, path = _place(url, storage)
+        with system.open(path, "wb") as file:
+            file.write(text.encode())
+
+    try:
+        within(write, timeout_s=timeout_s)
+    except TimeoutError as error:
+        raise TimeoutError(f"{url} {error}") from error
 
 
 class Watch:

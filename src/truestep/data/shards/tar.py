@@ -52,6 +52,8 @@ def find_samples(read: ReadAt, *, num_bytes: int) -> Offsets:
 def read_sample(read: ReadAt, begin: int, *, end: int) -> dict[str, str | bytes]:
     """Return the sample between two offsets: its key, and the bytes of each member by its ending."""
     region = read(begin, end - begin)
+    if len(region) < end - begin:
+        raise ValueError(f"it ends after {begin + len(region):,} bytes, in the middle of a sample")
     sample: dict[str, str | bytes] = {}
     for member in _members(lambda at, size: region[at : at + size], 0, len(region)):
         parts = _key_and_ending(member.name)
@@ -116,12 +118,15 @@ def _extended(records: bytes, name: str | None) -> tuple[str | None, int | None]
     """Return the name and the size that a pax header has for the next member, if it has them."""
     size = None
     while records:
-        length = int(records[: records.index(b" ")])
-        key, _, value = records[records.index(b" ") + 1 : length - 1].partition(b"=")
+        space = records.index(b" ")
+        length = int(records[:space])
+        if not space < length <= len(records):
+            raise ValueError(f"a pax record says that it has {length:,} of {len(records):,} bytes")
+        key, _, value = records[space + 1 : length - 1].partition(b"=")
         if key == b"path":
             name = _text(value)
         elif key == b"size":
-            size = int(value)
+            size = _not_negative(int(value))
         elif key.startswith(b"GNU.sparse"):
             raise ValueError("it has a sparse member, which is not supported")
         records = records[length:]
@@ -131,7 +136,13 @@ def _extended(records: bytes, name: str | None) -> tuple[str | None, int | None]
 def _number(field: bytes) -> int:
     if field[0] & 0x80:  # more than eight octal digits can say
         return int.from_bytes(field[1:], "big")
-    return int(field.partition(b"\0")[0].strip() or b"0", 8)
+    return _not_negative(int(field.partition(b"\0")[0].strip() or b"0", 8))
+
+
+def _not_negative(number: int) -> int:
+    if number < 0:  # whoever goes on from there reads the same headers again and again
+        raise ValueError(f"a header has the negative number {number:,}")
+    return number
 
 
 def _text(field: bytes) -> str:

@@ -88,9 +88,14 @@ def fill_in(urls: list[str], listing: Callable[[str], list[str]]) -> list[str]:
 
 
 def match_names(pattern: str, names: Iterable[str]) -> list[str]:
-    """Return what a pattern stands for if exactly these names are below the folder where it begins."""
-    magic = _MAGIC.search(pattern)
-    assert magic is not None
-    folder = pattern[: pattern.rfind("/", 0, magic.start()) + 1]
-    rest = pattern[len(folder) :]
-    return [folder + name for name in names if fnmatchcase(name, rest)]
+    """Return what a pattern stands for if exactly these names are below one folder; `*` has no `/` in it."""
+    parts = pattern.split("/")
+    num_fixed = next(at for at, part in enumerate(parts) if is_pattern(part))
+    found: dict[int, list[str]] = {}
+    for name in names:
+        ending = name.split("/")
+        above = len(parts) - len(ending)
+        if 0 <= above <= num_fixed and all(map(fnmatchcase, ending, parts[above:])):
+            found.setdefault(above, []).append("/".join([*parts[:above], name]))
+    # All names are below the same folder, and the longest that fit say which it is.
+    return found[min(found)] if found else []

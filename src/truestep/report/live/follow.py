@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.errors import TruestepError
+from truestep.plainfile import open_at_once
 from truestep.record import VERSION
 
 _MAX_BYTES = 8 * 2**20
@@ -42,7 +43,7 @@ class Follower:
     def look(self) -> Look:
         """Return the events that were completed since the last look."""
         try:
-            with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            with open(self._path, "rb", opener=open_at_once) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise FileNotFoundError(self._path)  # a pipe in its place holds nobody
