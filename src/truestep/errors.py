@@ -8,6 +8,12 @@ class TruestepError(Exception):
     """Whether all processes of a run raise it together, so that one of them telling it is enough."""
 
 
+def shared(error: TruestepError) -> TruestepError:
+    """Mark an error as one that all processes of a run raise together."""
+    error.is_shared = True
+    return error
+
+
 class UsageError(TruestepError):
     """A call that cannot be carried out as written."""
 
@@ -25,7 +31,7 @@ class DifferentRun(TruestepError):
 
 
 class FolderInUse(TruestepError):
-    """Another process is training in this run folder."""
+    """Another process, or another run of this one, is training in this run folder."""
 
 
 class NonFiniteError(TruestepError):

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import truestep as ts
 from tests import processes
 from truestep.dist.pulse import LOST_PEER, Pulse
 from truestep.errors import UsageError
@@ -137,34 +138,37 @@ def test_a_store_that_was_closed_is_not_silent(start: Start) -> None:
     assert not [line for line in group.lines() if line.startswith("truestep:")]
 
 
-def kill_rank_1_in(pulse: Pulse, way: str) -> None:
+def kill_rank_1(pulse: Pulse) -> None:
     pulse.step = 7
     time.sleep(1.5)  # until it has been said
     vector = torch.ones(3)
     for index in range(100):
         if dist.get_rank() == 1 and index == 20:
             os.kill(os.getpid(), signal.SIGKILL)
-        if way == "guard":
-            with pulse.guard():
-                dist.all_reduce(vector)
-        else:
-            dist.all_reduce(vector)
+        dist.all_reduce(vector)
         time.sleep(0.02)
-
-
-def kill_rank_1_guarded(pulse: Pulse) -> None:
-    kill_rank_1_in(pulse, "guard")
 
 
 def kill_rank_1_uncaught(pulse: Pulse) -> None:
     try:
-        kill_rank_1_in(pulse, "uncaught")
+        kill_rank_1(pulse)
     except RuntimeError as error:
         sys.excepthook(type(error), error, error.__traceback__)
     os._exit(1)
 
 
-@pytest.mark.parametrize("function", [kill_rank_1_guarded, kill_rank_1_uncaught])
+def kill_rank_1_in_a_run(pulse: Pulse) -> None:
+    pulse.close()
+    folder = Path("/proc/self/fd/2").readlink().with_name("run")
+    try:
+        with ts.Run(folder, seed=1, lanes=3, progress=False) as run:
+            kill_rank_1(run._pulse)
+    except RuntimeError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    os._exit(1)
+
+
+@pytest.mark.parametrize("function", [kill_rank_1_uncaught, kill_rank_1_in_a_run])
 def test_a_killed_process_is_named_once_in_place_of_tracebacks(
     start: Start, function: Callable[[Pulse], None]
 ) -> None:
@@ -232,8 +236,7 @@ def test_a_machine_that_slept_has_lost_nobody(start: Start, store: str) -> None:
 
 def explain_what_is_no_loss(pulse: Pulse) -> list[str | None]:
     explained = [pulse.explain(ValueError("a mistake")), pulse.explain(RuntimeError("gloo: odd"))]
-    with pytest.raises(ValueError, match="a mistake"), pulse.guard():
-        raise ValueError("a mistake")
+    pulse.end_if_lost(ValueError("a mistake"))
     return explained
 
 

@@ -1,5 +1,6 @@
 """What scripts do every day: dictionaries as batches, losses from inside the model, settings for bits."""
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from torch.optim import AdamW
 
 import truestep as ts
 from tests.zoo import t5
+from truestep.train.fingerprint import pin_settings
 from truestep.train.place import move, pick_device
 
 
@@ -66,6 +68,16 @@ def test_p58_a_run_switches_deterministic_algorithms_on(tmp_path: Path) -> None:
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
         assert not torch.backends.cudnn.benchmark
+
+
+def test_threads_are_shared_out_where_the_system_tells_no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    before = torch.get_num_threads()
+    pin_settings(None, num_lanes=2)
+    found = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert found == 2
 
 
 def train(folder: Path, *, stop_at: int | None = None) -> str:

@@ -130,6 +130,14 @@ def test_a_picture_that_cannot_be_written_does_not_end_the_training(tmp_path: Pa
     assert record.num_lost == 1 and list(read(tmp_path / "record.jsonl")) == []
 
 
+def test_a_picture_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "pictures/a-000000000001.png"
+    in_the_way.mkdir(parents=True)
+    record = Record(tmp_path / "record.jsonl")
+    write_exhibit("a", COLOURS, record=record, folder=tmp_path, cursor=1)
+    assert record.num_lost == 1 and list((tmp_path / "pictures").iterdir()) == [in_the_way]
+
+
 @pytest.mark.parametrize(
     ("name", "thing", "words"),
     [
@@ -146,7 +154,11 @@ def test_a_picture_that_cannot_be_written_does_not_end_the_training(tmp_path: Pa
 )
 def test_what_cannot_be_shown_is_told_with_advice(tmp_path: Path, name: str, thing: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        write_exhibit(name, thing, record=Record(tmp_path / "record.jsonl"), folder=None, cursor=0)
+        write_exhibit(name, thing, record=Record(tmp_path / "record.jsonl"), folder=tmp_path, cursor=0)
+
+
+def test_a_picture_need_be_there_only_for_the_process_that_writes() -> None:
+    write_exhibit("a", Path("not there.png"), record=Record(None), folder=None, cursor=0)
 
 
 def _train(folder: str, is_logged: bool) -> str:

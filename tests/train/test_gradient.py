@@ -133,6 +133,45 @@ def test_a_step_without_update_is_noticed(tmp_path: Path) -> None:
             next(steps)
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_parameter_group_may_be_added_between_steps_and_not_inside_one(tmp_path: Path, lanes: int) -> None:
+    with ts.Run(tmp_path, seed=1, lanes=lanes, progress=False) as run:
+        model = run.place(nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)))
+        optimizer = SGD(model[1].parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(_samples(), batch_size=BATCH), steps=4):
+            if step.index == 2:
+                optimizer.add_param_group({"params": model[0].parameters()})
+            batch = []
+            for x, y in step:
+                batch.append((x, y))
+                step.backward(F.cross_entropy(model(x), y))
+            whole = F.cross_entropy(model(torch.cat([x for x, _ in batch])), torch.cat([y for _, y in batch]))
+            (expected,) = torch.autograd.grad(whole, [model[0].weight])
+            if step.index == 3:
+                optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+                with pytest.raises(UsageError, match=r"added to optimizer inside a step.* between steps"):
+                    step.update(optimizer)
+                break
+            step.update(optimizer)
+            if step.index == 2:
+                # Tolerance: as above. The gradients of steps before would make it three times as large.
+                assert (model[0].weight.grad - expected).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_batch_without_any_weight_is_refused(tmp_path: Path, lanes: int) -> None:
+    with ts.Run(tmp_path, seed=1, lanes=lanes, progress=False) as run:
+        model = run.place(nn.Linear(5, 3))
+        optimizer = SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        step = next(iter(run.steps(ts.Loader(_samples(), batch_size=BATCH), steps=1)))
+        for x, y in step:
+            step.backward(F.cross_entropy(model(x), y), weight=0)
+        with pytest.raises(UsageError, match=r"all lanes of step 0 have weight 0.*give them weight=1"):
+            step.update(optimizer)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_a_rows_norm_does_not_depend_on_how_many_are_computed(threads: int) -> None:
     torch.set_num_threads(threads)  # clipping sharded gradients rests on this

@@ -19,3 +19,4 @@ def test_signals_in_quick_succession_are_one_and_a_later_one_acts(monkeypatch: p
     now_s[0] += 2.0
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+    assert taken.received is None

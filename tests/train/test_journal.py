@@ -1,9 +1,11 @@
 """What a run records by itself: the learning rate, memory, and how long it waited for data."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,8 +14,10 @@ from torch.optim.lr_scheduler import StepLR
 
 import truestep as ts
 from tests.train.small import data, net
+from truestep.errors import UsageError
 from truestep.record import Record, read
-from truestep.train.journal import Journal
+from truestep.train.journal import Journal, _losses
+from truestep.train.step import Step
 
 
 class Slow(torch.utils.data.Dataset[Any]):
@@ -92,3 +96,50 @@ def test_values_of_several_dtypes_are_fetched_exactly(tmp_path: Path) -> None:
         journal.add_value("x", value, step=step)
     journal.flush()
     assert list(_values(tmp_path)["x"].values()) == [float(2**53 + 1), 0.10000000149011612, 0.1, 0.1]
+
+
+def test_a_loss_is_divided_by_its_weight_also_where_one_lane_is_all_there_is() -> None:
+    assert _losses([[(3, 10.0, 5.0)]]) == [2.0]
+    assert _losses([[(0, 0.3, 1.0)], [(0, 0.7, 1.0)]]) == [0.3, 0.7]
+
+
+def _logged(folder: Path, log: Callable[[Step], None]) -> dict[str, dict[int, float]]:
+    with ts.Run(folder, seed=1, progress=False) as run:
+        model = run.place(net())
+        optimizer = SGD(model.parameters(), lr=0.4)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(data(), batch_size=16), steps=2):
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            step.update(optimizer)
+            log(step)
+    return _values(folder)
+
+
+def test_numbers_of_every_kind_are_logged_and_other_things_refused_at_the_call(tmp_path: Path) -> None:
+    def log(step: Step) -> None:
+        step.log(a=np.float32(0.5), b=3, c=True, d=torch.tensor([2], requires_grad=False))
+        with pytest.raises(UsageError, match=r"one number for each name, got Tensor of shape \(3,\) for 'v'"):
+            step.log(v=torch.ones(3))
+        with pytest.raises(UsageError, match=r"got str for 'v'"):
+            step.log(v="high")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"step.log\(nonfinite=...\).*another name"):
+            step.log(nonfinite=3.0)
+
+    values = _logged(tmp_path, log)
+    assert {name: values[name][1] for name in "abcd"} == {"a": 0.5, "b": 3.0, "c": 1.0, "d": 2.0}
+    assert not {"v", "nonfinite"} & values.keys()
+
+
+def test_a_value_on_a_device_is_kept_as_it_was_when_it_was_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What runs on GPUs, tried on the CPU: the value is fetched later.
+    monkeypatch.setattr(Step, "_on_cpu", property(lambda _: False, lambda *_: None), raising=False)
+    total = torch.zeros(1)
+
+    def log(step: Step) -> None:
+        total.add_(1)
+        step.log(total=total, other=torch.tensor(5.0))
+
+    assert _logged(tmp_path, log)["total"] == {0: 1.0, 1: 2.0}

@@ -16,6 +16,7 @@ import truestep as ts
 from tests.processes import run_processes
 from tests.train import small
 from truestep import record
+from truestep.checkpoint import Store
 from truestep.errors import DifferentRun, NonFiniteError, UsageError
 
 LANES = 5  # of batches of 16, and of 2 at the end of an epoch: then some lanes and processes have nothing
@@ -214,6 +215,88 @@ def begin_unlike(folder: str) -> None:
 
 def test_models_that_differ_between_processes_are_refused(tmp_path: Path) -> None:
     run_processes(begin_unlike, str(tmp_path), size=2)
+
+
+def begin_with_another(folder: str, what: str) -> str:
+    rank = dist.get_rank()
+    options = {"seed": 1, "batch_size": 16, "num_samples": 50}
+    options[what] += rank
+    with ts.Run(folder, seed=options["seed"], lanes=LANES, progress=False) as run:
+        model = run.place(small.net())
+        run.track(model=model, optimizer=AdamW(model.parameters()))
+        loader = ts.Loader(small.data(options["num_samples"]), batch_size=options["batch_size"])
+        with pytest.raises(UsageError) as caught:
+            run.steps(loader, steps=3)
+    assert caught.value.is_shared
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("seed", "seed is 2 on process 1 and 1 on process 0"),
+        ("batch_size", "batch_size is 17 on process 1 and 16 on process 0"),
+        ("num_samples", "num_samples is 51 on process 1 and 50 on process 0"),
+    ],
+)
+def test_processes_that_begin_with_other_values_are_refused(tmp_path: Path, what: str, words: str) -> None:
+    messages = run_processes(begin_with_another, str(tmp_path), what, size=2, timeout_s=60.0)
+    assert messages[0] == messages[1] and words in messages[0]
+
+
+def weigh_nothing(folder: str) -> str:
+    with ts.Run(folder, seed=1, lanes=LANES, progress=False) as run:
+        model = run.place(small.net())
+        optimizer = AdamW(model.parameters())
+        run.track(model=model, optimizer=optimizer)
+        step = next(iter(run.steps(ts.Loader(small.data(), batch_size=16), steps=3)))
+        for x, y in step:
+            step.backward(F.cross_entropy(model(x), y), weight=0)
+        with pytest.raises(UsageError) as caught:
+            step.update(optimizer)
+    return str(caught.value)
+
+
+def test_a_batch_without_any_weight_is_refused_on_all_processes(tmp_path: Path) -> None:
+    messages = run_processes(weigh_nothing, str(tmp_path), size=2, timeout_s=60.0)
+    assert all(message.startswith("all lanes of step 0 have weight 0") for message in messages)
+
+
+def use_after_close(folder: str, precision: str) -> list[str]:
+    with ts.Run(folder, seed=1, lanes=LANES, progress=False) as run:
+        model = run.place(small.net(), precision=precision)  # type: ignore[arg-type]
+        optimizer = AdamW(model.parameters())
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(small.data(), batch_size=16), steps=2):
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            step.update(optimizer)
+            assert type(model.forward).__name__ == "_Forward"
+    if dist.get_rank() == 0:  # the other one does not take part
+        x, y = small.data()[:8]
+        F.cross_entropy(model(x), y).backward()
+    return [type(item).__name__ for key, item in vars(model).items() if key == "forward"]
+
+
+@pytest.mark.parametrize(("precision", "own"), [("fp32", []), ("bf16", ["Autocast"])])
+def test_a_model_computes_by_itself_after_close(tmp_path: Path, precision: str, own: list[str]) -> None:
+    found = run_processes(use_after_close, str(tmp_path), precision, size=2, timeout_s=60.0)
+    assert found == [own] * 2
+
+
+def resume_without_own_witness(folder: str) -> str:
+    if dist.get_rank() == 1:  # a file system that shows this process the file too late
+        Store.attached = lambda *_: None  # type: ignore[method-assign]
+    return train(folder)[0]
+
+
+def test_the_first_process_reads_the_witness_for_all(tmp_path: Path) -> None:
+    digest, _ = train(str(tmp_path / "alone"))
+    folder = str(tmp_path / "two")
+    run_processes(train, folder, "ddp", 4, size=2)
+    assert list((tmp_path / "two/snapshots").glob("*witness*"))
+    found = run_processes(resume_without_own_witness, folder, size=2, timeout_s=60.0)
+    assert found == [digest] * 2
 
 
 def claim_twice(folder: str) -> str:

@@ -1,5 +1,7 @@
 """Resuming: the same bits, or a refusal that names what differs."""
 
+import errno
+import fcntl
 import json
 import os
 import random
@@ -19,8 +21,9 @@ from torch.optim import SGD
 
 import truestep as ts
 from tests.train.small import data, net, train
-from truestep.errors import DifferentRun, FolderInUse, StateError, UsageError
+from truestep.errors import DifferentRun, FolderInUse, StateError, TruestepError, UsageError
 from truestep.record import read, read_steps
+from truestep.train.lock import FolderLock
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 6, 13, 19])
@@ -141,6 +144,28 @@ def test_one_loop_over_epochs_equals_a_loop_per_epoch(tmp_path: Path) -> None:
     assert loop(tmp_path / "a", [3]) == loop(tmp_path / "b", [1, 1, 1])
 
 
+def test_leaving_a_loop_at_an_epochs_end_is_the_same_as_ending_it(tmp_path: Path) -> None:
+    def loop(folder: Path, leaves: bool) -> tuple[str, list[float]]:
+        draws = []
+        with ts.Run(folder, seed=1, lanes=2, progress=False) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            loader = ts.Loader(data(), batch_size=16)
+            for _ in range(3):
+                for step in run.steps(loader, epochs=2 if leaves else 1):
+                    for x, y in step:
+                        if step.is_epoch_end or draws:  # it is noticed in the step that is left
+                            draws.append(random.random())
+                        step.backward(F.cross_entropy(model(x), y))
+                    step.update(optimizer)
+                    if leaves and step.is_epoch_end:
+                        break
+            return ts.digest_state(model.state_dict()), draws
+
+    assert loop(tmp_path / "a", True) == loop(tmp_path / "b", False)
+
+
 def test_another_set_of_tracked_objects_is_refused(tmp_path: Path) -> None:
     train(tmp_path, stop_at=10)
     with ts.Run(tmp_path, seed=1, lanes=2, progress=False) as run:
@@ -154,7 +179,7 @@ def test_another_set_of_tracked_objects_is_refused(tmp_path: Path) -> None:
 def test_a_model_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
     train(tmp_path, stop_at=10)
     wider = nn.Sequential(nn.Linear(6, 17), nn.ReLU(), nn.Dropout(0.2), nn.Linear(17, 3))
-    with pytest.raises(StateError, match="model cannot take the state saved at step 10"):
+    with pytest.raises(StateError, match=r"(?s)model cannot take the state saved at step 10.* of its own\.$"):
         train(tmp_path, model=wider)
 
 
@@ -180,6 +205,41 @@ def test_a_second_process_is_refused_with_the_first_ones_pid(tmp_path: Path) -> 
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
     ts.Run(tmp_path, seed=1, progress=False).close()
+
+
+def _is_locked_for_others(folder: Path) -> bool:
+    script = f"import fcntl; fcntl.lockf(open({str(folder / 'lock')!r}, 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode != 0
+
+
+def test_a_second_run_of_one_process_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False):
+        with pytest.raises(FolderInUse, match=r"another Run of this process. Call its close\(\) first"):
+            ts.Run(tmp_path, seed=1, progress=False)
+        assert _is_locked_for_others(tmp_path), "who was refused must not give the folder free"
+    assert not _is_locked_for_others(tmp_path)
+    ts.Run(tmp_path, seed=1, progress=False).close()
+
+
+def test_a_run_that_could_not_begin_holds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(TruestepError, match="is damaged"):
+        ts.Run(tmp_path, seed=1, progress=False)
+    (tmp_path / "run.json").unlink()
+    ts.Run(tmp_path, seed=1, progress=False).close()
+
+
+def test_a_file_system_without_locks_is_not_called_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    num_open = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OSError, match="No locks available"):
+        FolderLock(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == num_open
 
 
 def _flip(path: Path) -> None:

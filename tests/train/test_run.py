@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,7 @@ from tests.train.small import data, net, train
 from truestep.errors import NonFiniteError, SaveFailed, UsageError
 from truestep.record import read, read_steps
 from truestep.train.gradients import FiniteCheck
+from truestep.train.progress import Terminal
 from truestep.train.step import Step
 
 
@@ -78,6 +81,27 @@ def test_evaluation_sees_each_sample_once_and_gives_modes_back(tmp_path: Path) -
         assert accuracy == pytest.approx((model(x).argmax(1) == y).float().mean().item(), abs=1e-6)
 
 
+class _Counting:
+    """A metric of one's own that answers in NumPy's numbers."""
+
+    def reset(self) -> None:
+        self.count = np.int64(0)
+
+    def update(self, _: torch.Tensor, target: torch.Tensor) -> None:
+        self.count += len(target)
+
+    def compute(self) -> dict[str, Any]:
+        return {"count": self.count, "half": np.float32(0.5), "both": np.arange(2)}
+
+
+def test_a_metric_in_numpys_numbers_is_returned_and_recorded(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        found = run.evaluate(run.place(net()), ts.Loader(data(), batch_size=16), metric=_Counting())
+    assert found == {"count": 50, "half": 0.5, "both": [0, 1]} and type(found["count"]) is int
+    (event,) = [event for event in read(tmp_path / "record.jsonl") if event["kind"] == "evaluate"]
+    assert event["value"] == found
+
+
 def test_evaluation_in_the_middle_does_not_change_training(tmp_path: Path) -> None:
     def trained(folder: Path, is_evaluated: bool) -> str:
         with ts.Run(folder, seed=1, lanes=2, progress=False) as run:
@@ -119,14 +143,18 @@ class _Poisoned(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
-    [("loss", "step 3: the loss of lane 0 is nan"), ("gradient", r"step 3: the gradient of model\.linear\.")],
+    ("kind", "precision", "words"),
+    [
+        ("loss", "fp32", "step 3: the loss of lane 0 is nan"),
+        ("loss", "fp16", "step 3: the loss of lane 0 is nan"),
+        ("gradient", "fp32", r"step 3: the gradient of model\.linear\."),
+    ],
 )
 def test_a_non_finite_step_stops_before_the_weights_are_touched(
-    tmp_path: Path, kind: str, words: str
+    tmp_path: Path, kind: str, precision: Any, words: str
 ) -> None:
     with ts.Run(tmp_path, seed=1, progress=False) as run:
-        model = run.place(_Poisoned(kind))
+        model = run.place(_Poisoned(kind), precision=precision)
         optimizer = SGD(model.parameters(), lr=0.1)
         run.track(model=model, optimizer=optimizer)
         for step in run.steps(ts.Loader(data(), batch_size=16), steps=4):
@@ -229,6 +257,62 @@ def test_fp16_finds_its_scale_and_resumes_with_it(tmp_path: Path) -> None:
     assert scales[0] == 65536 and scales[-1] < 65536
     trained(tmp_path / "cut", 5)
     assert trained(tmp_path / "cut", None) == (whole, scales)
+
+
+class _Twins(nn.Module):
+    """Two parameters that always have the same gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.ones(6)), nn.Parameter(torch.ones(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ((self.a + self.b) * x).mean()
+
+
+def test_fp16_changes_its_scale_between_passes_not_between_optimizers(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(_Twins(), precision="fp16")
+        assert run._scaler is not None
+        run._scaler.set_growth_interval(3)
+        first, second = SGD([model.a], lr=0.1), SGD([model.b], lr=0.1)
+        run.track(model=model, first=first, second=second)
+        scales = []
+        for step in run.steps(ts.Loader(data(), batch_size=16), steps=4):
+            for x, _ in step:
+                step.backward(model(x))
+            assert step.update(first) and step.update(second)
+            assert torch.equal(model.a.grad, model.b.grad)
+            scales.append(run._scaler.get_scale())
+        assert scales == [65536.0] * 3 + [131072.0]
+
+
+def test_fp16_updates_an_optimizer_in_each_pass_of_a_step(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(_Twins(), precision="fp16")
+        optimizer = SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(data(), batch_size=16), steps=2):
+            for _ in range(2):
+                for x, _ in step:
+                    step.backward(model(x))
+                assert step.update(optimizer)
+
+
+def test_fp16_tells_that_a_step_was_left_out_also_at_a_scale_of_zero(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(_Poisoned("gradient"), precision="fp16")
+        optimizer = SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        done = []
+        for step in run.steps(ts.Loader(data(), batch_size=16), steps=4):
+            if step.index == 3:
+                assert run._scaler is not None and run._scaler._scale is not None
+                run._scaler._scale.zero_()  # as after very many gradients that were not finite
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+            done.append(step.update(optimizer))
+        assert done == [True, True, True, False]
 
 
 def test_placing_keeps_names_and_a_copy_runs_its_own_weights(tmp_path: Path) -> None:
@@ -347,6 +431,67 @@ def test_signals_stop_at_a_step_with_a_snapshot_and_the_command_that_goes_on(
     assert starts[1] >= 21
 
 
+def test_a_run_that_was_interrupted_goes_on_with_another_loop(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, progress=False) as run:
+        model = run.place(net())
+        optimizer = SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        interrupt = partial(signal.raise_signal, signal.SIGINT)
+        model.register_forward_hook(lambda *_: interrupt() if run.cursor == 3 else None)
+        with pytest.raises(SystemExit):
+            _loop(run, model, optimizer, steps=9)
+        assert run.cursor == 4
+        _loop(run, model, optimizer, steps=5)
+        assert run.cursor == 9
+
+
+FAILING_SCRIPT = """
+import shutil, signal, sys, torch
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import torch.nn.functional as F
+from tests.train.small import data, net
+import truestep as ts
+snapshots = ts.Snapshots(every_s=None, on_failure=sys.argv[1])
+run = ts.Run("run", seed=1, lanes=2, threads=1, progress=False, snapshots=snapshots)
+model = run.place(net())
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+run.track(model=model, optimizer=optimizer)
+for step in run.steps(ts.Loader(data(), batch_size=16), steps=3):
+    for x, y in step:
+        step.backward(F.cross_entropy(model(x), y))
+    step.update(optimizer)
+    if step.index == 1:
+        shutil.rmtree("run/snapshots", ignore_errors=True)
+        Path("run/snapshots").write_text("no folder")
+        if "signal" in sys.argv:
+            signal.raise_signal(signal.SIGINT)
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "last"),
+    [
+        (["continue"], 0, "The run ends with the snapshots before it."),
+        (["stop"], 1, "could not be written"),
+        (["continue", "signal"], 130, "after step 2 of 3; its snapshot could not be saved. Go on with:"),
+    ],
+)
+def test_a_last_save_that_failed_is_told_as_what_it_is(
+    tmp_path: Path, arguments: list[str], code: int, last: str
+) -> None:
+    (tmp_path / "train.py").write_text(FAILING_SCRIPT.format(tests=str(Path(__file__).parents[2])))
+    done = subprocess.run(
+        [sys.executable, "train.py", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert ("done" in done.stdout) == (code == 0)
+    assert last in done.stderr.splitlines()[-1]
+    assert ("Traceback" in done.stderr) == (code == 1)
+    assert "save-failed" in [event["kind"] for event in read(tmp_path / "run/record.jsonl")]
+
+
 def _tmpfs(folder: Path, size: str) -> None:
     folder.mkdir()
     if subprocess.run(
@@ -398,3 +543,8 @@ def test_arguments_that_make_no_sense_are_refused(
 def test_snapshot_options_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="keep must be at least 2"):
         ts.Snapshots(keep=1)
+
+
+def test_what_is_said_is_not_read_as_markup(capfd: pytest.CaptureFixture[str]) -> None:
+    Terminal(is_on=True).say("runs/[red]a[/b]: resumed")
+    assert capfd.readouterr().err == "truestep runs/[red]a[/b]: resumed\n"

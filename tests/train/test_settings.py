@@ -102,3 +102,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     values = {"threads": 2, "compile": True, "precision": "fp32"}
     write(values, tmp_path / "a.toml", comment="Any.")
     assert read(tmp_path / "a.toml") == Settings(values=values, path=tmp_path / "a.toml")
+
+
+def test_a_file_that_cannot_be_written_is_told_with_what_to_write(tmp_path: Path) -> None:
+    said = r"cannot be written \(Is a directory\)\. .* yourself:\n\[settings\]\nthreads = 2$"
+    with pytest.raises(UsageError, match=said):
+        write({"threads": 2}, tmp_path, comment="a comment")

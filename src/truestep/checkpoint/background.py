@@ -32,9 +32,13 @@ class BackgroundSaver:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._copied: dict[str, Any] | None = None
-        self._lost: int | None = None
+        self.lost: int | None = None
+        """The cursor of the last snapshot, if it could not be written."""
         self.write_s: float | None = None
         """How long the last snapshot took to write, once it is written."""
+        # Interpreter exit kills daemon threads wherever they are; this lets the last save finish first. It is
+        # registered before the owner's own `close`, which so runs earlier and can tell of a failure.
+        atexit.register(self.wait)
 
     @property
     def is_busy(self) -> bool:
@@ -56,7 +60,7 @@ class BackgroundSaver:
         if copies:
             states = self._copied = copy(states, into=spare)
         held = Snapshot(cursor=snapshot.cursor, states=states, facts=facts)
-        self._lost = None
+        self.lost = None
         self._start(lambda: self._save(held))
 
     def attach(self, cursor: int, name: str, *, value: Json) -> None:
@@ -66,7 +70,7 @@ class BackgroundSaver:
         """
         if not self._store.crew.is_first:
             return
-        self._start(lambda: None if cursor == self._lost else self._store.attach(cursor, name, value=value))
+        self._start(lambda: None if cursor == self.lost else self._store.attach(cursor, name, value=value))
 
     def wait(self) -> None:
         """Block until nothing is under way; raise what went wrong, once."""
@@ -104,9 +108,6 @@ class BackgroundSaver:
 
     def _start(self, job: Callable[[], object]) -> None:
         before = self._thread
-        # Interpreter exit kills daemon threads wherever they are; this lets the last save finish first.
-        atexit.unregister(self.wait)
-        atexit.register(self.wait)
         self._thread = threading.Thread(
             target=self._work, args=(job, before), name="truestep-save", daemon=True
         )
@@ -117,7 +118,7 @@ class BackgroundSaver:
         try:
             self._store.save(snapshot)
         except BaseException:
-            self._lost = snapshot.cursor
+            self.lost = snapshot.cursor
             raise
         self.write_s = time.monotonic() - begun_s
 

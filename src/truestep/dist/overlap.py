@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from truestep.dist.flat import FlatSum
-from truestep.dist.reduce import TreeReduce
+from truestep.dist.reduce import TreeReduce, neutral
 from truestep.dist.schedule import Schedule
 from truestep.errors import UsageError
 
@@ -99,6 +99,15 @@ def wrap(model: nn.Module) -> DistributedDataParallel:
         )
     model.forward = _Forward(parallel, plain)
     return parallel
+
+
+def _unwrap(model: nn.Module) -> None:
+    """Give a model the forward back that it had before `wrap`."""
+    wrapped = vars(model).get("forward")
+    if isinstance(wrapped, _Forward):
+        del vars(model)["forward"]
+        if wrapped.plain != model.forward:  # it had one of its own, beside its class's
+            model.forward = wrapped.plain
 
 
 class OverlapSum:
@@ -200,6 +209,11 @@ class OverlapSum:
         """Forget all gradients: what the next backward gives is new."""
         self._flat.clear()
 
+    def close(self) -> None:
+        """Let the model compute by itself again: its backward would wait for sums that nobody makes."""
+        self._parallel.reducer._reset_state()
+        _unwrap(self._parallel.module.model)
+
 
 def _hook(state: OverlapSum, bucket: dist.GradBucket) -> Bucket:  # type: ignore[name-defined]
     return state.on_bucket(bucket)
@@ -207,7 +221,7 @@ def _hook(state: OverlapSum, bucket: dist.GradBucket) -> Bucket:  # type: ignore
 
 def _flatten(gradients: list[torch.Tensor | None], *, like: list[torch.Tensor]) -> torch.Tensor:
     parts = [
-        torch.full_like(view, -0.0) if gradient is None else gradient
+        neutral(view) if gradient is None else gradient
         for gradient, view in zip(gradients, like, strict=True)
     ]
     return torch.cat([part.reshape(-1) for part in parts])

@@ -11,8 +11,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn, cast
@@ -64,8 +62,8 @@ class Pulse:
     number of them, and tells all others through torch's store. Busy is not silent: the thread beats whatever
     the main thread does. Silent is who is stopped, or whose machine is gone. The loop sets `step`.
 
-    A process that is killed closes its connections, and the collectives of its peers fail at once. `guard`,
-    or the hook for uncaught errors that `start` installs, then names it in one line instead of a traceback.
+    A process that is killed closes its connections, and the collectives of its peers fail at once.
+    `end_if_lost`, which the hook for uncaught errors calls too, then names it in one line, not a traceback.
 
     Who holds the store (the launcher, or the first process) can be frozen or cut off as well. Nobody hears of
     anybody then, and each process ends by itself. A request to a store out of reach waits for a quarter of an
@@ -136,22 +134,14 @@ class Pulse:
         except dist.DistError:
             return "the process that holds the store of the group is gone; ending this one"
 
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """Around collectives: when one fails because a peer is lost, end this process and name the peer."""
-        try:
-            yield
-        except Exception as error:
-            self._end_if_lost(error)
-            raise
-
     def _on_uncaught(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        self._end_if_lost(error)
+        self.end_if_lost(error)
         self._former_hook(kind, error, trace)
 
-    def _end_if_lost(self, error: BaseException) -> None:
+    def end_if_lost(self, error: BaseException) -> None:
+        """When a collective failed because a peer is lost, end this process and name the peer."""
         if self._store is None or not _is_of_collective(error):
             return
         former = None

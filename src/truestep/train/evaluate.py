@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -197,7 +198,7 @@ def _refusal(obstacle: str, world: World) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}

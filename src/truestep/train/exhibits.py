@@ -3,6 +3,7 @@
 Owns what is written of each. The record holds the numbers and words, the folder `pictures` the PNG files.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -37,6 +38,8 @@ def write_exhibit(name: str, thing: Exhibit, *, record: Record, folder: Path | N
     kind = _kind(name, thing)
     if folder is None:
         return
+    if isinstance(thing, os.PathLike):
+        _check_png(Path(thing))
     if kind == "histogram":
         record.write("histogram", name=name, cursor=cursor, **histogram(thing))
     elif kind == "text":
@@ -50,10 +53,7 @@ def write_exhibit(name: str, thing: Exhibit, *, record: Record, folder: Path | N
 def _kind(name: str, thing: object) -> Literal["histogram", "picture", "text"]:
     if isinstance(thing, str):
         return "text"
-    if isinstance(thing, Picture):
-        return "picture"
-    if isinstance(thing, os.PathLike):
-        _check_png(Path(thing))
+    if isinstance(thing, Picture | os.PathLike):
         return "picture"
     is_array = isinstance(thing, torch.Tensor | np.ndarray)
     if isinstance(thing, Number) or (is_array and thing.ndim == 0):  # type: ignore[attr-defined]
@@ -158,6 +158,8 @@ def _write_picture(path: Path, thing: Any, record: Record) -> bool:
             temporary.write_bytes(_png(thing))
         temporary.replace(path)
     except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         record.num_lost += 1
         return False
     return True

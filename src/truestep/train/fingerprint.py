@@ -10,13 +10,16 @@ from typing import Any
 
 import torch
 
+from truestep.bits import matmul_precision
+
 
 def pin_settings(threads: int | None, *, num_lanes: int) -> None:
     """Fix the settings that would let the same computation give other bits."""
     if threads is None and num_lanes > 1:
         # bits: the number of threads must not depend on that of processes, which torchrun would have it do.
         # Shared out over the lanes: as many processes as lanes then use all cores, and no core is used twice.
-        threads = max(1, len(os.sched_getaffinity(0)) // num_lanes)
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        threads = max(1, usable // num_lanes)
     if threads is not None:
         torch.set_num_threads(threads)
     # bits: refuse kernels whose result depends on scheduling. Filling fresh memory is a debugging aid that
@@ -40,7 +43,7 @@ def fingerprint(device: torch.device) -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_precision": matmul_precision(),
         "default_dtype": str(torch.get_default_dtype()),
         "mkldnn": torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
     }

@@ -66,18 +66,30 @@ class Gradients:
                 f"this {type(optimizer).__name__} is not tracked (tracked optimizers: {tracked}), so a "
                 f"resumed run would lose its state. Call run.track(optimizer=optimizer) before run.steps()."
             )
-        if len(optimizer.param_groups) != self._num_groups[id(optimizer)]:  # one was added since
-            self._gather()
-            parameters = self._of[id(optimizer)]
+        if len(optimizer.param_groups) != self._num_groups[id(optimizer)]:
+            name, _ = self._optimizers[id(optimizer)]
+            raise UsageError(
+                f"a parameter group was added to {name} inside a step, after its lanes began. "
+                f"Add it between steps."
+            )
         return parameters
+
+    def _look_for_groups(self) -> None:
+        """Take in parameter groups that were added since the last pass."""
+        for key, (_, optimizer) in self._optimizers.items():
+            if len(optimizer.param_groups) != self._num_groups[key]:
+                self._gather()
+                return
 
     def clear(self) -> None:
         """Forget all gradients: what the next backward gives is new."""
+        self._look_for_groups()
         for parameter in self._all:
             parameter.grad = None
 
     def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:
         """Start a pass over the lanes of a batch; `watched` is the lane that a witness is wanted of."""
+        self._look_for_groups()
         for item in self._sums:
             item.clear()
             item.begin(schedule, may_overlap=may_overlap, watched=watched)

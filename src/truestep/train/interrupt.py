@@ -34,6 +34,7 @@ class Interrupt:
         if self.received is None:
             self.take(signal.Signals(number))
         elif time.monotonic() - self._received_s > _ONE_WISH_S:
+            self.received = None
             self.remove()
             signal.raise_signal(number)
 

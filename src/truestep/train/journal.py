@@ -18,6 +18,9 @@ Scalar = float | torch.Tensor
 """A number, on the host or still on the device."""
 
 
+NONFINITE = "nonfinite"
+"""The name of the values by which a device tells that it left a step out."""
+
 Term = tuple[int, Scalar, Scalar]
 """What one lane contributed in one pass: its number, its loss times its weight, and the weight."""
 
@@ -78,7 +81,7 @@ class Journal:
             fetched = _fetch([value for _, scalars in values.values() for value in scalars])
             for name, (steps, _) in values.items():
                 numbers = list(itertools.islice(fetched, len(steps)))
-                if name == "nonfinite" and self.first_nonfinite is None:
+                if name == NONFINITE and self.first_nonfinite is None:
                     bad = (step for step, number in zip(steps, numbers, strict=True) if number)
                     self.first_nonfinite = next(bad, None)
                 self._record.write("values", name=name, steps=steps, values=numbers)
@@ -91,7 +94,7 @@ class Journal:
 
 
 def _losses(steps: list[list[Term]]) -> list[float]:
-    if all(len(terms) == 1 and terms[0][1].__class__ is float for terms in steps):
+    if all(len(terms) == 1 and terms[0][1].__class__ is float and terms[0][2] == 1.0 for terms in steps):
         return [terms[0][1] for terms in steps]  # type: ignore[misc]  # one lane on the CPU, as it says
     fetched = _fetch([scalar for terms in steps for _, *both in terms for scalar in both])
     return [_mean_loss([(lane, next(fetched), next(fetched)) for lane, _, _ in terms]) for terms in steps]

@@ -11,12 +11,14 @@ from typing import Any, Literal
 
 from truestep.checkpoint import BackgroundSaver, Crew, Snapshot, Store, targets_of
 from truestep.dist import World
-from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError
+from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError, shared
 from truestep.record import Record
 from truestep.train.progress import Terminal
 
 MAX_SHARE = 0.01
 """Of the loop's time that snapshots may take."""
+
+_AT_THE_END = "The run ends with the snapshots before it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,8 @@ class Keeper:
                 self.tracked[name].load_state_dict(state)
             except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise StateError(
-                    f"{name} cannot take the state saved at step {snapshot.cursor}: {error}"
+                    f"{name} cannot take the state saved at step {snapshot.cursor}: {error}\n"
+                    f"Make it as it was then, or give this run a folder of its own."
                 ) from error
 
     def compare(self, then: Mapping[str, Any], now: Mapping[str, Any], *, cursor: int) -> None:
@@ -140,7 +143,7 @@ class Keeper:
                 f"  {key}: {_shown(changes[key][0])} when saved, {_shown(changes[key][1])} now"
                 for key in refused
             ]
-            raise _shared(
+            raise shared(
                 DifferentRun(
                     f"resuming at step {cursor} would not give the same bits:\n" + "\n".join(lines) + "\n"
                     f"Set it back, or pass accept={refused!r} to Run to go on; "
@@ -158,7 +161,8 @@ class Keeper:
 
     def witness(self, cursor: int) -> str | None:
         """Return the witness that was left for a snapshot, if its process lived to leave one."""
-        value = self._store.attached(cursor, "witness")
+        # Whether there is one decides how gradients are summed: the first process looks for all.
+        value = self._world.share(self._store.attached(cursor, "witness") if self._world.is_first else None)
         return value if isinstance(value, str) else None
 
     def leave_witness(self, cursor: int, value: str) -> None:
@@ -172,7 +176,7 @@ class Keeper:
         # Where another difference was accepted here, other bits are what was accepted.
         is_expected = any(entry["step"] == cursor for entry in self.lineage)
         if "witness" not in self._accept and not is_expected:
-            raise _shared(
+            raise shared(
                 DifferentRun(
                     f"the first lane's gradient at step {cursor} has other bits than when the snapshot was "
                     f"made (witness {then} then, {now} now), though no field of recipe or machine differs. "
@@ -213,27 +217,34 @@ class Keeper:
         self._held_s = self._last_save_s - started_s
         self._record.write("snapshot", cursor=cursor, held_s=round(self._held_s, 6), write_s=write_s)
         if wait:
-            self._notice(self._saver.wait)
+            self.settle()
 
     def poll(self) -> None:
         """Notice a background save that failed."""
         self._notice(self._saver.poll)
 
-    def _notice(self, settle: Callable[[], None]) -> None:
+    @property
+    def must_succeed(self) -> bool:
+        """Whether a failed save ends the run."""
+        return self._options.on_failure == "stop"
+
+    def settle(self) -> bool:
+        """Wait for the last save before a loop ends; return whether it is on disk."""
+        self._notice(self._saver.wait, then=_AT_THE_END)
+        return self._saver.lost is None
+
+    def _notice(self, settle: Callable[[], None], *, then: str = "Training goes on.") -> None:
         try:
             settle()
         except SaveFailed as error:
-            self._fail(error)
-
-    def _fail(self, error: SaveFailed) -> None:
-        self._record.write("save-failed", reason=str(error))
-        if self._options.on_failure == "stop":
-            raise error
-        self._terminal.warn(f"{error} Training goes on.")
+            self._record.write("save-failed", reason=str(error))
+            if self.must_succeed:
+                raise
+            self._terminal.warn(f"{error} {then}")
 
     def close(self) -> None:
         """Wait for the last save and end the background thread."""
-        self._notice(self._saver.close)
+        self._notice(self._saver.close, then=_AT_THE_END)
 
 
 def _require_form(snapshot: Snapshot) -> None:
@@ -258,11 +269,6 @@ def _require_form(snapshot: Snapshot) -> None:
             f"the snapshot of step {snapshot.cursor} is whole, but truestep.Run did not write it: what it "
             f"says about recipe, phases or lineage has another form. Give this run a folder of its own."
         )
-
-
-def _shared(error: DifferentRun) -> DifferentRun:
-    error.is_shared = True
-    return error
 
 
 def _shown(value: Any) -> str:

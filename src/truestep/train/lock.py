@@ -1,4 +1,4 @@
-"""The claim on a run folder: one training process at a time."""
+"""The claim on a run folder: one training run at a time."""
 
 import fcntl
 import os
@@ -6,27 +6,52 @@ from pathlib import Path
 
 from truestep.errors import FolderInUse
 
+_held: dict[tuple[int, int], int] = {}
+"""The lock files held here, by device and inode, with this process's id: a fork of it holds none."""
+
 
 class FolderLock:
-    """Holds a run folder for this process until `release` or the process's end, however it ends."""
+    """Holds a run folder for one run until `release` or the process's end, however it ends."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = -1
+        path = folder / "lock"
+        # The system's lock belongs to the process and would let a second run in. The file is not even opened:
+        # closing any descriptor of it gives the lock free.
+        if path.exists() and _held.get(_identity(path.stat())) == os.getpid():
+            raise FolderInUse(
+                f"{folder} is in use by another Run of this process. Call its close() first, "
+                f"or give this run a folder of its own."
+            )
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # A record lock, not flock: loader workers are forks and must not keep a dead run's claim alive.
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             holder = os.pread(self._file, 32, 0).decode().strip() or "unknown"
             os.close(self._file)
+            self._file = -1
+            if not isinstance(error, BlockingIOError | PermissionError):
+                raise  # a file system without locks, for example
             raise FolderInUse(
                 f"{folder} is in use by process {holder}. Wait for it or stop it (kill {holder}), "
                 f"or give this run a folder of its own."
             ) from None
+        self._identity = _identity(os.fstat(self._file))
+        _held[self._identity] = os.getpid()
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Give the folder free."""
         if self._file >= 0:
+            _held.pop(self._identity, None)
             os.close(self._file)
             self._file = -1
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

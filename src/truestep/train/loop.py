@@ -4,6 +4,7 @@ The only place that knows where training stands. What happens inside a step is `
 """
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +103,20 @@ class Steps:
             raise UsageError(
                 f"step {step.index} ended without step.update(optimizer): nothing was learned from it."
             )
+        now_s = self._count(step)
+        if self._every_steps is not None and self._position.cursor % self._every_steps == 0:
+            self._save(wait=False)
+        if now_s >= self._tick_due_s:
+            self._tick(now_s)
+        if self._is_alone:
+            if self._interrupt.received is not None:
+                self._prepare_to_stop(self._interrupt.received)
+        else:
+            self._do_as_agreed(step)
+
+    def _count(self, step: Step) -> float:
+        """Take in a step whose updates are done; return the time."""
+        step.settle()
         index, epoch, is_epoch_end, _, _ = step.batch
         if self._seeds.is_touched:
             self._seeds.end_round()
@@ -110,15 +125,7 @@ class Steps:
         position.epoch = epoch + is_epoch_end
         now_s = _clock()
         self._add_step((index, now_s - self._started_s, step.terms, self._waited_s))
-        if self._every_steps is not None and (index + 1) % self._every_steps == 0:
-            self._save(wait=False)
-        if now_s >= self._tick_due_s:
-            self._tick(now_s)
-        if self._is_alone:
-            if self._interrupt.received is not None:
-                self._prepare_to_stop()
-        else:
-            self._do_as_agreed(step)
+        return now_s
 
     def _do_as_agreed(self, step: Step) -> None:
         """Save or stop where all processes do; what this one saw since waits for the next step."""
@@ -130,7 +137,7 @@ class Steps:
         exchange.received = self._interrupt.received
         if agreed.received is not None:
             self._interrupt.take(agreed.received)
-            self._prepare_to_stop()
+            self._prepare_to_stop(agreed.received)
 
     def _tick(self, now_s: float) -> None:
         self._tick_due_s = now_s + _TICK_S
@@ -166,7 +173,7 @@ class Steps:
         self._around.keeper.save(cursor, states=states, facts=self._around.describe(), wait=wait)
         self._witness_job = lambda value: self._around.keeper.leave_witness(cursor, value)
 
-    def _prepare_to_stop(self) -> None:
+    def _prepare_to_stop(self, received: signal.Signals) -> None:
         """Save, and let the next step go as far as its witness before the script ends."""
         if self._around.keeper.saved_cursor != self._position.cursor:
             self._save(wait=True)
@@ -175,22 +182,21 @@ class Steps:
         def stop(value: str) -> None:
             if leave_witness is not None:
                 leave_witness(value)
-            self._stop()
+            self._stop(received)
 
         self._witness_job = stop
 
-    def _stop(self) -> NoReturn:
-        received = self._interrupt.received
-        assert received is not None
+    def _stop(self, received: signal.Signals) -> NoReturn:
         cursor = self._position.cursor
         self._close()
+        self._interrupt.received = None  # answered: the same run may go on with another loop
+        saved = "snapshot saved" if self._around.keeper.settle() else "its snapshot could not be saved"
         is_launched, is_notebook = self._parts.world.size > 1, self._around.terminal.is_notebook
         command = "the same command" if is_launched else shlex.join(sys.orig_argv)
-        advice = "Run the cell again to go on." if is_notebook else f"Go on with: {command}"
+        again = "Run the cell again to go on; without `with`, call run.close() first."
+        advice = again if is_notebook else f"Go on with: {command}"
         of = "" if self._total is None else f" of {self._total:,}"
-        self._around.terminal.warn(
-            f"stopped by {received.name} after step {cursor:,}{of}; snapshot saved. {advice}"
-        )
+        self._around.terminal.warn(f"stopped by {received.name} after step {cursor:,}{of}; {saved}. {advice}")
         # A notebook's kernel lives on, and knows this one as what its Interrupt button does.
         raise KeyboardInterrupt if is_notebook else SystemExit(128 + received)
 
@@ -202,10 +208,11 @@ class Steps:
             self._save(wait=False)
             self._witness_job = None
         self._close()
+        if around.keeper.must_succeed:
+            around.keeper.settle()  # at exit it would be too late to fail
         received = [item for item in self._parts.world.gather(around.interrupt.received) if item is not None]
         if received:
-            around.interrupt.take(received[0])
-            self._stop()
+            self._stop(received[0])
         if cursor == self._first:
             around.terminal.say(f"all {cursor:,} steps are done; a new folder starts anew")
         else:
@@ -226,8 +233,6 @@ class Steps:
     def abandon(self) -> None:
         """Settle a loop that was left early: count its last finished step, give back signals and workers."""
         if self._step is not None and self._step.is_updated:
-            self._position.cursor = self._step.index + 1
-            end_s = _clock() - self._started_s
-            self._add_step((self._step.index, end_s, self._step.terms, self._waited_s))
+            self._count(self._step)
         self._step = None
         self._close()

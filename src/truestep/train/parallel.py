@@ -13,7 +13,7 @@ from truestep.bits import witness
 from truestep.dist import World
 from truestep.dist.overlap import Courier, OverlapSum, wrap
 from truestep.dist.reduce import TreeReduce
-from truestep.errors import TruestepError, UsageError
+from truestep.errors import TruestepError, UsageError, shared
 from truestep.train.place import Parallel, Precision
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Team:
                 outcome = None, error
         result, failure = self._world.share(outcome)
         if failure is not None:
-            raise _shared(failure)
+            raise shared(failure)
         return result  # type: ignore[no-any-return]
 
     def add(
@@ -95,20 +95,25 @@ class Team:
                 self.is_sharded, self.is_offloaded = True, self.is_offloaded or offloads
         self._models.append((model, parallel))
 
-    def check(self, tracked: Mapping[str, Any], *, fingerprint: Mapping[str, Any]) -> None:
-        """Refuse what cannot give the same bits: processes that differ, or optimizers that mix."""
+    def require_same(self, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on where processes differ in what the bits depend on."""
         if self._world.size == 1:
             return
-        first, *others = self._world.gather(dict(fingerprint))
+        first, *others = self._world.gather(dict(facts))
         for rank, other in enumerate(others, start=1):
             if first != other:
                 field = next(key for key in sorted({*first, *other}) if first.get(key) != other.get(key))
-                raise _shared(
+                raise shared(
                     UsageError(
                         f"{field} is {other.get(field)} on process {rank} and {first.get(field)} on process "
                         f"0: a lane would give other bits on one than on the other. Make them the same."
                     )
                 )
+
+    def check(self, tracked: Mapping[str, Any]) -> None:
+        """Refuse what cannot give the same bits: models that differ, or optimizers that mix."""
+        if self._world.size == 1:
+            return
         self._check_alike({name: item for name, item in tracked.items() if isinstance(item, nn.Module)})
         known = {
             id(parameter)
@@ -131,7 +136,7 @@ class Team:
         for rank, other in enumerate(others, start=1):
             differing = sorted(key for key in {*first, *other} if first.get(key) != other.get(key))
             if differing:
-                raise _shared(
+                raise shared(
                     UsageError(
                         f"{differing[0]} has other values on process {rank} than on process 0 before the "
                         f"first step. Build the model the same way on every process, after Run(...), which "
@@ -189,7 +194,10 @@ class Team:
         return [ShardSum(models, rank=self._world.rank)]
 
     def close(self) -> None:
-        """End the thread that sums."""
+        """Give the models their own forward back, and end the thread that sums."""
+        for item in self._sums or ():
+            if isinstance(item, OverlapSum):
+                item.close()
         if self._courier is not None:
             self._courier.close()
             self._courier = None
@@ -203,11 +211,6 @@ def kept(current: torch.Tensor, full: torch.Tensor, *, device: torch.device) -> 
 
     copy_part(full, cast("DTensor", current))
     return current
-
-
-def _shared(error: TruestepError) -> TruestepError:
-    error.is_shared = True
-    return error
 
 
 def _check_optimizer(name: str, optimizer: Optimizer, known: set[int]) -> None:

@@ -70,15 +70,18 @@ class Terminal:
     def say(self, text: str) -> None:
         """Print one line, above the bar if there is one."""
         if self.is_on:
-            self._console.print(f"[dim]truestep[/dim] {text}", markup=True)
+            self._print(text, style="dim")
 
     def warn(self, text: str) -> None:
         """Print one line even where progress is off."""
-        if not self._is_first:
-            return
+        if self._is_first:
+            self._print(text, style="yellow")
+
+    def _print(self, text: str, *, style: str) -> None:
         from rich.text import Text  # noqa: PLC0415  as above
 
-        self._console.print(Text.assemble(("truestep", "yellow"), " ", text))
+        # Not as markup: a folder may be named like a tag.
+        self._console.print(Text.assemble(("truestep", style), " ", text))
 
     def start(self, *, done: int, total: int | None) -> None:
         """Begin to show a loop that stands at `done` of `total` steps."""

@@ -114,7 +114,11 @@ class Run:
         """Take the folder for this run; return the run's id."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(self.folder)
-        return _identify(self.folder)
+        try:
+            return _identify(self.folder)
+        except TruestepError:
+            self._lock.release()
+            raise
 
     @property
     def is_first(self) -> bool:
@@ -206,6 +210,7 @@ class Run:
             "first_epoch": self._position.epoch,
             "loader": loader.recipe(),
         }
+        self._team.require_same(phase["loader"])
         if index < len(saved):
             self._keeper.compare(saved[index]["loader"], phase["loader"], cursor=self.cursor)
             phase.update(first_step=saved[index]["first_step"], first_epoch=saved[index]["first_epoch"])
@@ -274,7 +279,8 @@ class Run:
         if self._settings.path is not None:
             self._terminal.say(f"settings of {self._settings}")
         facts = {"recipe": self._recipe(), "fingerprint": fingerprint(self.device)}
-        self._team.check(self._keeper.tracked, fingerprint=facts["fingerprint"])
+        self._team.require_same({**facts["recipe"], **facts["fingerprint"]})
+        self._team.check(self._keeper.tracked)
         self._keeper.is_sharded = self._team.is_sharded
         snapshot = self._keeper.load()
         if snapshot is not None:
@@ -390,22 +396,26 @@ class Run:
     def close(self) -> None:
         """Finish writing and give the folder free; done at exit by itself, and once only."""
         atexit.unregister(self.close)
-        self._leave_loop()
-        self._keeper.close()
-        if self._has_begun:
-            self._record.write("end", cursor=self.cursor)
-        self._record.close()
-        self._team.close()
-        self._pulse.close()
-        if self._world.is_first:
-            self._lock.release()
+        try:
+            self._leave_loop()
+            self._keeper.close()
+            if self._has_begun:
+                self._record.write("end", cursor=self.cursor)
+        finally:
+            self._record.close()
+            self._team.close()
+            self._pulse.close()
+            if self._world.is_first:
+                self._lock.release()
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(
-        self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+        self, _type: type[BaseException] | None, value: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        if isinstance(value, Exception):
+            self._pulse.end_if_lost(value)  # before `close` says goodbye as if nothing had happened
         self.close()
 
 

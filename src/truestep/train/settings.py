@@ -82,7 +82,13 @@ def write(values: Mapping[str, Any], path: Path, *, comment: str) -> None:
     """Write settings with a comment before them, over what was there."""
     lines = [f"# {comment}", f"[{_TABLE}]"]
     lines += [f"{key} = {_literal(value)}" for key, value in values.items()]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}). Make its folder writable, or write it yourself:\n"
+            + "\n".join(lines[1:])
+        ) from error
 
 
 def _literal(value: Any) -> str:

@@ -3,6 +3,7 @@
 What the user's loop holds in its hand. Knows nothing of snapshots, records or the terminal.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.data import Batch, LaneBatch, filled_lanes
 from truestep.dist import Schedule, World, schedule
-from truestep.errors import NonFiniteError, UsageError
+from truestep.errors import NonFiniteError, UsageError, shared
 from truestep.rng import LazySeeds
 from truestep.train.exchange import Exchange, Word
 from truestep.train.gradients import (
@@ -29,7 +30,7 @@ from truestep.train.gradients import (
     total_norm,
     total_weight,
 )
-from truestep.train.journal import Journal, Scalar, Term
+from truestep.train.journal import NONFINITE, Journal, Scalar, Term
 from truestep.train.norms import Norms, WrittenBuffers
 from truestep.train.place import move
 
@@ -108,7 +109,7 @@ class Step:
     _is_filler = False
     _witness: int | None = None
     _num_passes = 0
-    _is_reduced = _is_bad = False
+    _is_reduced = _is_bad = _is_scaled = False
     _factor: float | torch.Tensor = 1.0
 
     def __init__(self, parts: Parts, batch: Batch) -> None:
@@ -141,6 +142,7 @@ class Step:
 
     def __iter__(self) -> Iterator[Any]:
         if self._num_passes:
+            self.settle()
             self._weights, self._losses, self._is_reduced, self._is_bad = {}, {}, False, False
         self._num_passes += 1
         if self._parts.num_lanes > 1:
@@ -244,6 +246,8 @@ class Step:
 
         It is not done where a loss or gradient is not finite and the run was told to skip such steps, or
         where the fp16 scaler is still looking for its scale. The scheduler moves only with the optimizer.
+        A fused optimizer on a device leaves such a step out by itself, and nobody waits for its answer: True
+        is returned, the scheduler moves, and the record tells later which steps were left out.
         """
         parameters = self._parts.gradients.of(optimizer)
         if scheduler is not None:
@@ -298,24 +302,36 @@ class Step:
             self._parts.seeds.leave()
         if self._lane is not None or self._num_passes == 0:
             raise UsageError(_TOO_EARLY)
+        given = self._weights
+        if self._parts.world.size > 1 and not is_alone:
+            self._agree()
+        total = self._check_weights(given)
         if is_alone:
             if self.on_witness is not None:
                 self._witness = self._parts.gradients.witness()
         else:
-            if self._parts.world.size > 1:
-                self._agree()
             if self._parts.norms:
                 self._parts.norms.finish(self._parts.world)
             self._parts.gradients.reduce()
             self.terms += [(lane, loss, self._weights[lane]) for lane, loss in self._losses.items()]
-        if not self._weights:
-            raise UsageError(_TOO_EARLY)
         self._is_reduced = True
         if self.on_witness is not None:
             job, self.on_witness = self.on_witness, None
             job(f"{self._witness:016x}")
         # Exactly 1.0 unless weights were given or a lane was left out.
-        self._factor = self.batch.num_samples / total_weight(self._weights.values())
+        self._factor = self.batch.num_samples / total
+
+    def _check_weights(self, given: dict[int, Scalar]) -> Scalar:
+        """Return the weight of the whole batch; refuse a pass in which no lane counts."""
+        if not given and not self._weights:
+            raise UsageError(_TOO_EARLY)
+        total = total_weight(self._weights.values()) if self._weights else 0.0
+        if total.__class__ is float and not total:
+            raise UsageError(
+                f"all lanes of step {self.index} have weight 0: their mean loss is 0 / 0. Leave batches "
+                f"without targets out of the data, or give them weight=1 and a loss of 0."
+            )
+        return total
 
     def _agree(self) -> None:
         seeds = self._parts.seeds
@@ -362,35 +378,43 @@ class Step:
         losses = [loss for _, loss, _ in self.terms if isinstance(loss, torch.Tensor)]
         is_sticky = self._parts.nonfinite == "stop"
         flag = self._parts.is_finite.step(optimizer, gradients, losses=losses, is_sticky=is_sticky)
-        self.log(nonfinite=flag)
+        self._parts.journal.add_value(NONFINITE, flag, step=self.batch.step)
 
     def _update_scaled(
         self, optimizer: Optimizer, gradients: list[torch.Tensor], norm: float | None, value: float | None
     ) -> bool:
         scaler = self._parts.scaler
         assert scaler is not None
+        if self._is_bad or not (self._on_cpu or all(math.isfinite(loss) for _, loss, _ in self.terms)):
+            return self._refuse()  # no scale mends a loss; a gradient that overflows is the scaler's business
         scaler.unscale_(optimizer)
+        self._is_scaled = True
         scale(gradients, self._factor)
         parameters = self._parts.gradients.of(optimizer)
         whole = [grad for parameter in parameters if (grad := parameter.grad) is not None]
         self._clip(parameters, norm, value, total=None if norm is None else self._norm(whole))
-        before = scaler.get_scale()
         scaler.step(optimizer)
-        scaler.update()
-        is_done = scaler.get_scale() >= before
-        self.log(loss_scale=before)
+        is_done = not any(flag.item() for flag in scaler._found_inf_per_device(optimizer).values())
+        self.log(loss_scale=scaler.get_scale())
         if not is_done:
             self.log(skipped=1.0)
         return is_done
 
+    def settle(self) -> None:
+        """End a pass in fp16: what all of its updates met decides once about the next one's scale."""
+        if self._is_scaled:
+            self._is_scaled = False
+            assert self._parts.scaler is not None
+            self._parts.scaler.update()
+
     def _refuse(self) -> bool:
         where = self._find_nonfinite()
         if self._parts.nonfinite == "stop":
-            error = NonFiniteError(
-                f"step {self.index}: {where}. The weights were not touched. {NONFINITE_ADVICE}"
+            raise shared(
+                NonFiniteError(
+                    f"step {self.index}: {where}. The weights were not touched. {NONFINITE_ADVICE}"
+                )
             )
-            error.is_shared = True
-            raise error
         self.log(skipped=1.0)
         self.is_updated = True
         return False
@@ -406,13 +430,31 @@ class Step:
         return "a gradient is not finite"
 
     def log(self, **values: Scalar) -> None:
-        """Write values of this step into the record. Tensors are fetched later, in bulk."""
+        """Write values of this step into the record, one number each. Tensors are fetched later, in bulk."""
         for name, value in values.items():
-            kept = value
-            if isinstance(value, torch.Tensor):
-                # On the CPU there is nothing to wait for, and a number is cheaper to keep.
-                kept = value.item() if self._on_cpu and value.numel() == 1 else value.detach()
+            if name == NONFINITE:
+                raise UsageError(
+                    f"step.log({name}=...): under this name the record tells which steps a device left out. "
+                    f"Give the value another name."
+                )
+            kept = _one_number(name, value, is_at_hand=self._on_cpu)
             self._parts.journal.add_value(name, kept, step=self.batch.step)
+
+
+def _one_number(name: str, value: Scalar, *, is_at_hand: bool) -> Scalar:
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        if not is_at_hand:  # kept as it is now: the script may change it before it is fetched
+            return value.detach().reshape(()).clone()
+        # On the CPU there is nothing to wait for, and a number is cheaper to keep.
+        value = value.item()
+    if not isinstance(value, torch.Tensor):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(value)
+    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+    raise UsageError(
+        f"step.log takes one number for each name, got {type(value).__name__}{shape} for {name!r}. Pass its "
+        f"mean(), or show how its values are spread with run.log({name!r}, ...)."
+    )
 
 
 def _unusable(loss: object) -> str:
