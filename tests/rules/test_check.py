@@ -1,5 +1,6 @@
 """`truestep check` as its user meets it: output, exit codes, hiding, baselines, rules of one's own."""
 
+import errno
 import json
 import os
 import signal
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.gathering import run_script
+from truestep import cli
 from truestep.errors import UsageError
-from truestep.rules import Settings, Told, find_rules, judge, read_settings
+from truestep.rules import Evidence, Finding, Settings, Told, as_sarif, find_rules, judge, read_settings
 from truestep.rules.baseline import leave_out_known, write_baseline
 from truestep.rules.rule import read_rule
 from truestep.rules.suppress import hide, read_comments
@@ -199,6 +201,26 @@ def test_a_baseline_leaves_out_what_was_known(tmp_path: Path) -> None:
         leave_out_known(found, known, evidence=later)
 
 
+def test_what_follows_from_a_finding_is_told_when_that_one_is_left_out(tmp_path: Path) -> None:
+    rules = {rule.meta.code: rule for rule in find_rules()}
+    path = write(tmp_path, "x = load()  # truestep: ignore[DATA07] on purpose\noptimizer.step()\n")
+    evidence = Evidence(texts={str(path): path.read_text()})
+    source = evidence.source(str(path))
+    assert source is not None
+    follows = Told(rule=rules["LOOP11"], finding=Finding(message="not finite", file=str(path), line=2))
+    cause = Finding(message="not scaled", file=str(path), line=1)
+    findings = [Told(rule=rules["DATA07"], finding=cause, consequences=(follows,))]
+    kept, unused = hide(findings, [source])
+    assert kept == [follows] and unused == []
+    known = tmp_path / "known.json"
+    write_baseline(known, [Told(rule=rules["DATA07"], finding=cause)], evidence=evidence)
+    assert leave_out_known(findings, known, evidence=evidence) == [follows]
+    write_baseline(known, findings, evidence=evidence)
+    assert leave_out_known(findings, known, evidence=evidence) == []
+    log = as_sarif(findings, rules=[*rules.values()], version="1", folder=tmp_path)
+    assert [item["ruleId"] for item in log["runs"][0]["results"]] == ["DATA07", "LOOP11"]
+
+
 RULE = '''\
 """More than five steps are made.
 
@@ -332,3 +354,57 @@ with ts.Run("runs/small", seed=1, progress=False) as run:
     )
     done = check(tmp_path, "train.py")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_file_that_cannot_be_written_does_not_cost_the_answer(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "known.json").mkdir()
+    done = check(tmp_path, "--write-baseline", "known.json", "--format", "json", "train.py")
+    assert done.returncode == 2
+    assert "known.json cannot be written (Is a directory). Name another file." in done.stderr
+    lines = {item["code"]: item["line"] for item in json.loads(done.stdout)["findings"]}
+    assert lines["LOOP01"] == LINE
+
+
+def test_a_script_that_cannot_be_mended_is_still_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path)
+    write_text = Path.write_text
+
+    def refuse(self: Path, *words: Any, **options: Any) -> int:
+        if self.name == "train.py":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return write_text(self, *words, **options)
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(sys, "argv", ["truestep", "check", "--fix", str(path)])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    said = capsys.readouterr()
+    assert exit_.value.code == 2 and "train.py cannot be written (Read-only file system)" in said.err
+    assert "LOOP01" in said.out and path.read_text() == SCRIPT
+
+
+@pytest.mark.parametrize("words", [("--baseline", "knwon.json"), ("--select", "LOPO01"), ("--steps", "0")])
+def test_what_is_mistyped_is_refused_before_the_script_runs_and_leaves_no_folder(
+    tmp_path: Path, words: tuple[str, str]
+) -> None:
+    write(tmp_path)
+    done = check(tmp_path, *words, "--record", "run", "train.py")
+    assert done.returncode == 2 and "begins" not in done.stdout + done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rule_that_fails_ends_with_3_if_nothing_was_found(tmp_path: Path) -> None:
+    write(tmp_path, MENDED)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "broken.py").write_text(RULE.replace("if len(steps) > 5", "if steps[99]"))
+    done = check(tmp_path, "--rules", "mine", "train.py")
+    assert done.returncode == 3 and "a rule failed: MINE01 broken: IndexError" in done.stdout
+
+
+def test_an_interruption_with_nothing_found_ends_with_130(tmp_path: Path) -> None:
+    write(tmp_path, MENDED.replace('print("ends")', "raise KeyboardInterrupt"))
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 130 and "ended by Ctrl-C" in done.stdout, done.stdout

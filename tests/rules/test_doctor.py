@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from truestep import cli
+from truestep.cli import doctor
 from truestep.errors import UsageError
 from truestep.rules import Evidence, Judgement, find_rules, judge
 from truestep.rules import survey as survey_module
@@ -279,7 +281,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 def test_json_is_alone_on_stdout_and_exit_code_follows_it() -> None:
     done = run("--format", "json")
     answer = json.loads(done.stdout)
-    assert set(answer) == {"findings", "machine"} and answer["machine"]["torch"]
+    assert set(answer) == {"findings", "failed_rules", "machine"} and answer["machine"]["torch"]
     assert done.returncode == int(any(item["severity"] != "info" for item in answer["findings"]))
 
 
@@ -310,3 +312,19 @@ def test_a_file_that_holds_no_machine_is_refused(tmp_path: Path) -> None:
     path.write_text('{"machine": {"color": "red"}}')
     done = run("--machine", str(path))
     assert done.returncode == 2 and "a machine has no color" in done.stderr
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_a_rule_that_failed_is_told_and_nothing_is_called_fine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], format_: str
+) -> None:
+    judgement = Judgement(failed=["ENV99 broken: KeyError: 'cuda'"])
+    monkeypatch.setattr(doctor, "_judge", lambda _: judgement)
+    words = ["doctor", "--format", format_, "--machine", str(MACHINES / "sound_gpu.json")]
+    monkeypatch.setattr(sys, "argv", ["truestep", *words])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    said = capsys.readouterr().out
+    assert exit_.value.code == 3 and "ENV99 broken: KeyError: 'cuda'" in said and "fine" not in said
+    if format_ == "json":
+        assert json.loads(said)["failed_rules"] == judgement.failed

@@ -9,7 +9,7 @@ import pytest
 
 from tests.gathering import run_script, run_text
 from truestep.rules import Evidence, find_rules, judge, propose
-from truestep.rules.edits import Edit, apply
+from truestep.rules.edits import Edit, apply, diff
 from truestep.rules.evidence import Source
 from truestep.rules.rule import Rule
 
@@ -83,3 +83,32 @@ def test_edits_keep_the_rest_of_a_file() -> None:
     edits = [Edit(first=2, last=2, lines=("B",)), Edit(first=2, last=2, lines=("x",))]
     edits += [Edit(first=1, last=0, lines=("first",)), Edit(first=3, last=2, lines=("between",))]
     assert apply(source, edits) == "first\r\na\r\nB\r\nbetween\r\nc\r\n"
+
+
+def test_lines_are_counted_as_python_counts_them() -> None:
+    source = Source("train.py", '\x0cimport a\nb = "\x85\u2028"\r\nc\rd\n')
+    assert source.lines == ["\x0cimport a", 'b = "\x85\u2028"', "c", "d"]
+    changed = apply(source, [Edit(first=3, last=3, lines=("C",))])
+    assert changed == '\x0cimport a\nb = "\x85\u2028"\r\nC\nd\n'
+    assert [line for line in diff(source, changed, name="train.py") if line[0] in "+-"][2:] == ["-c", "+C"]
+
+
+def test_a_script_of_windows_keeps_its_lines_ends(tmp_path: Path) -> None:
+    (rule,) = [rule for rule in RULES if rule.meta.code == "LOOP01"]
+    text = ("\x0c" + rule.buggy).replace("\n", "\r\n")
+    path = tmp_path / "train.py"
+    path.write_bytes(text.encode())
+    words: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 180}
+    done = subprocess.run([COMMAND, "check", "--fix", "train.py"], check=False, **words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    wanted = text.replace("    loss.b", "    optimizer.zero_grad()\r\n    loss.b")
+    assert path.read_bytes() == wanted.encode()
+
+
+def test_mending_finds_imports_in_a_script_of_windows() -> None:
+    (rule,) = [rule for rule in RULES if rule.meta.code == "MODE02"]
+    found = run_text(rule.buggy).evidence
+    told = judge(RULES, found).findings
+    (file,) = propose(told, found)
+    again = Evidence(processes=found.processes, texts={file: rule.buggy.replace("\n", "\r\n")})
+    assert propose(told, again)[file].count("\r\n") > rule.buggy.count("\n")

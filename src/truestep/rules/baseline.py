@@ -11,32 +11,36 @@ from pathlib import Path
 from truestep import plainfile
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
-from truestep.rules.judge import Told
+from truestep.rules.judge import Told, flatten, leave_out
 
 _VERSION = 1
 
 
 def write_baseline(path: Path, findings: Iterable[Told], *, evidence: Evidence) -> None:
     """Write what is known from here on."""
-    known = [_sign(told, evidence, path.parent) for told in findings]
+    known = [_sign(told, evidence, path.parent) for told in flatten(findings)]
     rows = [dict(zip(("code", "file", "text"), row, strict=True)) for row in sorted(known)]
-    path.write_text(json.dumps({"version": _VERSION, "findings": rows}, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps({"version": _VERSION, "findings": rows}, indent=2) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}). Name another file.") from error
 
 
 def leave_out_known(findings: Sequence[Told], path: Path, *, evidence: Evidence) -> list[Told]:
     """Return the findings that the baseline does not have."""
-    known = _read(path)
-    kept = []
-    for told in findings:
+    known = read_baseline(path)
+
+    def is_known(told: Told) -> bool:
         sign = _sign(told, evidence, path.parent)
-        if known[sign] > 0:
-            known[sign] -= 1
-        else:
-            kept.append(told)
-    return kept
+        known[sign] -= 1
+        return known[sign] >= 0
+
+    return leave_out(findings, where=is_known)
 
 
-def _read(path: Path) -> Counter[tuple[str, str, str]]:
+def read_baseline(path: Path) -> Counter[tuple[str, str, str]]:
+    """Return how often each finding is known; refuse what is no baseline."""
     try:
         found = plainfile.read_json(path)
         rows = [(str(row["code"]), str(row["file"]), str(row["text"])) for row in found["findings"]]

@@ -5,6 +5,7 @@ Owns applying them. Which change mends what is in each rule's own file, as `mend
 
 import ast
 import difflib
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -130,7 +131,7 @@ def _is_python(text: str) -> bool:
 
 def apply(source: Source, edits: Iterable[Edit]) -> str:
     """Return the text with all changes made; those that overlap an earlier one are left out."""
-    lines = source.text.splitlines(keepends=True)
+    lines = io.StringIO(source.raw, newline="").readlines()
     end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     taken: set[int] = set()
     for edit in sorted(dict.fromkeys(edits), key=lambda item: (-item.first, -item.last)):
@@ -138,11 +139,11 @@ def apply(source: Source, edits: Iterable[Edit]) -> str:
         if touched & taken:
             continue
         taken |= touched
-        lines[edit.first - 1 : edit.last] = [text + end for text in edit.lines]
+        lines[edit.first - 1 : edit.last] = [text.replace("\n", end) + end for text in edit.lines]
     return "".join(lines)
 
 
 def diff(source: Source, changed: str, *, name: str) -> Iterator[str]:
     """Yield the lines of a unified diff."""
-    before, after = source.text.splitlines(), changed.splitlines()
+    before, after = source.lines, Source(source.path, changed).lines
     yield from difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="", n=2)

@@ -19,12 +19,18 @@ class Source:
     """A file of the user's."""
 
     path: str
-    text: str
+    raw: str
+    """As it stands in the file, with whatever ends its lines there."""
+
+    @cached_property
+    def text(self) -> str:
+        """The same with a newline after each line, as Python reads it."""
+        return self.raw.replace("\r\n", "\n").replace("\r", "\n")
 
     @cached_property
     def lines(self) -> list[str]:
-        """Its lines."""
-        return self.text.splitlines()
+        """Its lines as Python counts them: a form feed ends none."""
+        return self.text.removesuffix("\n").split("\n")
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -114,6 +120,6 @@ class Evidence:
         if path in self.texts:
             return Source(path, self.texts[path])
         try:
-            return Source(path, Path(path).read_text(encoding="utf-8"))
+            return Source(path, Path(path).read_bytes().decode())
         except (OSError, UnicodeDecodeError):
             return None

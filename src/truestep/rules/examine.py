@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from truestep.rules.baseline import leave_out_known
+from truestep.rules.baseline import leave_out_known, read_baseline
 from truestep.rules.evidence import Evidence
 from truestep.rules.gather import check_plan, gather
-from truestep.rules.judge import Judgement, Told, judge
+from truestep.rules.judge import Judgement, Told, flatten, judge
 from truestep.rules.replay import find_origin, replay_plan
 from truestep.rules.rule import Rule, find_rules
 from truestep.rules.settings import Settings
@@ -55,11 +55,18 @@ def examine(
     steps: int | None = None,
     processes: int = 1,
     stdout: int | IO[Any] | None = None,
+    before_start: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Run a script once under observation and judge it; once more if a value in it was not finite."""
+    """Run a script once under observation and judge it; once more if a value in it was not finite.
+
+    `before_start` is called when all that can be refused without the script's run has been let through.
+    """
     everything = find_rules(settings.rules)
     rules = [rule for rule in settings.choose(everything) if not is_of_doctor(rule)]
     plan = check_plan(steps)
+    if settings.baseline is not None:
+        read_baseline(settings.baseline)
+    before_start()
     code, evidence = gather(script, plan=plan, processes=processes, stdout=stdout)
 
     def replay(plan: Plan) -> Evidence:
@@ -99,5 +106,5 @@ def _leave_out(result: Result, settings: Settings, everything: Sequence[Rule]) -
     result.unknown = unknown_names(unused, everything)
     if settings.baseline is not None:
         kept = leave_out_known(kept, settings.baseline, evidence=result.evidence)
-    result.num_hidden = len(told) - len(kept)
+    result.num_hidden = len([*flatten(told)]) - len([*flatten(kept)])
     result.judgement.findings = kept

@@ -4,7 +4,7 @@ Owns which rules have something to say, and that one cause makes one finding. Wh
 `suppress`, how it is printed is left to the command.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,26 @@ def judge(rules: Iterable[Rule], evidence: Evidence) -> Judgement:
             result.failed.append(f"{rule.meta.code} {rule.name}: {type(error).__name__}: {error}")
     result.findings = sorted(_fold(found), key=_rank)
     return result
+
+
+def flatten(findings: Iterable[Told]) -> Iterator[Told]:
+    """Yield each finding, and after it what follows from it."""
+    for told in findings:
+        yield told
+        yield from told.consequences
+
+
+def leave_out(findings: Iterable[Told], *, where: Callable[[Told], bool]) -> list[Told]:
+    """Return the others, the worst first. What follows from one that is left out is told by itself."""
+    kept = []
+    for told in findings:
+        is_left_out = where(told)
+        follows = [item for item in told.consequences if not where(item)]
+        if is_left_out:
+            kept += follows
+        else:
+            kept.append(Told(rule=told.rule, finding=told.finding, consequences=tuple(follows)))
+    return sorted(kept, key=_rank)
 
 
 def _is_observed(rule: Rule, evidence: Evidence) -> bool:

@@ -4,11 +4,12 @@ Owns following a value through assignments, loops and calls of one file. Where i
 """
 
 import ast
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 from truestep.rules.evidence import Source
-from truestep.rules.places import Function, covers, name_of, only_call
+from truestep.rules.places import Function, assignments, covers, name_of, only_call
 
 _FREE = frozenset(
     (
@@ -49,6 +50,7 @@ _PASSING = frozenset(
         *("zip", "enumerate"),
     )
 )
+_LINING_UP = frozenset({"join", "fromkeys", "writelines", "sample", "choice", "choices", "shuffle"})
 _COUNTING = frozenset({"enumerate", "zip"})
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft"})
 _MAX_DEPTH = 12
@@ -60,6 +62,7 @@ class Flow:
 
     def __init__(self, source: Source) -> None:
         self.tree = source.tree
+        self._set: ast.AST | None = None
         self._parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     def decided_at(self, node: ast.AST, depth: int = 0) -> ast.AST | None:
@@ -71,6 +74,12 @@ class Flow:
             if isinstance(parent, kinds):
                 return follow(node, parent, depth)
         return None
+
+    def set_decided_at(self, made: ast.AST) -> ast.AST | None:
+        """Return the same for a set: whoever is given it as it is, knows that it has no order."""
+        flow = copy.copy(self)
+        flow._set = made
+        return flow.decided_at(made)
 
     @property
     def _ways(self) -> tuple[tuple[Any, Callable[..., ast.AST | None]], ...]:
@@ -146,7 +155,18 @@ class Flow:
         function = self._defined(name)
         if function is not None:
             return self._by_parameter(node, call, function, depth)
-        return call if isinstance(call.func, ast.Name | ast.Attribute) else None
+        is_used = name in _LINING_UP or not self._is_the_set(node)
+        return call if is_used and isinstance(call.func, ast.Name | ast.Attribute) else None
+
+    def _is_the_set(self, node: ast.AST) -> bool:
+        """Whether an argument is the set that is followed, by itself or by a name."""
+        given = node.value if isinstance(node, ast.keyword) else node
+        values: list[ast.AST] = [given]
+        if isinstance(given, ast.Name):
+            values = [value for value, is_item in self.values_of(given) if not is_item]
+        elif isinstance(given, ast.Attribute):
+            values = [value for _, value in assignments(self.tree, given.attr)]
+        return any(value is self._set for value in values)
 
     def _by_comprehension(self, node: ast.AST, parent: ast.comprehension, depth: int) -> ast.AST | None:
         whole = self._parents[parent]

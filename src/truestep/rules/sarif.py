@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from truestep.rules.judge import Told
+from truestep.rules.judge import Told, flatten
 from truestep.rules.rule import Rule
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
@@ -24,7 +24,7 @@ def as_sarif(
         "rules": [_describe(rule) for rule in rules],
     }
     numbers = {rule.meta.code: number for number, rule in enumerate(rules)}
-    results = [_result(told, numbers, folder) for told in findings]
+    results = [_result(told, numbers, folder) for told in flatten(findings)]
     run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 

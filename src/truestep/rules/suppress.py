@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from truestep.rules.evidence import Source
-from truestep.rules.judge import Told
+from truestep.rules.judge import Told, flatten, leave_out
 from truestep.rules.rule import Rule
 from truestep.rules.settings import is_named
 
@@ -39,12 +39,8 @@ class Comment:
 def hide(findings: Sequence[Told], sources: Iterable[Source]) -> tuple[list[Told], list[Comment]]:
     """Return what is not hidden, and the comments that hide nothing."""
     comments = [comment for source in sources for comment in read_comments(source)]
-    used = [comment for comment in comments if any(comment.hides(told) for told in _all(findings))]
-    kept = []
-    for told in findings:
-        if not any(comment.hides(told) for comment in used):
-            follows = [item for item in told.consequences if not any(c.hides(item) for c in used)]
-            kept.append(Told(rule=told.rule, finding=told.finding, consequences=tuple(follows)))
+    used = [comment for comment in comments if any(comment.hides(told) for told in flatten(findings))]
+    kept = leave_out(findings, where=lambda told: any(comment.hides(told) for comment in used))
     return kept, [comment for comment in comments if comment not in used]
 
 
@@ -79,9 +75,3 @@ def _read(source: Source, token: tokenize.TokenInfo, match: re.Match[str]) -> Co
     covers = None if match[1] == "ignore-file" else line + is_alone
     names = tuple(name.strip() for name in match[2].split(",") if name.strip())
     return Comment(file=source.path, line=line, covers=covers, names=names, reason=match[3].strip())
-
-
-def _all(findings: Iterable[Told]) -> Iterable[Told]:
-    for told in findings:
-        yield told
-        yield from told.consequences

@@ -14,6 +14,7 @@ model; the same for the scheduler and the scaler.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
@@ -25,7 +26,13 @@ RULE = Meta(
     needs=("opened", "refill", "step"),
     fix="Save optimizer.state_dict() too, and load it where the model is loaded.",
 )
-_PROGRESS = ("epoch", "step", "iter", "iteration", "batch")
+_UNITS = frozenset(("epoch", "step", "iter", "iteration", "batch"))
+_MANY = frozenset(f"{unit}s" for unit in _UNITS)
+_DONE = frozenset(("run", "done", "trained", "completed", "finished", "seen", "passed", "so"))
+_COUNTS = frozenset(("num", "n", "max", "min", "total"))
+_SETTINGS = frozenset(
+    ("size", "per", "every", "warmup", "time", "interval", "freq", "loss", "losses", "history")
+)
 _TOLD = ("print", "info", "debug", "warning", "write", "log", "echo")
 
 
@@ -33,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers that begin anew in a run that does not."""
     for moment in evidence.moments("fresh"):
         facts = moment.value
-        progress = [key for key in facts["keys"] if any(word in key.lower() for word in _PROGRESS)]
+        progress = [key for key in facts["keys"] if _is_progress(key)]
         used = [key for key in progress if any(_is_used(source, key) for source in evidence.sources)]
         if used and facts["keeps"]:
             has = "has the optimizer's state, which is not loaded" if facts["optimizers"] else "lacks it"
@@ -43,6 +50,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"weights and {', '.join(used)} come from the checkpoint; the optimizer keeps "
                 f"{', '.join(facts['keeps'])} and began without; the checkpoint {has}",
             )
+
+
+def _is_progress(key: str) -> bool:
+    """Whether it says how far training has come: `epoch` and `steps_done` do, `num_steps` does not."""
+    words = re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", "_", key).lower())
+    if not words or words[0] in _COUNTS or not _SETTINGS.isdisjoint(words):
+        return False
+    is_many = not _MANY.isdisjoint(words) and (len(words) == 1 or not _DONE.isdisjoint(words))
+    return is_many or not _UNITS.isdisjoint(words)
 
 
 def _is_used(source: Source, key: str) -> bool:

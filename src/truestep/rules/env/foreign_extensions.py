@@ -12,6 +12,7 @@ exist", or not for the CUDA backend. torchao leaves its kernels out, which is sl
 Install both from the same index, in one command.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -26,6 +27,8 @@ RULE = Meta(
 )
 is_observed = is_known
 _ANY: Release = (99,)
+_BUILD = re.compile(r"cu\d+|cpu|rocm[\d.]*|xpu")
+"""What a label says of the build; from a source, it is a commit: `git3f2a1bc`."""
 _TORCHAO: dict[Release, tuple[Release, Release]] = {
     (0, 13): ((2, 8), (2, 8)),
     (0, 14): ((2, 9), (2, 9)),
@@ -69,7 +72,7 @@ def _other_builds(machine: Machine) -> Iterator[str]:
     for name in ("torchvision", "torchaudio"):
         version = machine.packages.get(name)
         build, own = label(version), label(machine.torch)
-        if build and own and build != own:
+        if _BUILD.fullmatch(build) and _BUILD.fullmatch(own) and build != own:
             yield f"{name} {version} is built for {build}"
 
 

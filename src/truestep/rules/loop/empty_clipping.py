@@ -27,8 +27,12 @@ RULE = Meta(
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping of nothing."""
-    for moment in evidence.moments("clip"):
-        if moment.facts["parameters"] == 0 and moment.value == "iterator":
+    clips = evidence.moments("clip")
+    # Where layers are clipped one by one, those without parameters have none to give.
+    full = {(item.file, item.line, item.step) for item in clips if item.facts["parameters"]}
+    for moment in clips:
+        is_empty = moment.facts["parameters"] == 0 and moment.value == "iterator"
+        if is_empty and (moment.file, moment.line, moment.step) not in full:
             yield Finding.at(
                 moment,
                 "no gradient is clipped: the iterator of parameters has nothing left",

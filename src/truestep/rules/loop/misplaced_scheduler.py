@@ -1,8 +1,8 @@
 """A learning-rate scheduler is never stepped, stepped before the optimizer, or stepped in its place.
 
 ## What it finds
-A scheduler that was made and never stepped in a whole run; one whose `step` comes before the optimizer's
-in every round; and one that is stepped while the optimizer never is.
+A scheduler that was made and never stepped in a whole run; one whose `step()` comes before the optimizer's
+in every round (`step(epoch)` and `step(metric)` may); and one that is stepped while the optimizer never is.
 
 ## Why it matters
 Never stepped, the learning rate stays where it began. Stepped first, the first value of the schedule is left
@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.edits import call_at
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -42,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         elif not steps:
             yield from _check_instead(evidence, made, turns)
         else:
-            yield from _check_first(turns, steps)
+            yield from _check_first(evidence, turns, steps)
 
 
 def _is(moment: Moment, fact: str, made: Moment) -> bool:
@@ -85,7 +86,11 @@ def _check_instead(evidence: Evidence, made: Moment, turns: list[Moment]) -> Ite
         )
 
 
-def _check_first(turns: list[Moment], steps: list[Moment]) -> Iterator[Finding]:
+def _check_first(evidence: Evidence, turns: list[Moment], steps: list[Moment]) -> Iterator[Finding]:
+    source = evidence.source(turns[0].file)
+    call = call_at(source, turns[0].line, name="step") if source is not None else None
+    if call is not None and (call.args or call.keywords):
+        return  # told which epoch it is, or a metric, it leaves no value out
     num_before = sum(item.at_s < steps[0].at_s for item in turns)
     is_last = turns[-1].at_s > steps[-1].at_s
     if num_before == 1 and not is_last and len(turns) >= _MIN_ROUNDS:

@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.places import Function, covers, name_of
 
 RULE = Meta(
     code="LOOP16",
@@ -33,10 +34,12 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find errors that are swallowed where the loss is made or used."""
+    trained = {(moment.file, moment.line) for moment in evidence.moments("forward", "backward", "step")}
     for source in evidence.sources:
         for node in _tries(source):
             swallowing = [item for item in node.handlers if _is_broad(item) and _does_nothing(item)]
-            if swallowing and any(_is_training(item) for item in node.body):
+            is_meant = swallowing and any(_is_training(item) for item in node.body)
+            if is_meant and _is_reached(evidence, source, node, trained=trained):
                 yield Finding(
                     message="an error in this part of the step is swallowed: training goes on without it",
                     file=source.path,
@@ -54,6 +57,27 @@ def _tries(source: Source) -> Iterator[ast.Try]:
                 if isinstance(node, ast.Try) and id(node) not in seen:
                     seen.add(id(node))
                     yield node
+
+
+def _is_reached(
+    evidence: Evidence, source: Source, node: ast.Try, *, trained: set[tuple[str | None, int | None]]
+) -> bool:
+    """Whether training came by: in the `try` itself, or in a function of the script's that it calls."""
+    if any(file == source.path and covers(item, line) for item in node.body for file, line in trained):
+        return True
+    called = {
+        name_of(item.func)
+        for statement in node.body
+        for item in ast.walk(statement)
+        if isinstance(item, ast.Call)
+    }
+    functions = [
+        (other.path, item)
+        for other in evidence.sources
+        for item in ast.walk(other.tree)
+        if isinstance(item, Function) and item.name in called
+    ]
+    return any(path == file and covers(item, line) for path, item in functions for file, line in trained)
 
 
 def _is_broad(handler: ast.ExceptHandler) -> bool:

@@ -19,6 +19,16 @@ _FUNCTIONAL = (
     *("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
     *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"),
 )
+_LAYERS = frozenset(
+    (
+        *("CrossEntropyLoss", "NLLLoss", "BCELoss", "BCEWithLogitsLoss", "MSELoss", "L1Loss", "SmoothL1Loss"),
+        *("HuberLoss", "KLDivLoss", "CTCLoss", "PoissonNLLLoss", "GaussianNLLLoss", "SoftMarginLoss"),
+        *("HingeEmbeddingLoss", "CosineEmbeddingLoss", "MarginRankingLoss", "TripletMarginLoss"),
+        *("TripletMarginWithDistanceLoss", "MultiMarginLoss", "MultiLabelMarginLoss"),
+        "MultiLabelSoftMarginLoss",
+    )
+)
+"""Losses of torch's own; what others return, if their source is not there to be read, may be a sum."""
 _MAX_DEPTH = 4
 
 
@@ -127,13 +137,25 @@ class _Means:
         layers = [item for item in _assigned(self._tree, name) if isinstance(item, ast.Call)]
         losses = [item for item in layers if (name_of(item.func) or "").endswith("Loss")]
         if losses:
-            return all(_is_default({item.arg: item.value for item in loss.keywords}) for loss in losses)
+            return all(self._is_mean_layer(loss, depth) for loss in losses)
         for node in ast.walk(self._tree):
             if isinstance(node, ast.FunctionDef) and node.name == name:
-                returned = [item.value for item in ast.walk(node) if isinstance(item, ast.Return)]
-                known = [item for item in returned if item is not None]
-                return bool(known) and all(self.is_mean(item, depth + 1, node) for item in known)
+                return self._returns_mean(node, depth)
         return False
+
+    def _is_mean_layer(self, made: ast.Call, depth: int) -> bool:
+        name = name_of(made.func)
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+                called = [item for item in methods if item.name in ("forward", "__call__")]
+                return any(self._returns_mean(item, depth) for item in called)
+        return name in _LAYERS and _is_default({item.arg: item.value for item in made.keywords})
+
+    def _returns_mean(self, function: ast.FunctionDef, depth: int) -> bool:
+        returned = [item.value for item in ast.walk(function) if isinstance(item, ast.Return)]
+        known = [item for item in returned if item is not None]
+        return bool(known) and all(self.is_mean(item, depth + 1, function) for item in known)
 
 
 def _bare(value: ast.expr) -> ast.expr:

@@ -4,7 +4,7 @@ Owns telling evaluation from what only looks like it: targets, samples and stati
 """
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -116,7 +116,7 @@ def is_repeated(run: list[Pass]) -> bool:
     return len(known) > 1 and len(set(known)) <= len(known) // 2
 
 
-def evaluation_loaders(evidence: Evidence) -> set[int]:
+def evaluation_loaders(evidence: Evidence, passes: list[Pass]) -> set[int]:
     """Return loaders whose batches are drawn with no step between one and the next, in each epoch."""
     steps: dict[int, list[set[int]]] = defaultdict(list)
     lengths = {moment.facts["loader"]: moment.facts["length"] for moment in evidence.moments("loader")}
@@ -129,18 +129,35 @@ def evaluation_loaders(evidence: Evidence) -> set[int]:
     is_drawn = {
         loader: any(epochs) and all(len(epoch) <= 1 for epoch in epochs) for loader, epochs in steps.items()
     }
-    return {loader for loader, answer in is_drawn.items() if answer and lengths.get(loader) is not None}
+    known = {loader for loader, answer in is_drawn.items() if answer and lengths.get(loader) is not None}
+    return known - _training_loaders(evidence, passes)
+
+
+def _training_loaders(evidence: Evidence, passes: list[Pass]) -> set[int]:
+    """Return loaders most of whose batches are trained on: `next(iter(loader))` has one in each epoch."""
+    batches, fed = evidence.moments("batch"), _batches_of(evidence, passes)
+    seen = Counter(batches[place].facts["loader"] for place in set(fed.values()))
+    used = {fed[item.number] for item in passes if item.is_used and item.number in fed}
+    trained = Counter(batches[place].facts["loader"] for place in used)
+    return {loader for loader, num in seen.items() if 2 * trained[loader] > num}
 
 
 def fed_by(evidence: Evidence, passes: Iterable[Pass]) -> dict[int, int]:
     """Return, for each pass, the loader whose batch was drawn last before it and since the last step."""
+    batches = evidence.moments("batch")
+    fed = _batches_of(evidence, passes)
+    return {number: batches[place].facts["loader"] for number, place in fed.items()}
+
+
+def _batches_of(evidence: Evidence, passes: Iterable[Pass]) -> dict[int, int]:
+    """Return, for each pass, the place of that batch among all batches."""
     batches = evidence.moments("batch")
     found, place = {}, 0
     for item in sorted(passes, key=lambda item: item.moment.at_s):
         while place < len(batches) and batches[place].at_s <= item.moment.at_s:
             place += 1
         if place and batches[place - 1].step == item.moment.step:
-            found[item.number] = batches[place - 1].facts["loader"]
+            found[item.number] = place - 1
     return found
 
 

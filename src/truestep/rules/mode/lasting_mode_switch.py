@@ -16,7 +16,8 @@ keep the old values and put them back.
 import ast
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.edits import statement_at
 from truestep.rules.places import Scope, covers, own_nodes, scopes_of
 from truestep.watch import Moment
 
@@ -76,6 +77,7 @@ def _assigned_at(evidence: Evidence, switch: Moment, name: str) -> int | None:
         return None
     scopes = scopes_of(source.tree)
     lines = [(scope, line) for scope in scopes for line in _assignments(scope, name)]
+    lines = [(scope, line) for scope, line in lines if not _is_schedule(source, line)]
     near = [line for scope, line in lines if _belongs(scope, line, switch, scopes)]
     return min(near, key=lambda line: abs(line - (switch.line or 0)), default=None)
 
@@ -95,6 +97,29 @@ def _assignments(scope: Scope, name: str) -> Iterator[int]:
             repr(name),
         ]:
             yield node.lineno
+
+
+def _is_schedule(source: Source, line: int) -> bool:
+    """Whether the new value is made of the old one, or of a count of steps: as a temperature is annealed."""
+    statement = statement_at(source, line)
+    if isinstance(statement, ast.AugAssign):
+        return True
+    value = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
+    given = value.args[2:] if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) else [value]
+    nodes = [node for item in given if item is not None for node in ast.walk(item)]
+    read = {ast.unparse(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
+    if read & {ast.unparse(target) for target in getattr(statement, "targets", ())}:
+        return True
+    around = (node for node in ast.walk(source.tree) if isinstance(node, ast.For | ast.While))
+    return any(loop.lineno < line and covers(loop, line) and read & _counted_in(loop) for loop in around)
+
+
+def _counted_in(loop: ast.For | ast.While) -> set[str]:
+    """Return the names that a loop which trains gives other values."""
+    nodes = list(ast.walk(loop))
+    if {"backward", "step"}.isdisjoint(node.attr for node in nodes if isinstance(node, ast.Attribute)):
+        return set()
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def _belongs(scope: Scope, line: int, switch: Moment, scopes: list[Scope]) -> bool:

@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find evaluation passes through layers that are in train mode."""
     passes = read_passes(evidence)
     trained_on = {(item.model, item.given) for item in passes if item.is_used}
-    loaders, fed = evaluation_loaders(evidence), fed_by(evidence, passes)
+    loaders, fed = evaluation_loaders(evidence, passes), fed_by(evidence, passes)
     idle = [item for item in passes if not item.is_used and (item.has_graph or not item.moment.facts["grad"])]
     for place, group in by_place(idle).items():
         found = [item for item in group if item.is_training and item.num_on]

@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find passes of a trained model that evaluate it, with graphs that nobody used."""
     passes = read_passes(evidence)
     trained = owners(evidence)
-    loaders, fed = evaluation_loaders(evidence), fed_by(evidence, passes)
+    loaders, fed = evaluation_loaders(evidence, passes), fed_by(evidence, passes)
     idle = [item for item in passes if item.has_graph and not item.is_used and item.model in trained]
     in_eval = defaultdict(list)
     for item in idle:

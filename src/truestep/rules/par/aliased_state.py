@@ -133,11 +133,28 @@ def _kept_models(evidence: Evidence) -> list[Finding]:
             if isinstance(loop, ast.For | ast.While):
                 for branch in ast.walk(loop):
                     if isinstance(branch, ast.If):
-                        found += _kept_in(source, branch, called)
+                        found += _kept_in(source, branch, called, made=_made_in(loop))
     return list({(finding.file, finding.line): finding for finding in found}.values())
 
 
-def _kept_in(source: Source, branch: ast.If, called: set[tuple[str | None, int | None]]) -> list[Finding]:
+def _made_in(loop: ast.For | ast.While) -> set[str | None]:
+    """Return the names that each turn of a loop gives something new, as a search gives each width a model."""
+    made = _stored_in(loop.target) if isinstance(loop, ast.For) else set()
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign):
+            read = {name_of(item) for item in ast.walk(node.value)}
+            made |= _stored_in(*node.targets) - read  # `model = model.to(device)` is no other model
+    return made
+
+
+def _stored_in(*targets: ast.expr) -> set[str | None]:
+    nodes = (node for target in targets for node in ast.walk(target))
+    return {name_of(node) for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store)}
+
+
+def _kept_in(
+    source: Source, branch: ast.If, called: set[tuple[str | None, int | None]], *, made: set[str | None]
+) -> list[Finding]:
     if any(isinstance(node, ast.Break | ast.Return) for node in ast.walk(branch)):
         return []
     found = []
@@ -146,6 +163,8 @@ def _kept_in(source: Source, branch: ast.If, called: set[tuple[str | None, int |
             continue
         kept, model = name_of(statement.targets[0]), name_of(statement.value)
         if kept is None or model is None or "best" not in kept.lower() or "best" in model.lower():
+            continue
+        if model in made:
             continue
         is_model = any(
             (source.path, call.lineno) in called and name_of(call.func) == model

@@ -112,19 +112,20 @@ def _called_names(source: Source) -> Iterator[str]:
 
 def _find_aliases(evidence: Evidence, places: set[tuple[str | None, int | None]]) -> Iterator[Finding]:
     """Find targets by name that are called and are the very model that is trained."""
-    at_line: dict[tuple[str | None, int | None], set[int]] = {}
-    for moment in evidence.moments("forward"):
-        at_line.setdefault((moment.file, moment.line), set()).add(moment.facts["model"])
-    trained = {moment.facts["model"] for moment in evidence.moments("forward") if _is_trained(moment)}
+    trained = {moment.facts["model"] for moment in evidence.moments("owns") if moment.value[0]}
     for source in evidence.sources:
-        models: dict[str, set[int]] = {}
-        for call in ast.walk(source.tree):
-            name = name_of(call.func) if isinstance(call, ast.Call) else None
-            if name is not None and isinstance(call, ast.Call):
-                models.setdefault(name, set()).update(at_line.get((source.path, call.lineno), ()))
-        for name, numbers in models.items():
-            others = {number for other, own in models.items() if other != name for number in own}
-            if not _TARGET.search(name) or not numbers or not numbers <= trained & others:
+        at_line: dict[int, set[int]] = {}
+        for moment in evidence.moments("forward"):
+            if moment.file == source.path and moment.line is not None:
+                at_line.setdefault(moment.line, set()).add(moment.facts["model"])
+        for name in dict.fromkeys(_called_names(source)):
+            if not _TARGET.search(name):
+                continue
+            lines = {call.lineno for call in calls(source.tree, name)}
+            numbers = set().union(*(at_line.get(line, ()) for line in lines))
+            # On a line of the target's own, other calls are no sign of another name: `target(x).detach()`.
+            others = set().union(*(found for line, found in at_line.items() if line not in lines))
+            if not numbers or not numbers <= trained & others:
                 continue
             for statement, value in assignments(source.tree, name):
                 if _is_plain(value) and (source.path, statement.lineno) not in places:
@@ -136,10 +137,6 @@ def _find_aliases(evidence: Evidence, places: set[tuple[str | None, int | None]]
                         step=1,
                         evidence=f"calls of {name} and of the trained model reach one object",
                     )
-
-
-def _is_trained(moment: Moment) -> bool:
-    return bool(moment.facts["grad"] and moment.facts["training"])
 
 
 BUGGY = """

@@ -36,9 +36,9 @@ def is_observed(evidence: Evidence) -> bool:
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models whose forward has more in it than the Sequential that was made of them."""
     for source in evidence.sources:
-        for call, owner in _cuts(source):
+        for call, owner, part in _cuts(source):
             model = _class_of(source, owner)
-            lost = _lost(model) if model is not None else []
+            lost = _lost(model, part) if model is not None else []
             if model is not None and lost:
                 yield Finding(
                     message=f"this keeps the layers of {model.name} and loses what forward does between them",
@@ -49,16 +49,29 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
-def _cuts(source: Source) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """Yield the calls of Sequential with some children of a model, and the model."""
+def _cuts(source: Source) -> Iterator[tuple[ast.Call, ast.expr, slice]]:
+    """Yield the calls of Sequential with some children of a model, the model, and which of them."""
     if ".children()" not in source.text:
         return
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and name_of(node.func) == "Sequential":
             for given in node.args:
                 owner = _sliced_children(given.value) if isinstance(given, ast.Starred) else None
-                if owner is not None:
-                    yield node, owner
+                part = _slice_of(given.value) if isinstance(given, ast.Starred) else None
+                if owner is not None and part is not None:
+                    yield node, owner, part
+
+
+def _slice_of(node: ast.expr) -> slice | None:
+    """Return `[:-1]` with its numbers; None if they are not written there."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
+        return None
+    try:
+        bounds = [item and ast.literal_eval(item) for item in (node.slice.lower, node.slice.upper)]
+    except ValueError:
+        return None
+    is_plain = node.slice.step is None and all(isinstance(item, int | None) for item in bounds)
+    return slice(*bounds) if is_plain else None
 
 
 def _sliced_children(node: ast.expr) -> ast.expr | None:
@@ -97,21 +110,57 @@ def _method(model: ast.ClassDef, name: str) -> ast.FunctionDef:
     return found[0] if found else empty
 
 
-def _lost(model: ast.ClassDef) -> list[str]:
-    """Return what `forward` does, besides calling layers, before it calls the last one."""
-    layers = [
+def _lost(model: ast.ClassDef, part: slice) -> list[str]:
+    """Return what `forward` does, besides calling layers, before it calls the last one that is kept."""
+    nodes = [node for node in ast.walk(_method(model, "forward")) if isinstance(node, ast.Call | ast.BinOp)]
+    nodes.sort(key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))  # as they are computed
+    order = [_layer(node) for node in nodes]
+    layers = _layers(model, called=set(order))
+    kept = layers[part]
+    firsts = [order.index(name) for name in kept if name in order]
+    if not firsts:
+        return []
+    # A layer that is kept may be used again behind those that are not: that is no part of the cut.
+    behind = (
+        index for index, name in enumerate(order) if index > max(firsts) and name in {*layers} - {*kept}
+    )
+    used = [index for index in range(next(behind, len(order))) if order[index] in kept]
+    start = 0 if kept[0] == layers[0] else used[0]
+    lost = [ast.unparse(nodes[index]) for index in range(start, used[-1]) if order[index] not in layers]
+    called = [order[index] for index in used]
+    return lost + [f"self.{name} a second time" for name in dict.fromkeys(called) if called.count(name) > 1]
+
+
+def _layers(model: ast.ClassDef, *, called: set[str]) -> list[str]:
+    """Return the names of a model's children, in their order: what it calls, and what is made of torch's."""
+    found = [
         target.attr
         for node in ast.walk(_method(model, "__init__"))
         if isinstance(node, ast.Assign)
-        for target in node.targets
+        for target, value in _pairs(node)
         if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+        if _is_made(value) or (target.attr in called and not _is_function(value))
     ]
-    nodes = [node for node in ast.walk(_method(model, "forward")) if isinstance(node, ast.Call | ast.BinOp)]
-    nodes.sort(key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))  # as they are computed
-    used = [index for index, node in enumerate(nodes) if _layer(node) in layers[:-1]]
-    lost = [ast.unparse(node) for node in nodes[: used[-1]] if _layer(node) not in layers] if used else []
-    called = [_layer(nodes[index]) for index in used]
-    return lost + [f"self.{name} a second time" for name in dict.fromkeys(called) if called.count(name) > 1]
+    return list(dict.fromkeys(found))
+
+
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield targets and what each is given, also in `self.a, self.b = c, d`."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
+
+
+def _is_made(value: ast.expr) -> bool:
+    text = ast.unparse(value) if isinstance(value, ast.Call) else ""
+    return text.startswith(("nn.", "torch.nn.")) and name_of(getattr(value, "func", None)) != "Parameter"
+
+
+def _is_function(value: ast.expr) -> bool:
+    is_torchs = isinstance(value, ast.Attribute) and ast.unparse(value).startswith(("F.", "torch.", "nn."))
+    return is_torchs or isinstance(value, ast.Lambda)
 
 
 def _layer(node: ast.expr) -> str:

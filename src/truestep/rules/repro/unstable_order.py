@@ -99,7 +99,7 @@ def _find_sets(source: Source) -> Iterator[Finding]:
     for node in ast.walk(flow.tree):
         if not any(_are_texts(flow, *items) for items in _items_of_set(flow, node)):
             continue
-        decided = flow.decided_at(node)
+        decided = flow.set_decided_at(node)
         line = getattr(decided, "lineno", None)
         if decided is not None and line is not None:
             yield Finding(

@@ -1,0 +1,350 @@
+"""Right scripts that look like a mistake are let be; with the mistake in them, they are told."""
+
+import textwrap
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.gathering import run_text
+from truestep.rules import Evidence, Finding, find_rules
+from truestep.rules.machine import SOUND
+from truestep.watch import Moment, Process
+
+RULES = {rule.meta.code: rule for rule in find_rules()}
+FILE = "/project/train.py"
+
+
+def seen(kind: str, line: int = 1, *, step: int = 0, value: Any = None, **facts: Any) -> Moment:
+    return Moment(
+        kind=kind,
+        step=step,
+        at_s=0.0,
+        took_s=0.0,
+        file=FILE,
+        line=line,
+        function="",
+        facts=facts,
+        value=value,
+    )
+
+
+def read(code: str, text: str, *moments: Moment) -> list[Finding]:
+    """Return what a rule finds in a source of which only these moments are known."""
+    text = textwrap.dedent(text).lstrip("\n")
+    process = Process(pid=1, argv=[], moments=list(moments))
+    return list(RULES[code].check(Evidence(processes=[process], texts={FILE: text})))
+
+
+def run(code: str, text: str) -> list[Finding]:
+    """Return what a rule finds in a script that is run."""
+    found = run_text("import torch\nimport torch.nn.functional as F\nfrom torch import nn\n" + text)
+    assert found.code == 0, found.output
+    return list(RULES[code].check(found.evidence))
+
+
+def line_of(text: str, part: str) -> int:
+    lines = textwrap.dedent(text).lstrip("\n").splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if part in line)
+
+
+SEARCH = """
+best_model, best_score = None, 0.0
+for width in (16, 32, 64):
+    model = Net(width)
+    for x, y in loader:
+        F.cross_entropy(model(x), y).backward()
+    score = evaluate(model)
+    if score > best_score:
+        best_score = score
+        best_model = model
+torch.save(best_model.state_dict(), "best.pt")
+"""
+
+
+def test_the_best_of_several_models_needs_no_copy() -> None:
+    forward = seen("forward", line_of(SEARCH, "model(x)"), model=0)
+    assert read("PAR12", SEARCH, forward) == []
+    assert read("PAR12", SEARCH.replace("Net(width)", "model.to(device)"), forward)
+    assert read("PAR12", SEARCH.replace("    model = Net(width)\n", "    model.width = width\n"), forward)
+
+
+DQN = """
+class Agent:
+    def __init__(self, policy, target):
+        self.policy, self.target = None, None
+        self.policy = policy
+        self.target = target
+
+    def loss(self, x):
+        value = self.policy(x).amax(1)
+        goal = 1 + 0.9 * self.target(x).amax(1).detach()
+        return F.mse_loss(value, goal)
+
+
+torch.manual_seed(0)
+policy, target = nn.Linear(4, 2), nn.Linear(4, 2)
+target.load_state_dict(policy.state_dict())
+agent = Agent(policy, target)
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.05)
+for step in range(4):
+    optimizer.zero_grad()
+    agent.loss(torch.randn(8, 4)).backward()
+    optimizer.step()
+"""
+
+
+def test_a_target_that_no_optimizer_trains_is_no_alias() -> None:
+    assert run("PAR13", DQN) == []
+    assert run("PAR13", DQN.replace("Agent(policy, target)", "Agent(policy, policy)"))
+
+
+def test_a_teacher_that_learns_too_is_no_alias() -> None:
+    assert (
+        run("PAR13", DQN.replace("policy.parameters()", "[*policy.parameters(), *target.parameters()]")) == []
+    )
+
+
+CUT = """
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU()
+        self.conv2 = nn.Conv2d(8, 8, 3)
+        self.fc = nn.Linear(8, classes)
+        self.classes, self.pool = classes, F.adaptive_avg_pool2d
+
+    def forward(self, x):
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.conv2(x))
+        return self.fc(torch.flatten(self.pool(x, 1), 1))
+base = Net(10)
+body = nn.Sequential(*list(base.children())[:3])
+"""
+
+
+@pytest.mark.parametrize("part", ["[:1]", "[:3]", "[1:3]", "[:-2]", "[:count]"])
+def test_layers_that_follow_each_other_may_be_cut_out(part: str) -> None:
+    assert read("PAR14", CUT.replace("[:3]", part), seen("forward")) == []
+
+
+@pytest.mark.parametrize("part", ["[:-1]", "[:4]", "[2:]"])
+def test_a_cut_that_loses_a_call_between_layers_is_told(part: str) -> None:
+    assert read("PAR14", CUT.replace("[:3]", part), seen("forward"))
+
+
+WGAN = """
+from torch.utils.data import DataLoader
+
+torch.manual_seed(0)
+loader = DataLoader(torch.randn(64, 4), batch_size=8, shuffle=True)
+maker = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+critic = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(critic.parameters(), lr=0.01)
+other = torch.optim.SGD(maker.parameters(), lr=0.01)
+for step in range(8):
+    real = next(iter(loader))
+    fake = maker(torch.randn(8, 2)).detach()
+    optimizer.zero_grad()
+    (critic(fake).mean() - critic(real).mean()).backward()
+    optimizer.step()
+    if step % 4 == 3:
+        other.zero_grad()
+        (-critic(maker(torch.randn(8, 2))).mean()).backward()
+        other.step()
+"""
+
+
+@pytest.mark.parametrize("code", ["MODE01", "MODE02"])
+def test_a_loader_that_gives_one_batch_for_each_step_is_trained_on(code: str) -> None:
+    assert run(code, WGAN) == []
+
+
+GUMBEL = """
+torch.manual_seed(0)
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tau = 1.0
+        self.net = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return F.softmax(self.net(x) / self.tau, 1)
+
+
+model = Gate()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(3):
+    model.train()
+    for batch in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    model.tau = max(0.5, model.tau * 0.9)
+    model.eval()
+    with torch.no_grad():
+        model(torch.randn(8, 4))
+"""
+ANNEALED = "    model.tau = max(0.5, model.tau * 0.9)\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [ANNEALED, "    model.tau *= 0.9\n", "    model.tau = 0.9**epoch / 2\n", f"    {ANNEALED}"],
+)
+def test_a_setting_that_is_annealed_is_no_effect_of_evaluation(line: str) -> None:
+    assert run("MODE05", GUMBEL.replace(ANNEALED, line)) == []
+
+
+def test_a_setting_that_is_changed_for_evaluation_is_told() -> None:
+    assert run("MODE05", GUMBEL.replace(ANNEALED, "    model.tau = 0.1\n"))
+
+
+CLIPPED = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+parts = [layer.parameters() for layer in model]
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    for number, layer in enumerate(model):
+        nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+    optimizer.step()
+"""
+
+
+def test_layers_without_parameters_may_be_clipped_among_others() -> None:
+    assert run("LOOP08", CLIPPED) == []
+    assert run("LOOP08", CLIPPED.replace("layer.parameters(), 1.0", "parts[number], 1.0"))
+
+
+SCHEDULED = """
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+loss = torch.tensor(9.0)
+for epoch in range(4):
+    scheduler.step(loss.detach())
+    optimizer.zero_grad()
+    loss = model(torch.randn(8, 4)).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_scheduler_that_is_told_where_it_stands_may_come_first() -> None:
+    stepped = SCHEDULED.replace("ReduceLROnPlateau(optimizer)", "StepLR(optimizer, 2)")
+    assert run("LOOP10", SCHEDULED) == []
+    assert run("LOOP10", stepped.replace("step(loss.detach())", "step(epoch)")) == []
+    assert run("LOOP10", stepped.replace("step(loss.detach())", "step()"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'parser.add_argument("--optimizer", choices={"adam", "sgd"})',
+        'frame = frame[frame.split.isin({"train", "extra"})]',
+        'names = {"q_proj", "v_proj"}\nconfig = LoraConfig(target_modules=names)',
+        'self.names = {"bias"}\ngroups = make_groups(model, exempt=self.names)',
+    ],
+)
+def test_a_set_that_is_handed_over_as_it_is_has_no_order(line: str) -> None:
+    assert read("REPRO02", line, seen("backward")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'labels = ["red", "blue"]\nids = encode(list(set(labels)))',
+        'words = {"red", "blue"}\nids = [number[word] for word in words]\nx = torch.tensor(ids)',
+        'numbers = dict.fromkeys({"red", "blue"})\n',
+        'words = {"red", "blue"}\nseen.isin(words)\nids = {word: at for at, word in enumerate(words)}',
+    ],
+)
+def test_a_set_whose_items_are_lined_up_is_told(line: str) -> None:
+    assert read("REPRO02", line, seen("backward"))
+
+
+VAE = """
+class VAELoss(nn.Module):
+    def forward(self, recon, x, mu):
+        return F.mse_loss(recon, x, reduction="sum") + mu.square().sum()
+
+criterion = VAELoss()
+total = 0.0
+for x in loader:
+    loss = criterion(*model(x))
+    loss.backward()
+    total += loss.item()
+print(total / len(loader.dataset))
+"""
+
+
+def averages_in(text: str) -> list[Finding]:
+    line = line_of(text, "for x in loader")
+    moments = [
+        moment
+        for step in range(4)
+        for moment in (
+            seen("batch", line, step=step, tensors=[[32, 8]]),
+            seen("forward", line + 1, step=step, model=0, training=True, grad=True, tensors=[[32, 8]]),
+        )
+    ]
+    return read("LOSS09", text, *moments)
+
+
+def test_a_loss_of_the_scripts_own_may_be_a_sum() -> None:
+    assert averages_in(VAE) == []
+    assert averages_in(VAE.replace("class VAELoss(nn.Module):", "class Other:")) == [], "from another file"
+    assert averages_in(VAE.replace("criterion = VAELoss()", "criterion = nn.MSELoss()"))
+    mean = VAE.replace('F.mse_loss(recon, x, reduction="sum") + mu.square().sum()', "F.mse_loss(recon, x)")
+    assert averages_in(mean), "its source says that it is a mean"
+
+
+def resumed(key: str) -> list[Finding]:
+    facts = {"keys": [key, "model"], "keeps": ["exp_avg"], "optimizer": "AdamW", "optimizers": []}
+    return read("CKPT02", f'first = state["{key}"]\n', seen("fresh", optimizer=0, value=facts))
+
+
+@pytest.mark.parametrize("key", ["timesteps", "batch_size", "num_steps", "max_epochs", "diffusion_steps"])
+def test_a_setting_from_a_checkpoint_is_no_progress(key: str) -> None:
+    assert resumed(key) == []
+
+
+@pytest.mark.parametrize("key", ["epoch", "global_step", "iter_num", "EPOCHS_RUN", "globalStep", "batch_idx"])
+def test_a_count_from_a_checkpoint_is_progress(key: str) -> None:
+    assert resumed(key)
+
+
+@pytest.mark.parametrize(
+    ("torch", "other"), [("2.10.0a0+git3f2a1bc", "0.25.0a0+95f10a4"), ("2.9.1+cpu", "0.25.0+9a1")]
+)
+def test_builds_from_source_are_not_compared_by_their_commits(torch: str, other: str) -> None:
+    machine = replace(SOUND, torch=torch, packages={"torchvision": other})
+    assert list(RULES["ENV11"].check(Evidence(machine=machine))) == []
+
+
+CAUGHT = """
+def train(x):
+    loss = model(x).mean()
+    loss.backward()
+    return loss
+for path in paths:
+    try:
+        loss = float(path.stem.split("=")[1])
+    except Exception:
+        continue
+"""
+
+
+def test_an_error_is_swallowed_in_training_only_where_something_was_trained() -> None:
+    backward = seen("backward", line_of(CAUGHT, "backward"))
+    assert read("LOOP16", CAUGHT, backward) == []
+    assert read("LOOP16", CAUGHT.replace("float(", "train("), backward)
+    assert read("LOOP16", CAUGHT, seen("backward", line_of(CAUGHT, "loss = float")))
