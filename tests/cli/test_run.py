@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from truestep.cli import run as command
+
 TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
 
 # Standard output is the first process's alone, so what each has to say goes into a file.
@@ -304,3 +306,19 @@ def test_the_error_of_one_process_is_not_drowned_by_its_peers(start: Start) -> N
 def test_a_process_that_ended_well_without_a_word_is_not_lost(start: Start) -> None:
     code, _, err = finish(start(REDUCE, options=("-n", "3"), arguments=("leave", "2")))
     assert (code, err) == (0, "")
+
+
+def test_nohup_stays_in_force_after_torch_has_put_its_own_handlers() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        stop = command._Stop()
+        stop.install()
+        signal.signal(signal.SIGHUP, lambda *_: None)
+        stop.install()
+        signal.raise_signal(signal.SIGHUP)
+        assert stop.received is None
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -229,8 +229,10 @@ ZSH_STARTS = "autoload -U compinit; compinit -u -D; source <(truestep --show-com
 def read_until(terminal: int, text: str, *, seconds: float = 60.0) -> str:
     """Return what a terminal shows until it shows the text, or until the time is over."""
     shown, deadline = b"", time.monotonic() + seconds
+    poll = select.poll()  # not select.select, which takes no descriptor above 1,023
+    poll.register(terminal, select.POLLIN)
     while text.encode() not in shown and time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.2)[0]:
+        if poll.poll(200):
             shown += os.read(terminal, 4096)
     return shown.decode(errors="replace")
 
@@ -258,3 +260,10 @@ def test_a_real_zsh_completes_when_tab_is_pressed(tmp_path: Path) -> None:
         os.close(ours)
         os.close(theirs)
     assert "truestep verify [OPTIONS] SCRIPT" in shown, shown
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize("command", ["check", "verify", "tune"])
+def test_pressing_tab_makes_no_folder(tmp_path: Path, command: str) -> None:
+    shell_completes(f"truestep {command} --record runs/one --form", folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []

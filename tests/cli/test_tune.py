@@ -4,10 +4,16 @@ import json
 import subprocess
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.tune.planting import SCRIPTS, put
+from truestep.cli import tune as command
+from truestep.errors import UsageError
+from truestep.picture import Picture
+from truestep.tune.compare import Comparison
 
 TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
 
@@ -94,6 +100,15 @@ def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands
         (("--profile-only", "--learning-rate", "train.py"), "exclude each other. Pass one of them."),
         (("--profile-only", "--record", "runs/a", "train.py"), "--record goes with the search"),
         (("--budget", "0", "train.py"), "the budget must be more than 0 seconds, got 0."),
+        (("--steps", "20", "train.py"), "--steps goes with --profile-only or --learning-rate."),
+        (
+            ("--batch-size", "--steps", "20", "train.py"),
+            "--steps goes with --profile-only or --learning-rate.",
+        ),
+        (("--profile-only", "--steps", "0", "train.py"), "--steps must be at least 1, got 0."),
+        (("--batch-size", "--budget", "60", "train.py"), "Leave it or --batch-size out."),
+        (("--learning-rate", "--knobs", "workers", "train.py"), "--knobs goes with the search for settings."),
+        (("--record", "runs/a", "--knobs", "fast", "train.py"), "there is no knob 'fast'."),
     ],
 )
 def test_what_is_asked_wrongly_is_refused_with_what_to_do(
@@ -102,3 +117,43 @@ def test_what_is_asked_wrongly_is_refused_with_what_to_do(
     (tmp_path / "train.py").write_text("print()\n")
     done = tune(tmp_path, *words)
     assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+class Found:
+    """An answer whose settings cannot be written."""
+
+    def as_fields(self) -> dict[str, str]:
+        return {"settings": "found"}
+
+    def write_settings(self) -> Path | None:
+        raise UsageError("truestep.toml cannot be written (Is a directory).")
+
+
+def test_settings_that_cannot_be_written_are_told_after_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = command._Answer(is_json=True, picture=None, record=None)
+    monkeypatch.setattr(answer, "_follow", lambda _: Found())
+    with pytest.raises(UsageError, match=r"truestep.toml cannot be written"):
+        answer.show_settings(Any, Any)  # type: ignore[arg-type]
+    assert json.loads(capsys.readouterr().out) == {"settings": "found"}
+
+
+def test_a_picture_that_cannot_be_written_is_told_after_the_answer_and_the_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    answer = command._Answer(is_json=False, picture=tmp_path / "gone" / "a.svg", record=tmp_path)
+    with pytest.raises(UsageError, match=r"a.svg cannot be written"):
+        answer._finish(Found(), render=lambda _: ["found"], draw=lambda _: Picture(width=1, height=1))
+    assert capsys.readouterr().out == "found\n"
+    assert (tmp_path / "record.jsonl").exists()
+
+
+def test_what_paid_alone_and_failed_together_is_told_with_the_reason() -> None:
+    final = Comparison(ratio=None, failed="it fails after 9 steps: out of memory")
+    result: Any = SimpleNamespace(final=final, settings={}, learning=None, lines={}, for_run={}, trials=())
+    told = "".join(str(part) for line in command._closing(result, None) for part in line)
+    assert "could not be measured once more (it fails after 9 steps: out of memory)" in told
+    assert "no setting made this script faster" not in told

@@ -48,11 +48,17 @@ def test_watch_refuses_what_is_no_folder(tmp_path: Path) -> None:
     )
 
 
+def has_more(terminal: int, *, wait_s: float) -> bool:
+    poll = select.poll()  # not select.select, which takes no descriptor above 1,023
+    poll.register(terminal, select.POLLIN)
+    return bool(poll.poll(wait_s * 1000))
+
+
 def read_until(terminal: int, words: bytes) -> bytes:
     seen, deadline_s = b"", time.monotonic() + 60
     while words not in seen:
         assert time.monotonic() < deadline_s, seen[-2000:]
-        if select.select([terminal], [], [], 1)[0]:
+        if has_more(terminal, wait_s=1):
             seen += os.read(terminal, 65536)
     return seen
 
@@ -83,7 +89,7 @@ def test_watch_in_a_terminal_ends_by_q_and_by_ctrl_c_and_leaves_it_as_it_was(
 
 def read_rest(terminal: int) -> bytes:
     seen = b""
-    while select.select([terminal], [], [], 2)[0]:
+    while has_more(terminal, wait_s=2):
         try:
             data = os.read(terminal, 65536)
         except OSError:
@@ -119,3 +125,10 @@ def test_export_says_where_it_wrote(tmp_path: Path) -> None:
     missing = run("export", str(tmp_path), "--to", "csv")
     assert missing.returncode == 2
     assert "has no record.jsonl" in missing.stderr
+
+
+@pytest.mark.parametrize("words", [("watch",), ("report",), ("export", "--to", "csv")])
+def test_a_name_that_is_too_long_is_a_mistake_of_the_user(words: tuple[str, ...]) -> None:
+    done = run(*words, "n" * 300)
+    assert done.returncode == 2, done.stderr
+    assert "has no record.jsonl" in done.stderr or "cannot be read (File name too long)" in done.stderr

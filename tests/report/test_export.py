@@ -19,7 +19,7 @@ from truestep.report.export import export, open_run
 from truestep.report.live import Live
 from truestep.report.readings import evaluation_curves, evaluation_matrices
 from truestep.report.send import to_mlflow, to_wandb
-from truestep.report.tensorboard import Events
+from truestep.report.tensorboard import Events, _picture
 
 CONFUSION = [[9, 1], [0, 10]]
 
@@ -125,6 +125,29 @@ def test_tensorboard_following_a_run_forgets_what_a_kill_made_void(tmp_path: Pat
     assert scalars(tmp_path / "events", "evaluate/accuracy") == [(2, 0.5)]
 
 
+def test_tensorboard_writes_another_run_in_the_same_place_from_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "run/record.jsonl"
+    writer = Writer(tmp_path / "run")
+    writer.start()
+    writer.steps(0, [5.0, 4.0])
+    live = Live(tmp_path / "run")
+    with Events(tmp_path / "events") as events:
+        live.poll()
+        events.add(live)
+        time.sleep(1.1)  # files are read in the order of their names, which hold the second
+        text = path.read_text().replace('"run":"r1"', '"run":"r2"').replace("[5.0,4.0]", "[2.0,1.0]")
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(path)
+        live.poll()
+        events.add(live)
+    assert scalars(tmp_path / "events", "loss") == [(0, 2.0), (1, 1.0)]
+
+
+@pytest.mark.parametrize(("num", "pixels"), [(2, 32), (200, 1000), (3000, 3000)])
+def test_a_large_matrix_is_drawn_in_small_cells(num: int, pixels: int) -> None:
+    assert _picture([[1.0] * num] * 2).shape == (2 * pixels // num, pixels)
+
+
 def test_follow_ends_when_the_run_is_done(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "run")
     thread = threading.Thread(target=export, args=(tmp_path / "run", "tensorboard"), kwargs={"follow": True})
@@ -159,6 +182,37 @@ def test_what_cannot_be_exported_is_said_with_advice(tmp_path: Path) -> None:
         export(tmp_path, "xlsx")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"only TensorBoard's files can be followed"):
         export(tmp_path, "csv", follow=True)
+
+
+@pytest.mark.parametrize(
+    ("to", "package"), [("csv", "csv"), ("parquet", "pyarrow"), ("tensorboard", "tensorboard")]
+)
+@pytest.mark.parametrize("place", ["file/out", "folder"])
+def test_a_place_that_cannot_be_written_is_told_with_what_to_do(
+    tmp_path: Path, to: Any, package: str, place: str
+) -> None:
+    pytest.importorskip(package)
+    resumed_run(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    if (to, place) == ("tensorboard", "folder"):
+        place = "file"
+    with pytest.raises(UsageError, match=r"cannot be written \(.+\)\. Name another one with --out\."):
+        export(tmp_path, to, out=tmp_path / place)
+
+
+def test_values_logged_under_names_of_ours_are_columns_of_their_own(tmp_path: Path) -> None:
+    names = ("loss", "steps_per_s", "data_wait_s", "time_s", "step")
+    writer = Writer(tmp_path)
+    writer.start()
+    for name in names:
+        writer.values(name, [0], [7.0])
+    writer.record.write("steps", first=0, loss=[1.0], end_us=[1], wait_us=[2_000_000])
+    with export(tmp_path, "csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert [row[f"{name} (logged)"] for name in names] == ["7.0"] * 5
+    assert (row["step"], row["loss"], row["data_wait_s"]) == ("0", "1.0", "2.0")
+    assert abs(float(row["time_s"]) - time.time()) < 60
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,12 +20,14 @@ import truestep as ts
 from tests.report.growing import Writer, sleeper
 from truestep.errors import TruestepError
 from truestep.report.live import Follower, Live, watch
+from truestep.report.live import screen as screen_module
 from truestep.report.live.curve import Curve
 from truestep.report.live.fields import as_fields
 from truestep.report.live.pulse import are_alive
 from truestep.report.live.screen import View
 from truestep.report.live.state import Life
-from truestep.report.live.words import count, duration, number, printable, size
+from truestep.report.live.words import count, duration, number, printable
+from truestep.report.numerals import size
 from truestep.report.table import tabulate
 
 HOSTILE = (
@@ -345,6 +348,7 @@ def test_no_value_of_any_field_ends_the_view(tmp_path: Path, event: dict[str, An
         writer = Writer(tmp_path / str(number_))
         writer.start()
         writer.steps(0, [1.0, 2.0])
+        writer.record.close()
         path = tmp_path / str(number_) / "record.jsonl"
         inside = [[value, value]] if isinstance(event[key], list) else []
         with path.open("a") as file:
@@ -377,6 +381,49 @@ def test_without_a_terminal_a_line_says_what_happened_and_the_end_ends_it(tmp_pa
     assert killed == "killed after step 2, 1 done again"
     assert resumed == "resumed at step 1"
     assert last.endswith("digits: done, step 3 of 3, loss 1")
+
+
+def test_without_a_terminal_a_run_that_stopped_and_goes_on_is_told_to_do_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(tmp_path / "digits")
+    writer.start(end=3)
+    writer.steps(0, [3.0])
+    writer.record.write("end", cursor=1)
+
+    def go_on(_seconds: float) -> None:
+        writer.start(cursor=1, end=3)
+        writer.steps(1, [2.0, 1.0])
+        writer.record.write("end", cursor=3)
+
+    monkeypatch.setattr(screen_module, "time", SimpleNamespace(sleep=go_on, monotonic=time.monotonic))
+    file = io.StringIO()
+    watch(Live(tmp_path / "digits"), console=Console(file=file, width=40))
+    lines = file.getvalue().splitlines()
+    assert (lines[0], lines[2]) == ("stopped after step 1", "resumed at step 1"), lines
+
+
+@pytest.mark.parametrize(
+    ("same", "words"),
+    [(True, "same"), (False, "different"), (None, "could not tell"), ([HOSTILE], "could not tell")],
+)
+def test_what_verify_could_not_tell_is_not_called_different(tmp_path: Path, same: Any, words: str) -> None:
+    writer = Writer(tmp_path)
+    writer.start()
+    writer.record.write("verify", same=same, runs=[])
+    live = Live(tmp_path)
+    live.poll()
+    assert f"verify: {words}" in screen(live, 200, 50)
+    assert as_fields(live)["verdict"] == words
+
+
+def test_a_line_of_no_steps_is_passed_over(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.start()
+    writer.steps(0, [])
+    live = Live(tmp_path)
+    live.poll()
+    assert live.num_unread == 1
 
 
 def test_a_real_run_is_followed_to_its_end(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from tests.report.hostile import ALL, hostile_run
 from tests.report.records import NAN, killed_and_resumed, start, steps
 from truestep.errors import UsageError
 from truestep.record import Record
-from truestep.report import charts, measures, sections
+from truestep.report import charts, compose, measures, numerals, sections
 from truestep.report.compose import write_report
+from truestep.report.live.words import value_of
 from truestep.report.markup import chart_text, data, tag, text
 from truestep.report.runs import Story, read_run
 from truestep.report.thin import Series
@@ -126,6 +127,22 @@ def test_p74_the_loss_curve_has_kills_resumes_and_breaks_marked(tmp_path: Path) 
         ],
     )
     assert second is not None and second.traces[0]["line"]["color"] == "var(--series-2)"
+
+
+def test_a_long_value_is_cut_in_the_table_of_evaluations(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    record.write("evaluate", name="confusion", cursor=3, value=[[7] * 100] * 100)
+    text = _page(tmp_path).text
+    assert "[7, 7" in text and "7, …" in text and "7]" not in text
+
+
+def test_memory_is_told_by_thousands_in_the_report_and_in_the_live_view(tmp_path: Path) -> None:
+    assert (numerals.size(2**30), value_of("memory_bytes", 2**30)) == ("1.074 GB", "1.074 GB")
+    record = Record(tmp_path / "record.jsonl")
+    start(record, 0)
+    record.write("values", name="memory_bytes", steps=[0], values=[2e6])
+    chart = compose._memory([read_run(tmp_path)])
+    assert chart is not None and "2.0" in str(chart)
 
 
 def test_losses_that_are_all_nan_are_told_in_words(tmp_path: Path) -> None:

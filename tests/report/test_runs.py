@@ -58,6 +58,26 @@ def test_time_goes_on_over_lives_and_loops_without_their_pauses(tmp_path: Path) 
     assert read_run(tmp_path).seconds.tolist() == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_loop_whose_first_step_is_slow_counts_from_its_own_start_too(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    start(record, 0)
+    record.write("phase", first=0, end=2)
+    steps(record, 0, [1.0] * 2, step_us=1_000_000)
+    record.write("phase", first=2, end=4)
+    steps(record, 2, [1.0] * 2, step_us=5_000_000)
+    assert read_run(tmp_path).seconds.tolist() == [1, 2, 7, 12]
+
+
+def test_evaluations_are_taken_apart_as_in_exports(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    value = {"acc": 0.5, "confusion": [[9, 1], [0, 10]], "wide": [[1, 2, 3]], "f1": [0.5, 0.25]}
+    record.write("evaluate", name="each", cursor=3, value=value)
+    story = read_run(tmp_path)
+    assert measures.matrices(story) == {"each/confusion": [[9, 1], [0, 10]]}
+    found = {name: series.values.tolist() for name, series in measures.evaluation_series(story).items()}
+    assert found == {"each/acc": [0.5], "each/f1/0": [0.5], "each/f1/1": [0.25]}
+
+
 def test_speed_is_steps_over_seconds(tmp_path: Path) -> None:
     speed = measures.speed(read_run(killed_and_resumed(tmp_path)))
     assert len(speed) > 20 and np.allclose(speed.values, 1000)

@@ -102,6 +102,22 @@ def test_a_request_that_makes_no_sense_is_refused_and_not_repeated(
         assert b"default-src 'none'" in answer
 
 
+def test_a_mistake_of_ours_is_shown_once_and_steers_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> bool:
+        raise RuntimeError("\x1b[2J")
+
+    live = Live(tmp_path)
+    monkeypatch.setattr(live, "poll", fail)
+    with serving(live) as server:
+        for _ in range(2):
+            with pytest.raises(http.client.RemoteDisconnected):
+                ask(server, secret(server) + "state")
+    said = capfd.readouterr().err
+    assert said.count("Traceback") == 1 and "this is a mistake in truestep" in said and "\x1b" not in said
+
+
 def test_two_servers_have_two_secrets(tmp_path: Path) -> None:
     with Server(Live(tmp_path)) as first, Server(Live(tmp_path)) as second:
         assert secret(first) != secret(second)

@@ -4,6 +4,7 @@ Owns how a place in a file, named rows and severities look, and where an answer 
 each command's own.
 """
 
+import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -40,13 +41,13 @@ def named_script(script: str, arguments: Sequence[str] | None, *, is_module: boo
 
 def require_script(script: str | Path, *, example: str) -> None:
     """Refuse what is no file, with an example of how the command is called."""
-    if not Path(script).is_file():
+    if not os.path.isfile(script):  # noqa: PTH113 - Path.is_file raises where a name is too long
         raise UsageError(
             f"{script} is not a file. Options of truestep come before the script, its own after it: {example}"
         )
 
 
-def _open_record(folder: Path | None) -> Path | None:
+def open_record(folder: Path | None) -> None:
     """Refuse a folder that cannot be written before the script is run for it."""
     if folder is not None:
         try:
@@ -58,7 +59,6 @@ def _open_record(folder: Path | None) -> Path | None:
                 f"--record needs a folder that can be written, got {folder} ({error.strerror}). "
                 f"Name another one."
             ) from error
-    return folder
 
 
 ANSWER = "The answer"
@@ -77,7 +77,6 @@ RecordFolder = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        callback=_open_record,
         help="Add the answer to the record of the run in this folder, for truestep report.",
         rich_help_panel=ANSWER,
     ),

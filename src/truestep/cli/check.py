@@ -25,6 +25,7 @@ from truestep.cli._page import (
     ScriptName,
     add_to_record,
     named_script,
+    open_record,
     short,
 )
 from truestep.errors import UsageError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from truestep.rules import Result, Script, Settings, Told
 
 _INTERRUPTED = (-2, 130)
-_FAILED, _FOUND = 2, 1
+_FOUND, _FAILED, _OWN_FAULT, _ENDED = 1, 2, 3, 130
 _RULES = "What is looked for"
 _MAX_EVIDENCE = 400
 
@@ -127,10 +128,11 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     for every check are in pyproject.toml: [tool.truestep.check].
 
     Exit codes:
-      0  nothing worse than a remark was found
-      1  a mistake was found
-      2  the script failed, or what was asked cannot be done
-      3  truestep itself failed: please report it
+      0    nothing worse than a remark was found
+      1    a mistake was found
+      2    the script failed, or what was asked cannot be done
+      3    truestep itself or one of its rules failed: please report it
+      130  ended by Ctrl-C, and nothing was found until then
 
     Examples:
       truestep check train.py
@@ -150,14 +152,12 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     settings = read_settings(Path.cwd()).updated(
         select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
     )
-    look = _Look(script=given, settings=settings, steps=steps, processes=processes, format=format_)
-    result = look.examine()
-    result = look.examine() if fix and _mend(result) else result
-    if write_baseline is not None:
-        _write_baseline(write_baseline, result)
-    if record is not None:
-        add_to_record(record, kind="check", fields={"script": script, **_fields(result)})
+    look = _Look(
+        script=given, settings=settings, steps=steps, processes=processes, format=format_, record=record
+    )
+    result = look.examine_mended() if fix else look.examine()
     _show(result, format_)
+    look.keep(result, baseline=write_baseline)
     raise typer.Exit(_exit_code(result))
 
 
@@ -179,13 +179,38 @@ class _Look:
     steps: int | None
     processes: int
     format: Format
+    record: Path | None
 
     def examine(self) -> "Result":
-        """Run the script and judge it."""
+        """Run the script and judge it; the record's folder is made when nothing else can be refused."""
         from truestep.rules import examine
 
         stdout = None if self.format is Format.text else sys.stderr  # stdout is for the answer alone
-        return examine(self.script, self.settings, steps=self.steps, processes=self.processes, stdout=stdout)
+        return examine(
+            self.script,
+            self.settings,
+            steps=self.steps,
+            processes=self.processes,
+            stdout=stdout,
+            before_start=lambda: open_record(self.record),
+        )
+
+    def examine_mended(self) -> "Result":
+        """Do so, change the user's files as the rules propose, and do so again."""
+        result = self.examine()
+        try:
+            has_changed = _mend(result)
+        except UsageError:
+            _show(result, self.format)
+            raise
+        return self.examine() if has_changed else result
+
+    def keep(self, result: "Result", *, baseline: Path | None) -> None:
+        """Write the answer where it was asked for."""
+        if self.record is not None:
+            add_to_record(self.record, kind="check", fields={"script": self.script.path, **_fields(result)})
+        if baseline is not None:
+            _write_baseline(baseline, result)
 
 
 def _mend(result: "Result") -> bool:
@@ -196,7 +221,12 @@ def _mend(result: "Result") -> bool:
     for line in _diff_lines(changed, result):
         print(line, file=sys.stderr)
     for file, text in changed.items():
-        Path(file).write_text(text, encoding="utf-8")
+        try:
+            Path(file).write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            raise UsageError(
+                f"{short(file)} cannot be written ({error.strerror}). Make it writable, or leave --fix out."
+            ) from error
     words = f"changed {', '.join(map(short, changed))}; checking again" if changed else "nothing to mend"
     print(f"truestep: {words}", file=sys.stderr)
     return bool(changed)
@@ -223,7 +253,11 @@ def _write_baseline(path: Path, result: "Result") -> None:
 def _exit_code(result: "Result") -> int:
     if result.code and result.code not in _INTERRUPTED:
         return _FAILED
-    return _FOUND if result.has_mistakes else 0
+    if result.has_mistakes:
+        return _FOUND
+    if result.judgement.failed:
+        return _OWN_FAULT
+    return _ENDED if result.code else 0
 
 
 def _fields(result: "Result") -> dict[str, Any]:
@@ -311,6 +345,8 @@ class _Answer:
             error = result.evidence.processes[0].error if result.evidence.processes else None
             first = (error or "").partition("\n")[0]
             self._page.print(("the script failed", "bold red"), f" (exit code {result.code}): {first}")
+        elif result.code:
+            self._page.print(("ended by Ctrl-C", "bold yellow"))
         self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
         looked = len(result.rules) - len(result.judgement.not_observed)
         rest = f"{looked} rules looked, {len(result.judgement.not_observed)} had nothing to look at"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from truestep.rules.machine import Machine
 
 _FAMILY = "ENV"
-_FOUND = 1
+_FOUND, _OWN_FAULT = 1, 3
 _GIB = 2**30
 _WIDTH = 14
 
@@ -42,7 +42,7 @@ def doctor(
       0  nothing worse than a remark was found
       1  something does not fit
       2  what was asked cannot be done
-      3  truestep itself failed: please report it
+      3  truestep itself or one of its rules failed: please report it
 
     Examples:
       truestep doctor
@@ -53,10 +53,17 @@ def doctor(
     judgement = _judge(known)
     if format_ is Format.json:
         findings = [told.as_fields() for told in judgement.findings]
-        print(json.dumps({"findings": findings, "machine": known.as_fields()}, indent=2))
+        answer = {"findings": findings, "failed_rules": judgement.failed, "machine": known.as_fields()}
+        print(json.dumps(answer, indent=2))
     else:
         _Answer().show(known, judgement)
-    raise typer.Exit(_FOUND if any(told.severity != "info" for told in judgement.findings) else 0)
+    raise typer.Exit(_exit_code(judgement))
+
+
+def _exit_code(judgement: "Judgement") -> int:
+    if any(told.severity != "info" for told in judgement.findings):
+        return _FOUND
+    return _OWN_FAULT if judgement.failed else 0
 
 
 def _probe(format_: Format) -> "Machine":
@@ -108,9 +115,13 @@ class _Answer:
         for text in judgement.failed:
             self._page.print(("a rule failed: ", "bold red"), text)
         num = sum(told.severity != "info" for told in judgement.findings)
-        words = f"{num} thing{'s' if num != 1 else ''} to mend" if num else "fine: all of it fits together"
         self._page.print("")
-        self._page.print((words, "bold" if num else "bold green"))
+        if num:
+            self._page.print((f"{num} thing{'s' if num != 1 else ''} to mend", "bold"))
+        elif judgement.failed:
+            self._page.print(("nothing found, but not all rules could look: please report it", "bold"))
+        else:
+            self._page.print(("fine: all of it fits together", "bold green"))
 
     def _show(self, told: "Told") -> None:
         finding = told.finding

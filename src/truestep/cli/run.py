@@ -56,13 +56,15 @@ class _Stop:
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self.times = 0
+        # Asked once: later it is torch's agent whose handler is found there.
+        self._is_hangup_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
     def install(self) -> None:
         """Take over the signals; again after each start, as torch's agent takes them for itself."""
         signal.signal(signal.SIGINT, self._remember)
         signal.signal(signal.SIGTERM, self._remember)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup stays in force
-            signal.signal(signal.SIGHUP, self._remember)
+        is_ignored = self._is_hangup_ignored  # nohup stays in force
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else self._remember)
 
     def _remember(self, number: int, _frame: FrameType | None) -> None:
         self.received = self.received or signal.Signals(number)

@@ -21,11 +21,12 @@ from truestep.cli._page import (
     ScriptName,
     add_to_record,
     named_script,
+    open_record,
 )
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from truestep.tune import Asked, Profile, Result, Trial
     from truestep.tune.loading import Advice
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from truestep.watch import Script
 
 _ASKED = "What is measured"
+_BUDGET_S = 120.0
 _STYLES = {"pays": "green", "refused": "bold red", "failed": "red"}
 _DIM = ("skipped", "not tried")
 
@@ -46,7 +48,10 @@ _Knobs = Annotated[
     ),
 ]
 _Budget = Annotated[
-    float, typer.Option(metavar="SECONDS", help="How long it may take.", rich_help_panel=_ASKED)
+    float | None,
+    typer.Option(
+        metavar="SECONDS", help="How long it may take.", rich_help_panel=_ASKED, show_default=f"{_BUDGET_S:g}"
+    ),
 ]
 _ProfileOnly = Annotated[
     bool,
@@ -87,7 +92,7 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     arguments: ScriptArguments = None,
     *,
     knobs: _Knobs = None,
-    budget: _Budget = 120.0,
+    budget: _Budget = None,
     profile_only: _ProfileOnly = False,
     learning_rate: _LearningRate = False,
     batch_size: _BatchSize = False,
@@ -100,8 +105,8 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     """Measure which speed settings pay for a script on this machine.
 
     Each setting (a knob) is turned alone and on top of those that paid. The script as it is and the script
-    as changed take turns of a quarter of a second, in copies of the working folder. What pays is kept; what
-    changes learning is refused. Options of truestep come before SCRIPT.
+    as changed take short turns, in copies of the working folder. What pays is kept; what changes learning is
+    refused. Options of truestep come before SCRIPT.
 
     Settings that truestep.Run understands are written to truestep.toml beside SCRIPT; lines for the others
     are printed. The script itself is not changed.
@@ -121,12 +126,9 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     given = named_script(
         script, arguments, is_module=is_module, example="truestep tune --budget 300 train.py --lr 0.1"
     )
-    if sum((profile_only, learning_rate, batch_size)) > 1:
-        raise UsageError(
-            "--profile-only, --learning-rate and --batch-size exclude each other. Pass one of them."
-        )
-    if record is not None and (profile_only or learning_rate or batch_size):
-        raise UsageError("--record goes with the search for settings: its answer has the profile too.")
+    instead = {"--profile-only": profile_only, "--learning-rate": learning_rate, "--batch-size": batch_size}
+    asked_for = [name for name, is_given in instead.items() if is_given]
+    _refuse_unused(asked_for, steps=steps, search={"--knobs": knobs, "--budget": budget, "--record": record})
     answer = _Answer(is_json=format_ is Format.json, picture=picture, record=record)
     if profile_only:
         answer.show_profile(given, steps)
@@ -138,7 +140,24 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
         from truestep.tune import Asked, pick
 
         names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
-        answer.show_settings(given, Asked(budget_s=budget, knobs=pick(names), names=names))
+        asked = Asked(budget_s=_BUDGET_S if budget is None else budget, knobs=pick(names), names=names)
+        open_record(record)
+        answer.show_settings(given, asked)
+
+
+def _refuse_unused(instead: "Sequence[str]", *, steps: int | None, search: "Mapping[str, object]") -> None:
+    """Refuse options that would be passed over."""
+    if len(instead) > 1:
+        raise UsageError(
+            "--profile-only, --learning-rate and --batch-size exclude each other. Pass one of them."
+        )
+    if steps is not None and steps < 1:
+        raise UsageError(f"--steps must be at least 1, got {steps}.")
+    if steps is not None and not {"--profile-only", "--learning-rate"}.intersection(instead):
+        raise UsageError("--steps goes with --profile-only or --learning-rate. Pass one of them.")
+    unused = [name for name, value in search.items() if value is not None]
+    if instead and unused:
+        raise UsageError(f"{unused[0]} goes with the search for settings. Leave it or {instead[0]} out.")
 
 
 class _Answer:
@@ -185,19 +204,23 @@ class _Answer:
                     script, asked, tell=tell, told=self._show_trial, profiled=self._show_time
                 )
             )
-        written = found.write_settings()
+        written, trouble = _write_settings(found)
         self._finish(
             found,
             render=lambda result: _closing(result, written),
             draw=lambda result: draw(result.profile),
         )
+        if trouble is not None:
+            raise trouble
 
     def _follow(self, work: "Callable[[Callable[[str], None]], Any]") -> Any:
         """Do the work; on a terminal a line says what is being done."""
+        from rich.text import Text
+
         console = self._page.console
         if console.is_terminal and not self._is_json:
             with console.status("starting ...") as status:
-                return work(lambda words: status.update(f"{words} ..."))
+                return work(lambda words: status.update(Text(f"{words} ...")))
         return work(lambda _: None)
 
     def _finish(
@@ -207,17 +230,18 @@ class _Answer:
         render: "Callable[[Any], Sequence[str | Line]]",
         draw: "Callable[[Any], Any]",
     ) -> None:
+        """Print the answer, then write what was asked for: a full disk does not cost it."""
         fields = found.as_fields()
+        if self._is_json:
+            print(json.dumps(fields, indent=2))
+        else:
+            self._show(render(found))
         if self._record is not None:
             add_to_record(self._record, kind="tune", fields=fields)
         if self._picture is not None:
             draw(found).save(self._picture)
-        if self._is_json:
-            print(json.dumps(fields, indent=2))
-            return
-        self._show(render(found))
-        if self._picture is not None:
-            self._page.print(f"drawn: {self._picture}")
+            if not self._is_json:
+                self._page.print(f"drawn: {self._picture}")
 
     def _show(self, lines: "Sequence[str | Line]") -> None:
         for line in lines:
@@ -235,6 +259,14 @@ class _Answer:
             head = f"{'knob':<17}{'tried':<13}{'speed':>6} {'interval':<15}{'memory':>6}  bits"
             self._page.print((head, "bold"))
         self._page.print(*_row(trial))
+
+
+def _write_settings(result: "Result") -> tuple[Path | None, UsageError | None]:
+    """Return the file that was written, or why it was not: the answer comes first."""
+    try:
+        return result.write_settings(), None
+    except UsageError as error:
+        return None, error
 
 
 def _row(trial: "Trial") -> list[tuple[str, str]]:
@@ -270,7 +302,10 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
         why = f": what seemed to pay {lost} ({told})"
         lines.append([("nothing to change", "bold"), why])
     else:
-        lines.append([("nothing to change", "bold"), ": no setting made this script faster on this machine"])
+        why = ": no setting made this script faster on this machine"
+        if result.final is not None:
+            why = f": what seemed to pay could not be measured once more ({result.final.failed})"
+        lines.append([("nothing to change", "bold"), why])
     if result.learning is not None:
         lines.append([f"learning: {result.learning.words}"])
     if written is not None:

@@ -24,6 +24,7 @@ from truestep.cli._page import (
     ScriptName,
     add_to_record,
     named_script,
+    open_record,
 )
 from truestep.errors import UsageError
 
@@ -52,6 +53,16 @@ def _variable(text: str) -> dict[str, str | None]:
     if not name or not equals:
         raise UsageError(f"--env takes NAME=VALUE, or NAME= to take the variable away, got {text!r}.")
     return {name: value or None}
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Take arguments apart as a shell does."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(
+            f"--resume-with cannot be read ({error}), got {text!r}. Quote it as for a shell."
+        ) from error
 
 
 _Runs = Annotated[
@@ -152,12 +163,13 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
         steps=steps or None,
         runs=runs,
         is_killed=kill,
-        resume_arguments=tuple(shlex.split(resume_with or "")),
+        resume_arguments=_words(resume_with or ""),
         processes=_numbers("--processes", processes),
         workers=_numbers("--workers", workers),
         threads=_numbers("--threads", threads),
         environments=tuple(map(_variable, env or ())),
     )
+    open_record(record)
     verdict = _answer(given, asked, is_json=format_ is Format.json)
     if record is not None:
         told = [dataclasses.asdict(run) for run in verdict.runs]
@@ -188,13 +200,15 @@ class _Answer:
 
     def follow(self, script: "Script", asked: "Asked") -> "Verdict":
         """Verify; on a terminal one more line says what is being done."""
+        from rich.text import Text
+
         from truestep.verify import verify as verify_script
 
         if not self._page.console.is_terminal:
             return verify_script(script, asked, show=sys.stderr, told=self._show_run)
         with self._page.console.status("starting ...") as status:
             return verify_script(
-                script, asked, tell=lambda line: status.update(f"{line} ..."), told=self._show_run
+                script, asked, tell=lambda line: status.update(Text(f"{line} ...")), told=self._show_run
             )
 
     def _show_run(self, run: "RunTold") -> None:
@@ -254,7 +268,7 @@ def _plain(operation: str) -> str:
 
 def _source(file: str, line: int) -> str:
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        lines = Path(file).read_text(encoding="utf-8").split("\n")  # as Python counts, not at form feeds
     except (OSError, UnicodeDecodeError):
         return ""
     return lines[line - 1].strip() if 0 < line <= len(lines) else ""

@@ -3,6 +3,7 @@
 Owns the options. Reading, drawing and serving are in `truestep.report.live`.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ def watch(
       truestep watch runs/digits
       truestep watch --serve --port 8000 runs/digits
     """
-    if run.exists() and not run.is_dir():
+    if os.path.exists(run) and not os.path.isdir(run):  # noqa: PTH110, PTH112 - Path raises for long names
         raise UsageError(
             f"{run} is a file. Give the folder that holds record.jsonl: truestep watch runs/digits"
         )

@@ -21,7 +21,9 @@ from truestep.report.thin import Series
 _MAX_CHARTS = 24
 """Of the script's own values; the table has all of them."""
 _RATE, _MEMORY, _NORM = "learning_rate", "memory_bytes", "grad_norm"
-_MB = 1024**2
+_MB = 10**6
+_MAX_VALUE = 200
+"""Characters of a value in the table of evaluations: a matrix is drawn, not spelled out."""
 _SAMENESS = {
     True: ("same to the bit", "same", "good"),
     False: ("not the same to the bit", "different", "bad"),
@@ -282,7 +284,8 @@ def _evaluations(stories: Sequence[Story]) -> Section | None:
 
 
 def _value(value: object) -> str:
-    return plain(value) if isinstance(value, int | float) else str(value)
+    text = plain(value) if isinstance(value, int | float) else str(value)
+    return text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
 
 
 def _speed(stories: Sequence[Story]) -> Section | None:

@@ -5,6 +5,7 @@ Owns where it is written and as what. The table is in `table`; each optional pac
 
 import contextlib
 import csv
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,8 @@ _LOOK_S = 1.0
 def open_run(run: str | Path) -> Live:
     """Return a run that has been read to its end; refuse a folder without a record."""
     live = Live(run)
-    if not (live.folder / "record.jsonl").is_file():
+    path = live.folder / "record.jsonl"
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where a name is too long
         raise UsageError(
             f"{run} has no record.jsonl. Give the folder of a run, the one that truestep.Run was given."
         )
@@ -45,18 +47,26 @@ def export(run: str | Path, to: To, *, out: str | Path | None = None, follow: bo
     if follow and to != "tensorboard":
         raise UsageError(f"only TensorBoard's files can be followed, got --to {to}. Leave --follow out.")
     path = Path(out) if out is not None else Path(run) / _OUT[to]
-    if follow:
-        _follow(Live(run), path)
-        return path
-    live = open_run(run)
+    live = Live(run) if follow else open_run(run)
+    try:
+        _write(live, to, path=path, follow=follow)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror or error}). Name another one with --out."
+        ) from error
+    return path
+
+
+def _write(live: Live, to: To, *, path: Path, follow: bool) -> None:
     if to == "csv":
         _write_csv(tabulate(live), path)
     elif to == "parquet":
         parquet.write(tabulate(live), path)
+    elif follow:
+        _follow(live, path)
     else:
         with tensorboard.Events(path) as events:
             events.add(live)
-    return path
 
 
 def _follow(live: Live, path: Path) -> None:

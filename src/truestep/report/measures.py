@@ -4,7 +4,7 @@ Owns the arithmetic over runs. Words and pictures are left to others.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from truestep.plainfile import read_json
-from truestep.record import number
 from truestep.report.charts import REST
+from truestep.report.readings import Matrix, numbers, tables
 from truestep.report.runs import Story
 from truestep.report.thin import Series
 
@@ -72,10 +72,10 @@ def _is_number(value: object) -> bool:
 
 
 def evaluation_series(story: Story) -> dict[str, Series]:
-    """Evaluations that gave numbers, by name, over steps; of a dict each entry by itself."""
+    """Evaluations that gave numbers, by name, over steps; of a dict or a list each entry by itself."""
     found: dict[str, dict[int, float]] = {}
     for item in story.evaluations:
-        for name, value in _numbers_in(item.name, item.value):
+        for name, value in numbers(item.name, item.value):
             found.setdefault(name, {})[item.cursor] = value
     return {
         name: Series(
@@ -85,28 +85,19 @@ def evaluation_series(story: Story) -> dict[str, Series]:
     }
 
 
-def _numbers_in(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _numbers_in(f"{name}.{key}", item)
-    elif isinstance(value, int | float | str):
-        try:
-            yield name, number(value)
-        except (ValueError, OverflowError):
-            return
+def matrices(story: Story) -> dict[str, Matrix]:
+    """Square tables of numbers that evaluations gave, alone or by name, the newest of each name."""
+    return {
+        name: rows
+        for item in story.evaluations
+        for name, rows in tables(item.name, item.value)
+        if _is_drawn(rows)
+    }
 
 
-def matrices(story: Story) -> dict[str, list[list[float]]]:
-    """Evaluations that gave a square table of numbers, the newest of each name."""
-    return {item.name: item.value for item in story.evaluations if _is_matrix(item.value)}
-
-
-def _is_matrix(value: Any) -> bool:
-    if not isinstance(value, list) or not 2 <= len(value) <= 1000:
-        return False
-    return all(
-        isinstance(row, list) and len(row) == len(value) and all(map(_is_number, row)) for row in value
-    )
+def _is_drawn(rows: Matrix) -> bool:
+    is_square = 2 <= len(rows) == len(rows[0]) <= 1000
+    return is_square and all(_is_number(item) for row in rows for item in row)
 
 
 def flat(facts: Mapping[str, Any], *, prefix: str = "") -> dict[str, str]:

@@ -24,10 +24,12 @@ def count(num: int, word: str, *, plural: str = "") -> str:
 
 
 def size(num_bytes: float) -> str:
-    """Write an amount of memory."""
-    units = ("bytes", "KB", "MB", "GB", "TB", "PB")
-    power = min(len(units) - 1, max(0, int(math.log(max(num_bytes, 1), 1024)))) if num_bytes < 2**70 else 5
-    return f"{num_bytes / 1024**power:.{0 if power == 0 else 1}f} {units[power]}"
+    """Write a number of bytes with its unit, by thousands."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(num_bytes) < 1000:
+            return f"{num_bytes:.4g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.4g} TB"
 
 
 def duration(seconds: float) -> str:

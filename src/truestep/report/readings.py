@@ -20,7 +20,7 @@ def evaluation_curves(live: Live) -> dict[str, Curve]:
     """Return every number that evaluations gave, by name and by steps done."""
     curves: dict[str, Curve] = {}
     for item in live.facts.evaluations:
-        for name, value in _numbers(item["name"], item["value"]):
+        for name, value in numbers(item["name"], item["value"]):
             curves.setdefault(name, Curve()).add(item["cursor"], value)
     return curves
 
@@ -28,26 +28,28 @@ def evaluation_curves(live: Live) -> dict[str, Curve]:
 def evaluation_matrices(live: Live) -> Iterator[tuple[str, int, Matrix]]:
     """Yield every matrix that evaluations gave, such as confusion matrices: name, steps done, rows."""
     for item in live.facts.evaluations:
-        for name, matrix in _matrices(item["name"], item["value"]):
+        for name, matrix in tables(item["name"], item["value"]):
             yield name, item["cursor"], matrix
 
 
-def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+def numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """Yield each number in a value under a name of its own; those of matrices are left out."""
     if isinstance(value, bool | int | float) or value in ("nan", "inf", "-inf"):
         with contextlib.suppress(OverflowError):  # a whole number that no float can hold stays in the record
             yield name, float(value)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _numbers(f"{name}/{key}", item)
+            yield from numbers(f"{name}/{key}", item)
     elif isinstance(value, list) and len(value) <= _MAX_LIST and _as_matrix(value) is None:
         for index, item in enumerate(value):
-            yield from _numbers(f"{name}/{index}", item)
+            yield from numbers(f"{name}/{index}", item)
 
 
-def _matrices(name: str, value: Any) -> Iterator[tuple[str, Matrix]]:
+def tables(name: str, value: Any) -> Iterator[tuple[str, Matrix]]:
+    """Yield each matrix in a value under a name of its own."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _matrices(f"{name}/{key}", item)
+            yield from tables(f"{name}/{key}", item)
     elif (matrix := _as_matrix(value)) is not None:
         yield name, matrix
 

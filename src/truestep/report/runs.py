@@ -6,6 +6,7 @@ is and told, never an error: a record may be torn, or written by somebody else.
 
 import json
 import math
+import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -102,7 +103,7 @@ class Story:
 def read_run(folder: Path) -> Story:
     """Read the record in a run's folder."""
     path = folder / "record.jsonl"
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where a name is too long
         raise UsageError(
             f"{folder} has no record.jsonl. Give the folder of a run (that of truestep.Run, or of --record)."
         )
@@ -281,6 +282,7 @@ class _Reader:
 
     def _phase(self, event: dict[str, Any]) -> None:
         self._total = None if event["end"] is None else int(event["end"])
+        self._base_s, self._end_s = self._base_s + self._end_s, 0.0  # a loop counts from its own start
 
     def _add_steps(self, event: dict[str, Any]) -> None:
         losses, ends_us, first = event["loss"], event["end_us"], event["first"]
@@ -289,7 +291,7 @@ class _Reader:
         if not num or not num == len(ends_us) == len(waits_us) or first < 0:
             raise ValueError("no steps")
         begun_s = number(ends_us[0]) / 1e6
-        if begun_s < self._end_s:  # a second loop of the same process counts from its own start
+        if begun_s < self._end_s:  # a second loop in a record without phases
             self._base_s += self._end_s
         if num == 1:
             self._steps.add_one(first, number(losses[0]), self._base_s + begun_s, number(waits_us[0]) / 1e6)

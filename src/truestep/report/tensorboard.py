@@ -19,7 +19,8 @@ from truestep.report.readings import Matrix, evaluation_curves, evaluation_matri
 
 _EVALUATE = "evaluate/"
 _CELL = 16
-"""Pixels for each cell of a matrix."""
+"""Pixels for each cell of a matrix, fewer if it would become wider or higher than the next number."""
+_MAX_PIXELS = 1024
 _CHANNELS = {0: 1, 4: 2, 2: 3, 6: 4}
 """Of a PNG by its colour type; a palette has three."""
 
@@ -48,8 +49,9 @@ class Events:
     def add(self, live: Live) -> None:
         """Write what is new; after a resume, first tell from which step on the earlier lines are void."""
         lives = live.lives
-        if len(lives) != self._num_lives or self._writer is None:
-            is_same = live.facts.run_id == self._run_id and len(lives) > self._num_lives > 0
+        is_same = live.facts.run_id == self._run_id
+        if len(lives) != self._num_lives or self._writer is None or not is_same:
+            is_same = is_same and len(lives) > self._num_lives > 0
             cursor = min(life.cursor for life in lives[self._num_lives :]) if is_same else 0
             self._open(cursor)
             self._num_lives, self._run_id = len(lives), live.facts.run_id
@@ -147,4 +149,5 @@ def _picture(matrix: Matrix) -> Any:
     table = numpy.nan_to_num(numpy.array(matrix, dtype=float))
     sums = numpy.abs(table).sum(axis=1, keepdims=True)
     share = numpy.clip(table / numpy.where(sums > 0, sums, 1), 0, 1)
-    return numpy.kron((255 * (1 - share)).astype(numpy.uint8), numpy.ones((_CELL, _CELL), dtype=numpy.uint8))
+    cell = max(1, min(_CELL, _MAX_PIXELS // max(table.shape)))
+    return numpy.kron((255 * (1 - share)).astype(numpy.uint8), numpy.ones((cell, cell), dtype=numpy.uint8))

@@ -7,7 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from truestep.report.live.words import reading, value_of
+from truestep.report.live.words import reading, sameness, value_of
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live
@@ -49,7 +49,7 @@ def as_fields(live: "Live") -> dict[str, Any]:
         "evaluations": _evaluations(live),
         "findings": [_finding(item) for item in facts.findings[:_MAX_FINDINGS]],
         "num_findings": len(facts.findings),
-        "same": None if facts.verdict is None else facts.verdict["same"] is True,
+        "verdict": None if facts.verdict is None else sameness(facts.verdict["same"]),
         "num_unread": live.num_unread,
     }
 

@@ -244,7 +244,7 @@ function showNow() {
     tiles.push(["Resumed", state.num_resumes === 0 ? "never" : state.num_resumes === 1 ? "once" : `${state.num_resumes} times`,
       state.snapshot === null ? "no snapshot yet" : `last snapshot at step ${state.snapshot.toLocaleString("en")}`]);
   }
-  if (state.same !== null) tiles.push(["Verified", state.same ? "same" : "different", "by truestep verify"]);
+  if (state.verdict !== null) tiles.push(["Verified", state.verdict, "by truestep verify"]);
   if (state.num_findings) tiles.push(["Findings", state.num_findings.toLocaleString("en"), "of truestep check"]);
   showTiles(byId("tiles"), tiles);
 }

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truestep.report.live import braille
-from truestep.report.live.words import count, duration, number, printable, reading, value_of
+from truestep.report.live.words import count, duration, number, printable, reading, sameness, value_of
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live
@@ -40,6 +40,7 @@ _STATUS = {
     "unknown": ("● on another machine", "cyan"),
 }
 _COLOURS = {"killed": "bright_red", "stopped": "yellow", "resumed": "green", "processes": "bright_magenta"}
+_VERDICTS = {"same": "green", "different": "red", "could not tell": "yellow"}
 _SEVERITIES = {"error": "bright_red", "warning": "yellow", "info": "cyan"}
 
 
@@ -66,13 +67,16 @@ def _watch_screen(live: "Live", console: Console) -> None:
 
 def _watch_lines(live: "Live", console: Console) -> None:
     """One plain line when something happens, and now and then."""
-    due_s, said, num_marks = 0.0, "", 0
+    due_s, said = 0.0, ""
+    told: set[tuple[object, ...]] = set()
     while True:
         live.poll()
-        marks = live.marks()
-        for mark in marks[num_marks:]:
-            console.print(Text(f"{printable(mark.text)}"), soft_wrap=True)
-        num_marks = len(marks)
+        for mark in live.marks():
+            # How much of a killed run was done again is known later: it is the same kill.
+            key = (mark.kind, mark.step, mark.time_s, "" if mark.kind == "killed" else mark.text)
+            if key not in told:
+                told.add(key)
+                console.print(Text(f"{printable(mark.text)}"), soft_wrap=True)
         if live.status != said or time.monotonic() >= due_s:
             said, due_s = live.status, time.monotonic() + _LINE_EVERY_S
             console.print(Text(_line(live)), soft_wrap=True)
@@ -280,8 +284,8 @@ class View:
             words = f"{finding.get('code', '')} {finding.get('name', '')} line {finding.get('line', '?')}"
             lines.append(Text(printable(words), _SEVERITIES.get(str(finding.get("severity")), "default")))
         if live.facts.verdict is not None:
-            is_same = live.facts.verdict["same"] is True
-            lines.append(Text(f"verify: {'same' if is_same else 'different'}", "green" if is_same else "red"))
+            words = sameness(live.facts.verdict["same"])
+            lines.append(Text(f"verify: {words}", _VERDICTS[words]))
         if live.facts.snapshot_cursor is not None:
             lines.append(Text(f"last snapshot at step {live.facts.snapshot_cursor:,}", "dim"))
         if live.num_unread:

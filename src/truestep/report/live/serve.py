@@ -9,16 +9,19 @@ import json
 import re
 import secrets
 import socket
+import sys
 import threading
 import time
+import traceback
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from truestep.errors import UsageError
+from truestep.errors import TruestepError, UsageError
 from truestep.report.live.fields import as_fields
+from truestep.report.live.words import printable
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _LOOK_S = 0.25
 """The folder is looked at no more often than this, however many ask."""
+_OWN_FAULT = "truestep: this is a mistake in truestep; please report the lines above"
 _SINCE = re.compile(r"since=([0-9]{1,18})")
 _FILES = {
     "": ("page.html", "text/html; charset=utf-8"),
@@ -133,9 +137,18 @@ class Server:
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
     owner: Server
+    _said = ""
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A viewer that went away is no error; nothing is printed into somebody's terminal."""
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """A viewer that went away is no error; a mistake of ours is shown, once however often they ask."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            return
+        is_told = isinstance(error, TruestepError)
+        text = f"truestep: {error}" if is_told else f"{traceback.format_exc()}{_OWN_FAULT}"
+        if text != self._said:
+            self._said = text
+            sys.stderr.write("".join(f"{printable(line)}\n" for line in text.splitlines()))
 
 
 class _Handler(BaseHTTPRequestHandler):

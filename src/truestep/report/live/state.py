@@ -21,6 +21,8 @@ _RATE_S = 15.0
 """And over at most so long, so that it is today's."""
 _MAX_WHOLE = 2**53
 _MAX_TIME_S = 1e11
+_OWN = ("loss", "steps_per_s", "data_wait_s", "time_s", "step")
+"""Names of curves and columns that are not the script's."""
 _HELD = ("learning_rate", "memory_bytes")
 """Beginnings of names whose value holds until the next one is recorded."""
 
@@ -303,6 +305,8 @@ def _add_phase(facts: _Facts, event: dict[str, Any]) -> None:
 
 def _add_steps(facts: _Facts, event: dict[str, Any]) -> None:
     first, losses, ends_us = _whole(event["first"]), event["loss"], event["end_us"]
+    if not losses:
+        raise ValueError("no steps")
     loss = facts.curves.setdefault("loss", Curve())
     written_s = _time(event["time_s"])
     for offset, (value, end_us) in enumerate(zip(losses, ends_us, strict=True)):
@@ -330,7 +334,7 @@ def _add_values(facts: _Facts, event: dict[str, Any]) -> None:
         (_whole(step), float(value)) for step, value in zip(event["steps"], event["values"], strict=True)
     ]
     # A script may call something of its own "loss" too: that one is another curve.
-    curve = facts.curves.setdefault("loss (logged)" if name == "loss" else name, Curve())
+    curve = facts.curves.setdefault(f"{name} (logged)" if name in _OWN else name, Curve())
     for step, value in pairs:
         curve.add(step, value)
 

@@ -2,6 +2,8 @@
 
 import math
 
+from truestep.report.numerals import size
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -12,15 +14,6 @@ def number(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     return f"{value:.3e}"
-
-
-def size(num_bytes: float) -> str:
-    """Return a number of bytes with its unit."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(num_bytes) < 1000:
-            return f"{num_bytes:.4g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:,.4g} TB"
 
 
 def value_of(name: str, value: float) -> str:
@@ -54,6 +47,11 @@ def count(num: int, thing: str) -> str:
     """Return `1 process` or `4 processes`."""
     ending = "es" if thing.endswith("s") else "s"
     return f"{num:,} {thing}" if num == 1 else f"{num:,} {thing}{ending}"
+
+
+def sameness(same: object) -> str:
+    """Return what verify said; in a stranger's record it may be anything, which is no answer either."""
+    return "same" if same is True else "different" if same is False else "could not tell"
 
 
 def printable(text: object) -> str:
