@@ -11,8 +11,10 @@ import pytest
 from tests.tune.planting import knob, put
 from truestep import watch
 from truestep.errors import UsageError
+from truestep.tune import compare as comparing
+from truestep.tune import race
 from truestep.tune.compare import Comparison, compare
-from truestep.tune.race import Runner
+from truestep.tune.race import Runner, Turn
 
 pytestmark = pytest.mark.slow
 FASTER = {"pause_s": 0.002}
@@ -81,6 +83,141 @@ def test_a_setting_that_breaks_the_script_is_told_with_the_reason(tmp_path: Path
     found = compare_planted(tmp_path, {"fails": True})
     assert found.ratio is None
     assert found.failed == "RuntimeError: planted: this setting cannot be used here"
+
+
+def test_a_setting_that_breaks_the_script_after_some_turns_is_told_with_the_reason(tmp_path: Path) -> None:
+    put(tmp_path, "pausing.py")
+    value, script = {"fails_at": 120}, watch.Script(path="pausing.py")
+    knobs = {"planted": knob("planted", value)}
+    found = compare(script, {}, {"planted": value}, seconds=60.0, min_pairs=100, knobs=knobs)
+    assert found.ratio is None and not found.pays, found.pairs
+    assert found.failed is not None and "planted failure" in found.failed
+
+
+class Fake:
+    """A script of equal steps in no process: it makes so many of them, and ends with a code."""
+
+    def __init__(self, *, num_steps: int, code: int) -> None:
+        self._num, self._end = num_steps, code
+        self.facts: dict[str, Any] = {}
+        self.peak_bytes, self.tail = 0, "ValueError: out of memory"
+
+    def __enter__(self) -> "Fake":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self.num_steps, self.code = 0, None
+        self.losses: list[float | None] = []
+
+    def first(self, *, until_s: float) -> Turn | None:
+        return self.advance(1, until_s=until_s)
+
+    def advance(self, num_steps: int, *, until_s: float) -> Turn | None:
+        assert until_s
+        made = min(num_steps, self._num - self.num_steps)
+        self.num_steps += made
+        if made < num_steps:
+            self.code: int | None = self._end
+            return None
+        return Turn(seconds=[0.01] * made, losses=[1.0] * made, peak_bytes=0)
+
+    def stop(self) -> None:
+        pass
+
+
+def compare_fakes(monkeypatch: pytest.MonkeyPatch, first: Fake, second: Fake) -> Comparison:
+    monkeypatch.setattr(comparing, "Runner", lambda _script, settings, **_: second if settings else first)
+    return compare(watch.Script(path="none.py"), {}, {"planted": True}, seconds=60.0, knobs={})
+
+
+@pytest.mark.parametrize("num_steps", range(90, 100))
+def test_a_setting_is_not_blamed_for_a_failure_that_the_script_has_without_it(
+    monkeypatch: pytest.MonkeyPatch, num_steps: int
+) -> None:
+    endless = Fake(num_steps=10**6, code=0)
+    fails = {"num_steps": num_steps, "code": 1}
+    found = compare_fakes(monkeypatch, endless, Fake(**fails))
+    assert found.ratio is None and found.pairs
+    assert found.failed == f"it fails after {num_steps} steps: ValueError: out of memory"
+    found = compare_fakes(monkeypatch, Fake(**fails), Fake(**fails))
+    assert found.failed is None and found.ratio is not None
+
+
+def test_a_setting_whose_steps_do_not_settle_is_told_and_the_other_trials_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = compare_fakes(monkeypatch, Fake(num_steps=100, code=0), Fake(num_steps=7, code=0))
+    assert found.ratio is None
+    assert found.failed == "its steps did not settle in the 7 that the script makes; let it train longer"
+
+
+SLOW_TO_GO = """\
+import time
+import torch
+
+class Last:
+    def __del__(self, sleep=time.sleep):
+        sleep(60)
+
+last = Last()
+weight = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(4):
+    weight.pow(2).sum().backward()
+    optimizer.step()
+FAILS
+"""
+
+
+@pytest.mark.parametrize(("last", "has_failed"), [("", False), ("raise SystemExit", False), ("1 / 0", True)])
+def test_a_script_that_is_slow_to_go_has_not_failed_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, has_failed: bool
+) -> None:
+    monkeypatch.setattr(race, "_GRACE_S", 0.5)
+    (tmp_path / "train.py").write_text(SLOW_TO_GO.replace("FAILS", last))
+    with Runner(watch.Script(path="train.py"), {}, knobs={}) as runner:
+        runner.start()
+        until_s = time.monotonic() + 60
+        assert runner.first(until_s=until_s) is not None, runner.tail
+        assert runner.advance(10, until_s=until_s) is None
+        assert (runner.code != 0) is has_failed, runner.tail
+
+
+SEEDED = """\
+import random
+import torch
+
+SEED
+weight = torch.nn.Parameter(torch.randn(4) + random.random())
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(4):
+    weight.pow(2).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "seeding",
+    [
+        "torch.manual_seed(0); random.seed(0)",
+        "torch.manual_seed(seed=0); random.seed(0)",
+        "torch.manual_seed(0); random.seed(a=0)",
+        "import truestep; truestep.Run('runs/seeded', seed=0, progress=False)",
+    ],
+)
+def test_other_seeds_are_others_however_the_script_sets_them(tmp_path: Path, seeding: str) -> None:
+    (tmp_path / "train.py").write_text(SEEDED.replace("SEED", seeding))
+    losses = []
+    for offset in (0, 1, 1):
+        script = watch.Script(path="train.py")
+        with Runner(script, {}, knobs={}, seed_offset=offset, num_first=2) as runner:
+            runner.start()
+            assert runner.first(until_s=time.monotonic() + 60) is not None, runner.tail
+            losses.append(runner.losses)
+    assert losses[0] != losses[1] == losses[2]
 
 
 def test_between_its_turns_a_process_and_its_workers_stand_still(

@@ -21,7 +21,7 @@ from torch import nn
 from truestep import watch
 from truestep.tune import inside
 from truestep.tune.knob import Choice, Facts, Skip, all_knobs, files
-from truestep.tune.knobs import ORDER
+from truestep.tune.knobs import ORDER, quantised
 from truestep.tune.knobs._blocks import blocks, find
 from truestep.tune.race import Runner
 
@@ -230,6 +230,7 @@ SKIPPED: list[tuple[str, Facts, dict[str, Any], str]] = [
     ("matmul_precision", FACTS, {"autocast": "bf16"}, "16 bits already"),
     ("matmul_precision", replace(FACTS, matmul_precision="medium"), {}, "already"),
     ("matmul_precision", of("models", has_matmul=False), {}, "no matrix product"),
+    ("matmul_precision", replace(FACTS, matmul_precision="CUDA ieee, CPU tf32"), {}, "sets it by backend"),
     ("compile", of("models", is_compiled=True), {}, "already"),
     ("compile", replace(FACTS, shares=IDLE), {}, "the model's computing is 0.8%"),
     ("cudnn_benchmark", FACTS, {}, "the model is on the CPU"),
@@ -465,3 +466,37 @@ def test_a_model_in_the_place_of_another_is_met_too() -> None:
     meet(nn.ReLU(), (), {})
     meet(nn.Linear(2, 2).requires_grad_(False), (), {})
     assert len(met) == 20, "nothing of these is trained"
+
+
+BY_BACKEND = """
+import torch
+from collections import defaultdict
+from types import SimpleNamespace
+
+torch.backends.fp32_precision = "tf32"
+torch.backends.cuda.matmul.fp32_precision = "ieee"
+from truestep.train.fingerprint import fingerprint
+from truestep.tune.seen import Seen
+
+facts = Seen(SimpleNamespace(listeners=defaultdict(list))).facts()
+print(facts["matmul_precision"], fingerprint(torch.device("cpu"))["matmul_precision"], sep="\\n")
+"""
+
+
+def test_a_precision_that_the_script_sets_by_backend_is_told_and_nothing_fails() -> None:
+    told = subprocess.check_output([sys.executable, "-c", BY_BACKEND], text=True, timeout=120)
+    assert told == 2 * "CUDA ieee, CPU tf32\n"
+
+
+def test_what_is_quantised_is_looked_for_once_in_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[nn.Module] = []
+    monkeypatch.setattr(quantised, "_Quantised", lambda module, _scheme: made.append(module) or object())
+    tape: Any = SimpleNamespace(listeners={"forward_begins": [], "forward_ends": []})
+    quantised.apply("int8-weights", tape)
+    (begin,), (end,) = tape.listeners.values()
+    models = [nn.Linear(2, 2).eval(), nn.Linear(2, 2).eval()]
+    with torch.no_grad():
+        for model in models * 2:
+            begin(model, (), {})
+            end()
+    assert made == models

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 from truestep import watch
 from truestep.errors import UsageError
 from truestep.tune.details import LineShare
+from truestep.tune.fetching import Fetch
 from truestep.tune.holding import hold_live
 from truestep.tune.knob import PHASES
 from truestep.tune.loading import data_advice
@@ -427,3 +429,12 @@ def test_live_objects_tell_of_memory_where_the_private_profile_fails() -> None:
     assert found["memory"]["optimizer state"] == 2 * num_bytes + 2 * 4
     assert found["memory"]["activations"] >= 4 * 1000 * 50
     assert found["source"].startswith("live objects")
+
+
+def test_workers_that_ended_before_the_count_began_are_not_waited_for() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    fetch = object.__new__(Fetch)  # made as usual, it would wrap torch's loaders
+    fetch._workers = {gone.pid: None}
+    fetch.begin()
+    assert fetch.end() == (0.0, 0.0)

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,10 @@ import pytest
 from tests.tune.planting import knob, put
 from truestep import watch
 from truestep.tune import Asked, Knob, Result, Skip, tune
+from truestep.tune import search as searching
+from truestep.tune.compare import Comparison
+from truestep.tune.intervals import Interval
+from truestep.tune.knob import pick
 from truestep.tune.learning import judge
 
 PLANTED = {
@@ -103,3 +109,100 @@ def test_a_curve_survives_if_it_is_as_near_as_another_seed(tuned: Any, survives:
     own = curve(start=1.0, rate=0.1)
     seeds = [curve(start=1.03, rate=0.1), curve(start=0.98, rate=0.1)]
     assert judge(tuned, own, seeds=seeds).survives is survives
+
+
+SEEN = {
+    "threads": 1,
+    "loaders": [
+        {
+            "class": "DataLoader",
+            "workers": 2,
+            "batch_size": 8,
+            "pin_memory": False,
+            "persistent": False,
+            "prefetch": 2,
+            "length": 10,
+        }
+    ],
+    "optimizers": [{"class": "AdamW", "fused": None, "foreach": None, "can_fuse": True, "can_foreach": True}],
+    "keeps_gradients": True,
+    "uses_run": True,
+}
+
+
+def search_stubbed(
+    monkeypatch: pytest.MonkeyPatch,
+    gains: dict[str, Any],
+    *,
+    knobs: dict[str, Knob] | None = None,
+    names: tuple[str, ...] = (),
+    device: str = "cpu",
+    **losses: tuple[float | None, ...],
+) -> Result:
+    """Search without a script: a knob gains what `gains` says, of a dictionary at that value alone."""
+
+    def measure(_script: Any, base: Any, other: Any, **_: Any) -> Comparison:
+        ratio = 1.0
+        for name in other.keys() - base.keys():
+            gain = gains[name]
+            ratio *= gain.get(other[name], 1.0) if isinstance(gain, dict) else gain
+        return Comparison(ratio=Interval(median=ratio, low=ratio, high=ratio, num=16), **losses)
+
+    profiled = SimpleNamespace(facts=SEEN, device=device, step_s=0.01, shares=())
+    monkeypatch.setattr(searching, "compare", measure)
+    monkeypatch.setattr(searching, "profile", lambda *_, **__: profiled)
+    monkeypatch.setattr(searching, "data_advice", lambda *_: None)
+    asked = Asked(budget_s=200.0, knobs=knobs or pick(tuple(gains)), names=names)
+    return tune(watch.Script(path="none.py"), asked)
+
+
+@pytest.mark.parametrize("is_paying", [True, False])
+def test_settings_that_exclude_each_other_are_not_kept_together(
+    monkeypatch: pytest.MonkeyPatch, is_paying: bool
+) -> None:
+    gains = {"set_to_none": 1.5, "fused": 1.2, "foreach": 1.1}
+    gains = {**gains, "prefetch": {4: 1.15}, "workers": {0: 1.12 if is_paying else 1.0}}
+    found = search_stubbed(monkeypatch, gains)
+    assert found.settings == {"set_to_none": True, "fused": True, "prefetch": 4}
+
+
+def test_losses_that_were_not_seen_are_not_called_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def learning(base: tuple[float | None, ...], other: tuple[float | None, ...]) -> Any:
+        gains = {"set_to_none": 1.5}
+        return search_stubbed(monkeypatch, gains, base_losses=base, other_losses=other).learning
+
+    unseen = learning((None,) * 30, (None,) * 20)
+    assert (unseen.words, unseen.steps) == ("not judged: no loss was seen at each step", 20)
+    few = learning((1.0,) * 30, (1.0,) * 5)
+    assert (few.words, few.steps) == ("not judged: 5 steps are too few, it takes 8", 5)
+    same = learning((1.0,) * 30, (1.0,) * 20)
+    assert (same.words, same.steps) == ("every loss is the same to the bit", 20)
+
+
+@pytest.mark.parametrize("purpose", ["memory", "inference"])
+def test_a_setting_for_something_else_than_speed_is_measured_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, purpose: Any
+) -> None:
+    planted = replace(knob("less", {}), purpose=purpose)
+    found = search_stubbed(monkeypatch, {"less": 1.5}, knobs={"less": planted})
+    (trial,) = found.trials
+    assert (trial.status, found.settings, found.final) == ("not kept", {}, None)
+    assert f"a setting for {purpose}" in trial.reason
+
+
+@pytest.mark.parametrize(
+    ("mode", "for_run"), [("default", {"compile": ("compile", True)}), ("max-autotune-no-cudagraphs", {})]
+)
+def test_a_mode_of_compiling_that_a_run_does_not_read_is_left_to_the_lines(
+    monkeypatch: pytest.MonkeyPatch, mode: str, for_run: Any
+) -> None:
+    found = search_stubbed(monkeypatch, {"compile": {mode: 1.5}}, names=("compile",), device="cuda")
+    assert found.settings == {"compile": mode} and found.for_run == for_run
+    assert (mode in found.lines["compile"][0]) is (mode != "default")
+
+
+def test_a_curve_that_is_not_finite_is_plain_json() -> None:
+    own = curve(start=1.0, rate=0.1)
+    found = judge([float("nan")] * 80, own, seeds=())
+    fields = json.loads(json.dumps(found.as_fields(), allow_nan=False))
+    assert fields["curve"] == [None] * 8 and len(fields["own"]) == 8

@@ -38,6 +38,7 @@ generator = torch.Generator().manual_seed(
 )
 words = {word for word in text.split()}
 size += 1
+layers[0](order)
 """
 
 
@@ -93,3 +94,7 @@ def test_what_cannot_be_read_gives_nothing(tmp_path: Path) -> None:
 
 def test_a_line_outside_of_the_file_gives_nothing(script: str) -> None:
     assert list(slice_from(script, 400)) == []
+
+
+def test_a_call_without_a_name_leads_to_what_it_uses_alone(script: str) -> None:
+    assert set(lines(script, 32)) == {32, 20, 19}

@@ -1,6 +1,9 @@
 """The command on scripts that repeat and on scripts that do not: verdict, line, cause, exit code."""
 
+import contextlib
 import json
+import os
+import pty
 import subprocess
 import sys
 import sysconfig
@@ -9,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from truestep.cli import verify as command
 
 CAUSES = Path(__file__).parents[2] / "benchmarks" / "corpus" / "causes"
 TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
@@ -30,6 +35,25 @@ for step in range(6):
     loss.backward()
     optimizer.step()
 print("end", *sys.argv[1:])
+"""
+
+
+BESIDE = """\
+from pathlib import Path
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+saved, start = Path(__file__).parent / "last.pt", 0
+if saved.exists():
+    start, state = torch.load(saved)
+    model.load_state_dict(state)
+for step in range(start, 8):
+    optimizer.zero_grad()
+    model(torch.ones(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+    torch.save((step + 1, model.state_dict()), saved)
 """
 
 
@@ -58,6 +82,20 @@ def test_the_same(tmp_path: Path) -> None:
     assert lines[2].startswith("same: ")
     assert done.stderr == "end --lr 1\n"  # of the first run
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--kill",)])
+def test_a_script_that_writes_beside_itself_leaves_the_folder_as_it_was(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "train.py").write_text(BESIDE)
+    said = answer(verify(tmp_path, "--format", "json", *words, "train.py"))
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert said["same"] is not bool(words), said
+    if words:  # the momentum is not saved
+        found = said["first_difference"]
+        assert (found["name"], found["file"]) == ("optimizer-not-saved", str(tmp_path / "train.py")), found
 
 
 @pytest.mark.slow
@@ -179,6 +217,12 @@ def test_a_checkpoint_outside_of_the_folder_is_noticed(tmp_path: Path) -> None:
         (["--env", "CI", "train.py"], "--env takes NAME=VALUE"),
         (["--runs", "1", "train.py"], "--runs 1 compares nothing"),
         (["--steps", "-1", "train.py"], "--steps must be"),
+        (
+            ["--resume-with", "--resume 'last.pt", "train.py"],
+            "--resume-with cannot be read (No closing quotation)",
+        ),
+        (["--record", "run", "--runs", "1", "train.py"], "--runs 1 compares nothing"),
+        (["n" * 300], "is not a file"),
     ],
 )
 def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
@@ -187,6 +231,7 @@ def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stdout == ""
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -205,3 +250,23 @@ def test_corpus(cause: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["right"] == 1
+
+
+@pytest.mark.slow
+def test_what_looks_like_markup_in_a_variable_is_told_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "1.0")
+    ours, theirs = pty.openpty()
+    words = [TRUESTEP, "verify", "--steps", "2", "--env", "X=[/a]", "train.py"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=theirs, stderr=subprocess.STDOUT, text=True)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # Linux ends a terminal that nobody writes to any more so
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert process.wait(60) == 0, said.decode()
+
+
+def test_a_form_feed_ends_no_line_of_a_source(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_bytes(b"\x0cimport torch\r\nloss.backward()\r\n")
+    assert command._source(str(tmp_path / "train.py"), 2) == "loss.backward()"

@@ -1,16 +1,27 @@
 """Watching as `check` does it: not a bit changed, nothing kept alive, and no trouble on the way."""
 
 import json
+import random
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from tests.watch.test_zoo import QUICK, REST
 from tests.watch.watching import SCRIPTS, Done, run, run_bare, run_watched
 from truestep import watch
 from truestep.rules import check_plan
+from truestep.watch.inspect import gradients, kept
+from truestep.watch.inspect.copies import replicate
+from truestep.watch.inspect.inputs import _measure
+from truestep.watch.inspect.samples import array_of
+from truestep.watch.inspect.slices import read_slice
+from truestep.watch.tape import Tape
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOOPS = ("recompute", "scale", "search", "work", "penalise")
@@ -98,3 +109,119 @@ def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_own_example_keeps_its_bits(tmp_path: Path) -> None:
     check(EXAMPLES / "digits.py", folder=tmp_path)
+
+
+GENERATOR = torch.Generator()
+
+
+class Noisy(nn.Module):
+    """Draws from whatever it is given."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        self.inner, self.source = nn.Linear(3, 3), source
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+class Outside(Noisy):
+    def forward(self, x: Any) -> Any:
+        return x + torch.rand(3, generator=GENERATOR)
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.generator = torch.Generator()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(torch.Generator(), random.Random(1), np.random.default_rng(1), np.random.RandomState(1)),
+        *([torch.Generator()], {"a": Holder()}, random.Random(1).random, np.random.default_rng(1).random),
+    ],
+)
+def test_models_that_hold_generators_are_not_copied(source: Any) -> None:
+    assert replicate(Noisy(source)) is None
+    assert replicate(Noisy(None)) is not None
+    assert replicate(Outside(None)) is None
+
+
+def test_models_are_not_copied_where_a_pass_may_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    assert replicate(nn.Linear(3, 3)) is None
+
+
+def test_a_generator_of_the_models_own_keeps_its_bits(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(GENERATING)
+    check(script, folder=tmp_path)
+
+
+GENERATING = """\
+import torch
+from torch import nn
+
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 3)
+        self.gen = torch.Generator().manual_seed(1)
+
+    def forward(self, x):
+        return self.inner(x + torch.randn(x.shape, generator=self.gen))
+
+torch.manual_seed(0)
+model = Noisy()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(16, 6), torch.randint(0, 3, (16,))
+for _ in range(12):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.item().hex())
+"""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64])
+def test_what_was_read_can_still_be_resized(dtype: torch.dtype) -> None:
+    x = torch.ones(4, 3, dtype=dtype)
+    assert (array_of(x) != 0).all()
+    x.resize_(100)
+
+
+def test_inputs_and_labels_that_were_read_can_still_be_resized() -> None:
+    x, labels = torch.ones(4, 3), torch.arange(64) % 4
+    assert _measure(x)["mean"] == 1.0
+    found = read_slice(labels[:8])
+    assert found is not None and len(found["labels"]) == 8
+    x.resize_(100)
+    labels.resize_(100)
+
+
+def test_what_is_kept_of_loads_and_backward_passes_has_an_end(tmp_path: Path) -> None:
+    tape = Tape(str(tmp_path), watch.Plan())
+    states, models = kept._States(tape), [nn.Linear(2, 2) for _ in range(kept._MAX_FILLED + 9)]
+    for model in (*models, models[-1]):
+        states._given = {"opened": kept._Opened(0, {})}
+        states.state_put(model, {}, None)
+    assert len(states._filled) == kept._MAX_FILLED
+    assert [item.ref() for item in states._filled] == models[-kept._MAX_FILLED :]
+    optimizer = torch.optim.SGD(models[0].parameters())
+    book = gradients._Book(tape)
+    page = book._page(optimizer)
+    for number in range(gradients._MAX_PENDING + 9):
+        page.clip_site = 1
+        book._add(page, gradients._Pass(number, 0, True))
+    assert len(page.pending) == gradients._MAX_PENDING and len(page.clips_inside) == 2
+    tape.leave()
+
+
+def test_two_threads_that_meet_a_kind_give_it_one_number(tmp_path: Path) -> None:
+    tape = Tape(str(tmp_path), watch.Plan())
+    key = ("scheduler", 0, 0, "StepLR")
+    assert tape._add_kind(key) == tape._add_kind(key)  # both have looked before one has added
+    tape.leave()

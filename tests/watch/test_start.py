@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,13 @@ def test_start_keeps_evidence_and_passes_output_on(tmp_path: Path) -> None:
     watched.forget()
     with pytest.raises(UsageError, match=r"is not a folder\. Pass the folder that the evidence"):
         watched.read()
+
+
+def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(UsageError, match=r"missing\.py does not exist"):
+        watch.start("missing.py", plan=watch.Plan())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Other numbers of workers and kills do what they say, and how training is set up is seen at its line."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -42,6 +43,37 @@ def test_loaders_with_other_workers_give_the_same_batches(tmp_path: Path, num_wo
     batches = [line for line in bare.stdout.splitlines() if line.startswith("batches")]
     assert len(batches) == 5
     assert [line for line in done.stdout.splitlines() if line.startswith("batches")] == batches
+
+
+OURS = """\
+import torch
+import truestep as ts
+
+run = ts.Run("runs/small", seed=1, progress=False)
+model = run.place(torch.nn.Linear(4, 2), MORE)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+run.track(model=model, optimizer=optimizer)
+loader = ts.Loader(torch.ones(16, 4), batch_size=8)
+for step in run.steps(loader, epochs=1):
+    for x in step:
+        step.backward(model(x).pow(2).mean())
+    step.update(optimizer)
+print(loader.workers, torch.get_num_threads())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "more"), [("truestep.toml", ""), ("other.toml", "settings='other.toml'")])
+def test_settings_beside_a_script_of_ours_leave_the_workers_to_the_plan(
+    tmp_path: Path, file: str, more: str
+) -> None:
+    (tmp_path / file).write_text("[settings]\nworkers = 2\nthreads = 1\n")
+    script = tmp_path / "train.py"
+    script.write_text(OURS.replace("MORE", more))
+    for plan, told in ((watch.Plan(), "2 1\n"), (watch.Plan(workers=1), "1 1\n")):
+        done = run_watched(script, folder=tmp_path, plan=plan, cwd=tmp_path)
+        assert done.stdout == told, done.stderr
+        shutil.rmtree(tmp_path / "runs")
 
 
 @pytest.mark.slow

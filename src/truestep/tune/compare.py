@@ -81,8 +81,9 @@ def compare(  # limits: the two things that are compared, and of what
     ):
         race = _Race(first, second, until_s=begun + seconds, min_pairs=min_pairs, tell=tell)
         race.ratios += before
-        failed = race.run()
-        ratio = interval(race.ratios) if len(race.ratios) > len(before) else None
+        why = race.run()
+        is_measured = race.failed is None and len(race.ratios) > len(before)
+        ratio = interval(race.ratios) if is_measured else None
         return Comparison(
             ratio=ratio,
             pairs=tuple(race.ratios),
@@ -93,7 +94,7 @@ def compare(  # limits: the two things that are compared, and of what
             base_losses=tuple(race.losses[first]),
             other_losses=tuple(race.losses[second]),
             warm_up=race.num_warm,
-            failed=None if ratio else failed or "no turn could be measured in the time that was left",
+            failed=None if ratio else why or "no turn could be measured in the time that was left",
             seconds=time.monotonic() - begun,
         )
 
@@ -117,6 +118,8 @@ class _Race:
         self._num_rounds = 1
         self._has_workers = False
         """Their steps are slow in turns, by design: what counts is the mean, noise or not."""
+        self.failed: str | None = None
+        """How the second broke the script, if it did: then what was measured before counts for nothing."""
         self.num_warm = 0
         self.ratios: list[float] = []
         self.step_s: dict[Runner, list[float]] = {first: [], second: []}
@@ -125,9 +128,9 @@ class _Race:
     def run(self) -> str | None:
         """Measure; return why the second could not be, if so."""
         for _ in range(_MAX_STARTS):
-            failed = self._start()
-            if failed is not None or self._run_pairs():
-                return failed
+            why = self._start()
+            if why is not None or self._run_pairs():
+                return self.failed or why
         return None
 
     def _start(self) -> str | None:
@@ -192,7 +195,11 @@ class _Race:
 
     def _is_over(self, runner: Runner) -> bool:
         """The script has ended in the middle of a turn: whether there is a reason not to start it again."""
-        if time.monotonic() >= self._until_s or runner.code != 0:
+        if time.monotonic() >= self._until_s:
+            return True
+        if runner.code != 0:
+            if runner is self._second and not self._fails_anyway():
+                self.failed = f"it fails after {runner.num_steps} steps: {_last_line(runner.tail)}"
             return True
         left = runner.num_steps - self.num_warm
         if left < 2:
@@ -202,6 +209,12 @@ class _Race:
         for each in self._both:
             each.stop()
         return False
+
+    def _fails_anyway(self) -> bool:
+        """Whether the first, brought to the step at which the second has failed, fails there too."""
+        behind = self._second.num_steps + 1 - self._first.num_steps
+        is_ended = behind > 0 and self._first.advance(behind, until_s=self._until_s) is None
+        return is_ended and self._first.code != 0 and time.monotonic() < self._until_s
 
     def _is_clear(self) -> bool:
         num, num_new = len(self.ratios), len(self.step_s[self._first])
@@ -224,16 +237,20 @@ class _Race:
                 self.losses[runner] = list(runner.losses)
 
     def _why(self, runner: Runner) -> str:
-        if runner is self._first and runner.code != 0 and time.monotonic() < self._until_s:
-            raise UsageError(f"the script failed before it could be measured:\n{runner.tail}")
         if time.monotonic() >= self._until_s:
             return LATE
-        if runner.code == 0:
-            raise UsageError(
-                f"the script ended after {runner.num_steps} optimizer steps: too few to measure anything. "
-                "Let it train longer, for example with more epochs."
-            )
-        return _last_line(runner.tail)
+        if runner is self._second and runner.code == 0:
+            made = f"the {runner.num_steps} that the script makes"
+            return f"its steps did not settle in {made}; let it train longer"
+        if runner is self._second:
+            self.failed = _last_line(runner.tail)
+            return self.failed
+        if runner.code != 0:
+            raise UsageError(f"the script failed before it could be measured:\n{runner.tail}")
+        raise UsageError(
+            f"the script ended after {runner.num_steps} optimizer steps: too few to measure anything. "
+            "Let it train longer, for example with more epochs."
+        )
 
 
 def _warm_steps(turn: Turn) -> list[float]:

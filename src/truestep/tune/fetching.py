@@ -28,6 +28,7 @@ class Fetch:
         self._used_ns = 0
         self._is_on = self._has_met = False
         self._workers: dict[int, float | None] = {}
+        """What each had used when the count began; None for one that was met later."""
         wraps = Wraps()
         wraps.put("__next__", self._wrap_next, loading._BaseDataLoaderIter)
         wraps.put("feed", self._wrap_feed, Loader)
@@ -35,7 +36,10 @@ class Fetch:
     def begin(self) -> None:
         """Begin to count."""
         self._used_ns, self._is_on = 0, True
-        self._workers = {pid: _cpu_s_of(pid) for pid in self._workers}
+        used = {pid: _cpu_s_of(pid) for pid in self._workers}
+        self._workers = {
+            pid: used_s for pid, used_s in used.items() if used_s is not None
+        }  # others have ended
 
     def end(self) -> tuple[float, float | None]:
         """Return the seconds of both; None for the workers' if some came or went on the way."""

@@ -94,13 +94,14 @@ class _Turns:
         _wait_for_device()
         self._begun_ns = perf_counter_ns()
 
-    def _tell(self, kind: str) -> None:
+    def _tell(self, kind: str, **more: Any) -> None:
         told = {
             "kind": kind,
             "ends_ns": [end - self._begun_ns for end in self._ends],
             "losses": [_mean(losses) for losses in self._losses],
             "peak_bytes": peak_bytes(),
             **self._seen.changed(),
+            **more,
         }
         try:
             self._channel.sendall(json.dumps(told).encode() + b"\n")
@@ -115,7 +116,9 @@ class _Turns:
     def _close(self) -> None:
         if os.getpid() == self._pid and self._tape.on_step is not None:
             self._tape.on_step = None
-            self._tell("end")
+            error = self._tape.failed_with
+            is_exit = isinstance(error, SystemExit) and not error.code
+            self._tell("end", has_failed=error is not None and not is_exit)
 
 
 def _end_with_parent() -> None:

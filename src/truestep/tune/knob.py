@@ -48,6 +48,7 @@ class Facts:
     keeps_gradients: bool = False
     """Whether the script calls `zero_grad(set_to_none=False)`."""
     matmul_precision: str = "highest"
+    """As `truestep.bits.matmul_precision` tells it."""
     evaluates: str = ""
     """How passes for evaluation run that were seen: `no_grad`, `inference_mode`; empty if none was."""
     asked: tuple[str, ...] = ()
@@ -89,8 +90,8 @@ class Knob:
     """Whether results may differ in their last bits; then learning is compared as well."""
     purpose: Literal["speed", "memory", "inference"] = "speed"
     """Knobs for memory and inference are measured, and never kept for speed."""
-    setting: Callable[[Any], tuple[str, Any]] | None = None
-    """The line of `truestep.toml` for a value, if `truestep.Run` takes it from there."""
+    setting: Callable[[Any], tuple[str, Any] | None] | None = None
+    """The line of `truestep.toml` for a value that `truestep.Run` takes from there; None for others."""
     plan: Callable[[Any], dict[str, Any]] | None = None
     """Fields of the plan of watching, in place of `apply`."""
     after: tuple[str, ...] = ()

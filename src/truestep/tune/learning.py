@@ -30,8 +30,19 @@ class Learning:
     """The same of the script as it stands."""
 
     def as_fields(self) -> dict[str, object]:
-        """Return plain values."""
-        return dict(vars(self))
+        """Return plain values; None for a number that is not finite, which JSON does not know."""
+        return {name: _plain(value) for name, value in vars(self).items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def can_judge(*curves: Sequence[float | None]) -> bool:
+    """Whether all have a loss at each of their common steps, and there are enough of these."""
+    return not _why_not(curves)
 
 
 def judge(
@@ -44,10 +55,10 @@ def judge(
     (True, False)
     """
     length = min(map(len, (tuned, own, *seeds)))
-    curves = [_values(curve[:length]) for curve in (tuned, own, *seeds)]
-    if length < _MIN_STEPS or any(curve is None for curve in curves):
-        return Learning(survives=True, steps=length, words="not judged: no loss was seen at each step")
-    mine, base, *others = [_windows(curve) for curve in curves if curve is not None]
+    why_not = _why_not((tuned, own, *seeds))
+    if why_not:
+        return Learning(survives=True, steps=length, words=f"not judged: {why_not}")
+    mine, base, *others = [_windows(_values(curve[:length])) for curve in (tuned, own, *seeds)]
     if not all(map(isfinite, mine)):
         return Learning(
             survives=not all(map(isfinite, base)),
@@ -72,9 +83,17 @@ def judge(
     )
 
 
-def _values(curve: Sequence[float | None]) -> list[float] | None:
-    values = [value for value in curve if value is not None]
-    return values if len(values) == len(curve) else None
+def _why_not(curves: Sequence[Sequence[float | None]]) -> str:
+    length = min(map(len, curves))
+    if length < _MIN_STEPS:
+        return f"{length} steps are too few, it takes {_MIN_STEPS}"
+    if any(len(_values(curve[:length])) < length for curve in curves):
+        return "no loss was seen at each step"
+    return ""
+
+
+def _values(curve: Sequence[float | None]) -> list[float]:
+    return [value for value in curve if value is not None]
 
 
 def _windows(curve: Sequence[float]) -> list[float]:

@@ -118,9 +118,9 @@ class Profile:
     threads: int = 1
     device: str = "cpu"
     troubles: tuple[str, ...] = ()
+    """What could not be told, and why."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What was seen of loaders, optimizers, models and settings, for `knob.Facts`."""
-    """What could not be told, and why."""
 
     def share_of(self, phase: str) -> float:
         """Return a phase's part of a step."""

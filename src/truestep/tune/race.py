@@ -156,16 +156,17 @@ class Runner:
         self.peak_bytes = max(self.peak_bytes, turn.peak_bytes)
         self.facts.update(turn.facts)
         if told["kind"] == "end":
-            self._await_end()
+            self._await_end(has_failed=told["has_failed"])
             return None
         return turn
 
-    def _await_end(self) -> None:
-        """The script has ended, or is about to: wait for it."""
+    def _await_end(self, *, has_failed: bool = True) -> None:
+        """The script has ended, or is about to: wait for it. To be slow to go is no failure."""
         if self._process is not None:
             try:
                 self.code = self._process.wait(_GRACE_S)
             except subprocess.TimeoutExpired:
+                self.code = None if has_failed else 0
                 self.stop()
 
     @property

@@ -16,7 +16,7 @@ from truestep.tune.learning import Learning
 from truestep.tune.loading import Advice
 from truestep.tune.profile import Profile
 
-Status = Literal["pays", "no gain", "refused", "failed", "skipped", "not tried"]
+Status = Literal["pays", "not kept", "no gain", "refused", "failed", "skipped", "not tried"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from truestep import watch
 from truestep.errors import UsageError
 from truestep.tune.compare import LATE, Comparison, compare
 from truestep.tune.knob import WORTH, Choice, Facts, Knob, Skip, num_cores, pick
-from truestep.tune.learning import Learning, judge
+from truestep.tune.learning import Learning, can_judge, judge
 from truestep.tune.loading import Advice, data_advice
 from truestep.tune.profile import Profile, profile
 from truestep.tune.race import Runner
@@ -77,6 +77,7 @@ class _Turned:
     value: Any
     values: Mapping[str, Any]
     changes_bits: bool
+    purpose: str = "speed"
 
     @classmethod
     def of(cls, knob: Knob, position: Choice | Trial) -> Self:
@@ -87,6 +88,7 @@ class _Turned:
             value=value,
             values={knob.name: value},
             changes_bits=knob.changes_bits,
+            purpose=knob.purpose,
         )
 
     def trial(self, status: Status, **found: Any) -> Trial:
@@ -138,7 +140,8 @@ class _Search:
         alone = self._try_alone()
         chosen = self._combine(alone)
         final = self._confirm(chosen)
-        learning = self._judge(final) if final is not None and self._may_differ(chosen) else None
+        is_judged = final is not None and final.ratio is not None and self._may_differ(chosen)
+        learning = self._judge(final) if final is not None and is_judged else None
         if final is not None and not (_is_faster(final) and (learning is None or learning.survives)):
             chosen = {}
         return Result(
@@ -211,11 +214,16 @@ class _Search:
         """Take the best, and on top of it the others: all at once, or one by one if that does not pay."""
         order = sorted(alone.values(), key=lambda trial: -trial.gain)
         chosen = {trial.knob: trial.value for trial in order[:1]}
-        others = [trial for trial in order[1:] if self._is_proposed(trial, chosen)]
-        if len(others) > 1 and self._try(_together(others), base=chosen).status == "pays":
-            chosen.update({trial.knob: trial.value for trial in others})
-            others = []
+        others, fitting = order[1:], dict(chosen)
         for trial in others:
+            if self._fits(trial, fitting):
+                fitting[trial.knob] = trial.value
+        added = [trial for trial in others if trial.knob in fitting]
+        if len(added) > 1 and self._try(_together(added), base=chosen).status == "pays":
+            chosen, others = fitting, []
+        for trial in others:
+            if not self._fits(trial, chosen):
+                continue
             if self._try(_Turned.of(self._knob(trial.knob), trial), base=chosen).status == "pays":
                 chosen[trial.knob] = trial.value
         for name, knob in self._asked.knobs.items():
@@ -223,10 +231,15 @@ class _Search:
                 self._try_on_top(knob, chosen)
         return chosen
 
-    def _is_proposed(self, trial: Trial, chosen: Mapping[str, Any]) -> bool:
-        """Whether a position still makes sense: a fused optimizer has no foreach."""
-        proposed = self._knob(trial.knob).propose(self._facts, chosen)
-        return not isinstance(proposed, Skip) and trial.value in [choice.value for choice in proposed]
+    def _fits(self, trial: Trial, chosen: Mapping[str, Any]) -> bool:
+        """Whether a position makes sense beside others, and they beside it: what is fused has no foreach."""
+        values = {**chosen, trial.knob: trial.value}
+        return all(self._is_proposed(name, values) for name in values)
+
+    def _is_proposed(self, name: str, values: Mapping[str, Any]) -> bool:
+        others = {other: value for other, value in values.items() if other != name}
+        proposed = self._knob(name).propose(self._facts, others)
+        return not isinstance(proposed, Skip) and values[name] in [choice.value for choice in proposed]
 
     def _try_on_top(self, knob: Knob, chosen: dict[str, Any]) -> None:
         """Try a knob again that had no reason to pay before others were kept."""
@@ -293,6 +306,8 @@ class _Search:
             status, reason = "not tried", f"{LATE}; a larger budget measures it"
         elif found.ratio is None:
             status, reason = "failed", found.failed or ""
+        elif found.pays and turned.purpose != "speed":
+            status, reason = "not kept", f"faster, but a setting for {turned.purpose}: never kept for speed"
         elif found.pays:
             status, reason = "pays", ""
             if turned.changes_bits:
@@ -305,13 +320,15 @@ class _Search:
 
     def _judge(self, found: Comparison) -> Learning:
         """Compare the losses with the script's own, and with those of other seeds."""
-        own = found.base_losses if not self._own else self._own
-        if found.other_losses == own[: len(found.other_losses)]:
-            return Learning(survives=True, words="every loss is the same to the bit", steps=len(own))
+        own, other = self._own or found.base_losses, found.other_losses
+        if not can_judge(other, own):
+            return judge(other, own, seeds=())
+        if other == own[: len(other)]:
+            return Learning(survives=True, words="every loss is the same to the bit", steps=len(other))
         if not self._seeds:
             most = max(_MIN_JUDGED, int(_SEEDS_S / max(found.base_step_s, 1e-6)))
-            self._seeds = self._run_seeds(min(len(found.other_losses), len(own), most))
-        return judge(found.other_losses, own, seeds=self._seeds)
+            self._seeds = self._run_seeds(min(len(other), len(own), most))
+        return judge(other, own, seeds=self._seeds)
 
     def _run_seeds(self, steps: int) -> list[list[float | None]]:
         """Return the losses of the script with other seeds: side by side, as nothing is timed."""
@@ -335,7 +352,8 @@ class _Search:
         if not self._facts.uses_run or self._script.is_module:
             return {}
         makers = {name: self._knob(name).setting for name in chosen}
-        return {name: make(chosen[name]) for name, make in makers.items() if make is not None}
+        made = {name: make(chosen[name]) for name, make in makers.items() if make is not None}
+        return {name: line for name, line in made.items() if line is not None}
 
     def _may_differ(self, chosen: Mapping[str, Any]) -> bool:
         return any(self._knob(name).changes_bits for name in chosen)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from truestep.bits import matmul_precision
 from truestep.tune.knobs._blocks import blocks
 from truestep.tune.knobs._evaluation import is_evaluation
 from truestep.watch.tape import Tape
@@ -54,7 +55,7 @@ class Seen:
             "is_autocast": self._is_autocast,
             "evaluates": self._evaluates,
             "keeps_gradients": self._keeps_gradients,
-            "matmul_precision": torch.get_float32_matmul_precision(),
+            "matmul_precision": matmul_precision(),
             "uses_run": "truestep.train.run" in sys.modules,
         }
 

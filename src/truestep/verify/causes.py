@@ -122,10 +122,6 @@ CAUSES = {
         words="the result depends on the number of processes: each sums its own share of a batch first",
         fix="sum in an order that does not know the number of processes: truestep.Run with lanes does",
     ),
-    "not-resumed": Cause(
-        words="the script does not go on from what it saved",
-        fix="load the checkpoint at the start if there is one",
-    ),
     "model-not-saved": Cause(
         words="the resumed run begins with weights that the first one never had",
         fix="save the model's whole state_dict() and load it with strict=True",
@@ -203,8 +199,3 @@ class Finding:
     evidence: list[str] = field(default_factory=list)
     is_proved: bool = False
     """Whether an experiment, or the way of running itself, leaves no other cause."""
-
-    @property
-    def cause(self) -> Cause:
-        """Its words."""
-        return CAUSES[self.name]

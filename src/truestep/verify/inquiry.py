@@ -91,7 +91,7 @@ def verify(
     """
     verdict = Verdict()
     with Scratch(Path.cwd()) as scratch:
-        located = script if script.is_module else replace(script, path=str(Path(script.path).absolute()))
+        located = script if script.is_module else replace(script, path=scratch.locate(script.path))
         runner = Runner(script=located, scratch=scratch, steps=asked.steps, show=show)
         try:
             _Inquiry(runner=runner, asked=asked, verdict=verdict, tell=tell, told=told).answer()

@@ -31,7 +31,7 @@ class Statement:
     """Names, and attributes with a dot before them, that it gives a value or may change."""
     uses: frozenset[str] = field(repr=False)
     calls: frozenset[str] = field(repr=False)
-    """Last names of what it calls."""
+    """Last names of what it calls; what has none, as in `layers[0](x)`, is left out."""
     makes_set: bool = False
 
     @property
@@ -143,7 +143,7 @@ def _describe(node: ast.stmt, scope: str) -> Statement:
         scope=scope,
         assigns=frozenset(stored | changed),
         uses=frozenset(name for item in nodes for name in _names(item)),
-        calls=frozenset(_last_name(call.func) for call in calls),
+        calls=frozenset(filter(None, (_last_name(call.func) for call in calls))),
         makes_set=any(isinstance(item, ast.Set | ast.SetComp) for item in nodes)
         or any(_last_name(call.func) in _SETS for call in calls),
     )

@@ -93,7 +93,8 @@ class Proof:
         first, second, parting = self._look_at(way, window)
         if parting is None or not window[0] <= parting.step <= window[1]:
             last = step if parting is None else max(step, parting.step)
-            num_each = len(first.first.operations) if first.first is not None else 0
+            num_seen = len(first.first.operations) if first.first is not None else 0
+            num_each = num_seen / (window[1] + 1 - window[0])
             is_small = num_each * (last + 1) <= _MAX_OPERATIONS
             step = last if parting is None else parting.step
             first, second, parting = self._look_at(way, (0, last) if is_small else (step, step))

@@ -1,7 +1,7 @@
 """Comparing what two runs computed, operation by operation.
 
 Owns the first operation whose result differs, how far apart the results are, and where a differing input came
-from. Which cause that speaks for is left to `look`.
+from. Which cause that speaks for is left to `suspects`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -59,16 +59,17 @@ class _Finder:
     def find_spec(  # limits: Python calls it like this
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        where = self._waiting.pop(name, None)
-        if where is None or not self._tape.is_on:
+        where = self._waiting.pop(name, None) if self._tape.is_on else None
+        if where is None:
             return None
-        spec = self._find_behind_us(name, path, target)
+        try:
+            spec = self._find_behind_us(name, path, target)  # other finders may ask us again meanwhile
+        finally:
+            self._waiting[name] = where  # looked for is not yet imported: many ask only whether there is one
         execute = getattr(getattr(spec, "loader", None), "exec_module", None)
-        if spec is None or execute is None:
-            self._waiting[name] = where
-            return spec
-        # An attribute of this one loader: type and name of the loader stay what they are.
-        spec.loader.exec_module = self._then_install(execute, where)  # type: ignore[union-attr, method-assign]
+        if spec is not None and execute is not None:
+            # An attribute of this one loader: type and name of the loader stay what they are.
+            spec.loader.exec_module = self._then_install(name, execute)  # type: ignore[union-attr, method-assign]
         return spec
 
     def _find_behind_us(
@@ -81,14 +82,12 @@ class _Finder:
                     return spec
         return None
 
-    def _then_install(
-        self, execute: Callable[[ModuleType], Any], where: tuple[str, ...]
-    ) -> Callable[[ModuleType], Any]:
+    def _then_install(self, name: str, execute: Callable[[ModuleType], Any]) -> Callable[[ModuleType], Any]:
         def exec_module(module: ModuleType) -> None:
             loader = module.__spec__.loader if module.__spec__ else None
             if loader is not None:
                 vars(loader).pop("exec_module", None)
             execute(module)
-            _install(where, self._tape)
+            _install(self._waiting.pop(name, ()), self._tape)
 
         return exec_module

@@ -3,6 +3,7 @@
 Owns which of them are the user's own: those that run inside another one belong to it.
 """
 
+import threading
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -25,11 +26,16 @@ def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: pri
 
 
 def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
-    here = tape.sites.here
+    here, get_thread = tape.sites.here, threading.get_ident
     begins, ends = tape.listeners["backward_begins"], tape.listeners["backward_ends"]
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if tape.is_in_backward or not tape.is_on or is_transformed():
+        if (
+            tape.is_in_backward
+            or not tape.is_on
+            or is_transformed()
+            or not (get_thread() == tape.thread or tape.claim(trains=True))
+        ):
             try:
                 return run(*args, **kwargs)
             except BaseException as error:
@@ -44,7 +50,7 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
                 chain.take_losses(losses)
         # Known at the steps that are looked at.
         facts, value = (_describe(losses), _value(losses)) if tape.is_looked_at else ((None, None), None)
-        key = ("backward", here(), how, bool(kwargs.get("retain_graph")), *facts)
+        key = ("backward", here(), how, *facts)
         if begins:
             tape.backward_site = key[1]
             tape.tell("backward_begins", losses, how)
@@ -86,6 +92,6 @@ def _value(losses: tuple[Tensor, ...]) -> float | None:
     """Read a loss where it costs no waiting for a device."""
     if len(losses) != 1 or losses[0].numel() != 1 or losses[0].device.type != "cpu":
         return None
-    if type(losses[0]) is not Tensor or losses[0].dtype.is_complex:
+    if type(losses[0]) is not Tensor or losses[0].dtype.is_complex or losses[0].is_nested:
         return None
     return float(losses[0].item())

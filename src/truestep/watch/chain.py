@@ -46,7 +46,10 @@ class Chain:
         number = self._tape.number("model", module)
         if number not in self._known:
             self._known.add(number)
-            self._meet(module, number)
+            try:
+                self._meet(module, number)
+            except Exception as error:  # noqa: BLE001 - a module of the user's may list anything; written down
+                self._tell(error)
         self._models[number] = module
         if "inputs" in self._wanted:
             self._parts.setdefault("inputs", []).append(self._try(fold_nest, inputs))
@@ -57,9 +60,7 @@ class Chain:
             return
         for loss in losses:
             if isinstance(loss, Tensor):
-                is_number = loss.numel() == 1 and not loss.dtype.is_complex
-                value = float(loss.detach().item()).hex() if is_number else None
-                self._parts.setdefault("loss", []).append([value, self._try(fold, [("", loss)])])
+                self._parts.setdefault("loss", []).append([_value(loss), self._try(fold, [("", loss)])])
 
     def take_before(self, optimizer: Optimizer, number: int, *, has_closure: bool) -> None:
         """An optimizer is about to make a step: the first time, keep how its parameters are before it."""
@@ -75,13 +76,13 @@ class Chain:
 
     def take_gradients(self, optimizer: Optimizer) -> None:
         """An optimizer is about to use its gradients, or has just used them if a closure makes them."""
-        self._take("gradients", [(name, item.grad) for name, item in self._parameters(optimizer)])
+        self._take("gradients", lambda: [(name, item.grad) for name, item in self._parameters(optimizer)])
 
     def close_update(self, optimizer: Optimizer, number: int, *, site: int) -> None:
         """A step has been made."""
-        self._take("weights", self._parameters(optimizer))
-        self._take("state", _state_of(optimizer, self._parameters(optimizer)))
-        self._take("buffers", self._buffers())
+        self._take("weights", lambda: self._parameters(optimizer))
+        self._take("state", lambda: _state_of(optimizer, self._parameters(optimizer)))
+        self._take("buffers", self._buffers)
         if "generators" in self._wanted:
             self._parts["generators"] = {name: _digest_text(state) for name, state in states().items()}
         settings = [
@@ -89,7 +90,7 @@ class Chain:
             for place, group in enumerate(optimizer.param_groups)
             for key, leaf in walk({key: value for key, value in group.items() if key != "params"})
         ]
-        self._parts["settings"] = fold(settings)
+        self._parts["settings"] = self._try(fold, settings)
         self._chain = _digest_text(self._chain + json.dumps(self._parts))
         others: dict[str, Any] = {"parameters": self._named} if self._named else {}
         if number in self._before:
@@ -108,8 +109,13 @@ class Chain:
         names = [name for name, _ in self._parameters(optimizer)]
         return self._try(fold, list(zip(names, before, strict=False)))
 
-    def _take(self, part: str, named: Any) -> None:
+    def _take(self, part: str, gather: Callable[[], Any]) -> None:
         if part not in self._wanted:
+            return
+        try:
+            named = gather()
+        except Exception as error:  # noqa: BLE001 - an optimizer of the user's may keep anything; written down
+            self._parts[part] = self._tell(error)
             return
         self._parts[part] = self._try(fold, named)
         if self._tape.num_steps in self._tape.plan.parameters:
@@ -120,8 +126,11 @@ class Chain:
         try:
             return digest(value)
         except Exception as error:  # noqa: BLE001 - written down
-            self._tape.write("trouble", error=f"{type(error).__name__}: {error}")
-            return f"unreadable: {type(error).__name__}"
+            return self._tell(error)
+
+    def _tell(self, error: Exception) -> str:
+        self._tape.note_trouble("a digest", error)
+        return f"unreadable: {type(error).__name__}"
 
     def _meet(self, module: nn.Module, number: int) -> None:
         """Remember the names of the parameters, and how they were before the first step."""
@@ -131,9 +140,10 @@ class Chain:
                 self._names[id(item)] = (name if not number else f"{number}.{name}", weakref.ref(item))
         lazy = any(nn.parameter.is_lazy(item) for _, item in named)
         if "weights" in self._wanted and not lazy:
-            each = {name: fold([(name, leaf)]) for name, leaf in named} if self._tape.plan.parameters else {}
-            site = self._tape.sites.here()
-            self._tape.write("model", model=number, site=site, weights=fold(named), parameters=each)
+            wanted = named if self._tape.plan.parameters else []
+            each = {name: self._try(fold, [(name, leaf)]) for name, leaf in wanted}
+            weights, site = self._try(fold, named), self._tape.sites.here()
+            self._tape.write("model", model=number, site=site, weights=weights, parameters=each)
 
     def _parameters(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
         return [
@@ -153,6 +163,14 @@ class Chain:
             for number, module in self._models.items()
             for name, item in module.named_buffers()
         ]
+
+
+def _value(loss: Tensor) -> str | None:
+    """Return a loss to the last bit; None for one that is no single number, or has none, as on `meta`."""
+    try:
+        return float(loss.detach().item()).hex()
+    except Exception:  # noqa: BLE001 - its digest says the same, or is written down
+        return None
 
 
 def _state_of(optimizer: Optimizer, parameters: list[tuple[str, Tensor]]) -> Named:

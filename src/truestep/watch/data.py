@@ -19,6 +19,8 @@ from truestep.watch.wrap import Wraps, drop_frame
 
 Function = Callable[..., Any]
 _UNKNOWN = -1
+_ASKED = "_IterableDataset_len_called"
+"""Where a loader of a stream notes that it was asked: torch warns of a wrong length only those who asked."""
 
 
 def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
@@ -53,7 +55,10 @@ def _wrap_iter(begin: Function, tape: Tape, loader_of: dict[int, tuple[int, Any]
         number = tape.number("loader", self)
         if number not in met:
             met.add(number)
-            _introduce(tape, self, number)
+            try:
+                _introduce(tape, self, number)
+            except Exception as error:  # noqa: BLE001 - loaders of the user's; written down
+                tape.note_trouble("a loader that begins", error)
         key = ("epoch", tape.sites.here(), number)
         begun = perf_counter_ns()
         try:
@@ -71,12 +76,20 @@ def _wrap_iter(begin: Function, tape: Tape, loader_of: dict[int, tuple[int, Any]
 
 
 def _introduce(tape: Tape, loader: Any, number: int) -> None:
+    parts = (loader, loader.dataset, getattr(loader, "sampler", None))
+    names = [type(item).__qualname__ for item in parts]
+    tape.note("loader", number, *names, loader.batch_size, loader.num_workers, _length(loader))
+
+
+def _length(loader: Any) -> int | None:
+    asked = vars(loader).get(_ASKED)
     try:
-        length = len(loader)
-    except (TypeError, NotImplementedError):  # a stream has none
-        length = None
-    names = [type(item).__qualname__ for item in (loader, loader.dataset, getattr(loader, "sampler", None))]
-    tape.note("loader", number, *names, loader.batch_size, loader.num_workers, length)
+        return len(loader)
+    except Exception:  # noqa: BLE001 - a stream has none, and a class of the user's may raise anything
+        return None
+    finally:
+        if _ASKED in vars(loader):
+            vars(loader)[_ASKED] = asked
 
 
 def _wrap_next(

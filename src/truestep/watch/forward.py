@@ -4,6 +4,7 @@ Owns what "outermost" means: a module called from the user's loop, not by anothe
 """
 
 import sys
+import threading
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -39,14 +40,19 @@ def _tell_compiler() -> None:
 
 def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
     is_grad_enabled, is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
-    sites = tape.sites
+    sites, get_thread = tape.sites, threading.get_ident
     is_compiling = torch.compiler.is_compiling
     models, met = tape.things("model"), set[int]()
     begins, ends = tape.listeners["forward_begins"], tape.listeners["forward_ends"]
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - its name in tracebacks
-        if tape.is_inside or is_compiling() or not tape.is_on:
-            try:  # all that nested modules pay is one more call
+        if (
+            tape.is_inside  # all that nested modules pay is this and one more call
+            or is_compiling()
+            or not tape.is_on
+            or not (get_thread() == tape.thread or tape.claim())
+        ):
+            try:
                 return call(self, *args, **kwargs)
             except BaseException as error:
                 drop_frame(error)
@@ -91,11 +97,15 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
 
 
 def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
-    parameters = list(module.parameters())
+    try:
+        parameters = list(module.parameters())
+        num_buffers = sum(1 for _ in module.buffers())
+    except Exception as error:  # noqa: BLE001 - a module of the user's may list anything; written down
+        tape.note_trouble("a model that is called", error)
+        parameters, num_buffers = [], 0
     # A lazy module's parameters have no size before its first call.
     sizes = [0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters]
     trainable = sum(size for size, item in zip(sizes, parameters, strict=True) if item.requires_grad)
-    num_buffers = sum(1 for _ in module.buffers())
     tape.note("model", number, type(module).__qualname__, sum(sizes), trainable, num_buffers)
 
 

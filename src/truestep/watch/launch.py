@@ -135,5 +135,10 @@ def start(
     """
     kept = Path(tempfile.mkdtemp(prefix="truestep-watch-")) if folder is None else folder
     kept.mkdir(parents=True, exist_ok=True)
-    words = command(script, arguments, plan=plan, folder=kept, module=module, environment=environment)
-    return Watched(process=subprocess.Popen(words, stdout=stdout, stderr=stderr), folder=kept)
+    try:
+        words = command(script, arguments, plan=plan, folder=kept, module=module, environment=environment)
+        return Watched(process=subprocess.Popen(words, stdout=stdout, stderr=stderr), folder=kept)
+    except BaseException:
+        if folder is None:
+            shutil.rmtree(kept, ignore_errors=True)
+        raise

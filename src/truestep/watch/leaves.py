@@ -4,7 +4,8 @@ Owns the walk over nests. Reads attributes of plain containers only; runs no cod
 """
 
 from collections import UserDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -14,20 +15,33 @@ _MAX_TENSORS = 8
 _FEW = 4
 _MAX_DEPTH = 6
 _MAX_OBJECTS = 2
+_MAX_ITEMS = 1024
 _LEAVES = (Tensor, str, bytes, bool, int, float, complex)
+_SCALARS = frozenset((type(None), *_LEAVES[1:]))
 
 Leaf = Tensor | str | bytes | bool | int | float | complex | None
 
 
 def outline(values: Any) -> tuple[Any, ...]:
     """Return shape and dtype of the first few tensors: hashable, and quick for the usual pair."""
-    if type(values) is tuple and len(values) == 1 and type(values[0]) is Tensor:
-        return ((values[0].shape, values[0].dtype),)
-    if type(values) in (tuple, list) and len(values) <= _FEW:
-        found = [(leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else None for leaf in values]
-        if found and found[0] is not None:
-            return tuple(found)
-    return tuple(_outline_nest(values))
+    try:
+        if type(values) is tuple and len(values) == 1 and type(values[0]) is Tensor:
+            return ((values[0].shape, values[0].dtype),)
+        if type(values) in (tuple, list) and len(values) <= _FEW:
+            found = [(leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else None for leaf in values]
+            if found and found[0] is not None:
+                return tuple(found)
+        values = values.data if isinstance(values, UserDict) else values
+        if type(values) is dict and len(values) <= _MAX_TENSORS:
+            named = [
+                (f".{key}", leaf.shape, leaf.dtype) for key, leaf in values.items() if type(leaf) is Tensor
+            ]
+            if len(named) == len(values):
+                return tuple(named)
+        few = islice(find_tensors(values), _MAX_TENSORS)
+        return tuple((name, leaf.shape, leaf.dtype) for name, leaf in few)
+    except Exception:  # noqa: BLE001 - nested tensors have no shape; a class of the user's may raise anything
+        return ()
 
 
 def is_transformed() -> bool:
@@ -37,14 +51,34 @@ def is_transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def _outline_nest(values: Any) -> Iterator[Any]:
-    num = 0
-    for name, leaf in walk(values):
-        if isinstance(leaf, Tensor):
-            yield name, leaf.shape, leaf.dtype
-            num += 1
-            if num == _MAX_TENSORS:
-                return
+def find_tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a nest with their paths, as `walk` does.
+
+    Reads no array of NumPy's, which may be large or lie in a file, and looks at the first items only.
+    """
+    waiting: list[tuple[str, Any, int]] = [("", value, 0)]
+    for _ in range(_MAX_ITEMS):
+        if not waiting:
+            return
+        name, item, depth = waiting.pop()
+        if isinstance(item, Tensor):
+            yield name, item
+        elif type(item) not in _SCALARS and depth < _MAX_DEPTH:
+            inner = [*islice(_inside(item, depth), _MAX_ITEMS)]
+            inner.reverse()
+            waiting += [(f"{name}.{key}", part, depth + 1) for key, part in inner]
+
+
+def _inside(value: Any, depth: int) -> Iterable[tuple[Any, Any]]:
+    """Return what lies in a container, or in an object that is not too deep in others."""
+    if isinstance(value, dict):
+        return dict.items(value)
+    if isinstance(value, (list, tuple)):  # no union: that takes longer, and this is every batch
+        return enumerate(value)
+    if isinstance(value, UserDict):
+        return dict.items(value.data)
+    is_plain = depth <= _MAX_OBJECTS and type(value).__module__ != "numpy" and _is_plain(value)
+    return vars(value).items() if is_plain else ()
 
 
 def walk(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Leaf]]:  # limits: recursive

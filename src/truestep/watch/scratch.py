@@ -1,22 +1,33 @@
 """A working folder for each run, so that no run finds what another has written.
 
 Owns the copy of the folder that the user stands in. Folders are made anew, small files are copied, large ones
-are linked; the user's own folder is not written to.
+are linked; the user's own folder is not written to. Links of the user's own stay links.
 """
 
+import contextlib
+import errno
 import os
 import shutil
 import tempfile
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from truestep.errors import UsageError
+
 _MAX_BYTES = 32 << 20
 """A file above this is linked: data, which nobody writes over."""
 _MAX_TOTAL = 256 << 20
+"""How much is copied before files above the next are linked too; after as much again, all but the two kinds
+below: a folder of pictures is not copied for each run."""
+_SMALL_BYTES = 1 << 20
 _WRITTEN = {".bin", ".ckpt", ".h5", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth", ".safetensors", ".tar"}
 """What training writes is copied whatever its size: through a link it would write over the user's own."""
+_APPENDED = {".csv", ".db", ".json", ".jsonl", ".log", ".md", ".out", ".tsv", ".txt", ".yaml", ".yml"}
+"""What scripts add lines to is copied as long as it is small, however many files there are."""
 _MAX_ENTRIES = 20_000
+"""After so many the rest is taken for data, and linked file by file: a linked folder would be written to."""
 _MAX_HEAD = 4096
 _TAIL_LINES = 12
 COPIED = ".copied"
@@ -29,7 +40,8 @@ class Scratch:
 
     def __init__(self, origin: Path) -> None:
         self.origin = origin
-        self._root = Path(tempfile.mkdtemp(prefix="truestep-"))
+        # Resolved: as a script in it sees its own path.
+        self._root = Path(tempfile.mkdtemp(prefix="truestep-")).resolve()
         self._num_folders = 0
         self.work = self._root / "work"
         """Where a script runs. The same path for all: it may get into what a script computes."""
@@ -51,8 +63,10 @@ class Scratch:
 
     def locate(self, path: str) -> str:
         """Return a script's path as seen from the copied folder: it may write beside itself."""
-        absolute = Path(path).absolute()
-        return str(absolute.relative_to(self.origin) if absolute.is_relative_to(self.origin) else absolute)
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100 - without `..`, which would lead out of the copy
+        is_inside = absolute.is_relative_to(self.origin)
+        inside = absolute.relative_to(self.origin) if is_inside else absolute
+        return str(inside if is_inside and not _LEFT_OUT.intersection(inside.parts) else absolute)
 
     def new_folder(self) -> Path:
         """Return an empty folder for the evidence of one run."""
@@ -77,9 +91,9 @@ class _Copy:
         self._entries_left = _MAX_ENTRIES
 
     def make(self) -> None:
-        waiting = [(self._origin, self._target)]
+        waiting = deque([(self._origin, self._target)])
         while waiting:
-            source, target = waiting.pop(0)  # breadth first: what lies near the script is copied rather
+            source, target = waiting.popleft()  # breadth first: what lies near the script is copied rather
             for entry in _entries(source):
                 if entry.name == "run.json" and _is_ours(entry):
                     (target / COPIED).touch()
@@ -87,25 +101,38 @@ class _Copy:
                     continue
                 self._entries_left -= 1
                 place = target / entry.name
-                if entry.is_dir(follow_symlinks=False) and self._entries_left > 0:
+                if entry.is_dir(follow_symlinks=False):
                     place.mkdir()
                     waiting.append((Path(entry.path), place))
                 elif not self._copy_file(entry, place):
                     place.symlink_to(entry.path)
 
     def _copy_file(self, entry: os.DirEntry[str], place: Path) -> bool:
-        if not entry.is_file(follow_symlinks=False) or self._entries_left <= 0:
+        if not entry.is_file(follow_symlinks=False):
             return False
         size = entry.stat(follow_symlinks=False).st_size
-        is_written = Path(entry.name).suffix.lower() in _WRITTEN
-        if size > min(_MAX_BYTES, self._bytes_left) and not is_written:
+        if not self._is_copied(Path(entry.name).suffix.lower(), size):
             return False
         try:
-            shutil.copy2(entry.path, place)
-        except OSError:  # not readable, or gone: the script will meet the same
+            shutil.copyfile(entry.path, place)
+        except OSError as error:  # not readable, or gone: the script will meet the same
+            place.unlink(missing_ok=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise UsageError(
+                    f"{tempfile.gettempdir()} has no room for a copy of {self._origin}. "
+                    "Make room there, or set TMPDIR to a folder that has some."
+                ) from error
             return False
+        with contextlib.suppress(OSError):
+            shutil.copystat(entry.path, place)
         self._bytes_left -= size
         return True
+
+    def _is_copied(self, suffix: str, size: int) -> bool:
+        if suffix in _WRITTEN or (suffix in _APPENDED and size <= _SMALL_BYTES):
+            return True
+        is_small = size <= _SMALL_BYTES and self._bytes_left > -_MAX_TOTAL
+        return self._entries_left > 0 and (is_small or size <= min(_MAX_BYTES, self._bytes_left))
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:

@@ -22,6 +22,9 @@ from truestep.watch.sites import Sites
 
 _MAX_RAISED = 5
 _MAX_KINDS = 50_000
+_MAX_THINGS = 4096
+"""From so many of a kind on, those of a class share a number: a loss made anew in each step has no end."""
+_MAX_TROUBLES = 256
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "loader": ("loader", "class", "dataset", "sampler", "batch_size", "workers", "length"),
@@ -31,7 +34,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "model": ("model", "class", "parameters", "trainable", "buffers"),
     "forward": ("model", "training", "grad", "inference", "tensors"),
     "mode": ("class", "training"),
-    "backward": ("how", "retain", "tensors", "operation"),
+    "backward": ("how", "tensors", "operation"),
     "optimizer": ("optimizer", "class", "groups", "parameters"),
     "step": ("optimizer", "closure", "counts"),
     "zero_grad": ("optimizer", "model", "set_to_none"),
@@ -138,6 +141,7 @@ EVENTS = (
     "stored",  # what was saved
     "opened",  # what was loaded, `weights_only` as it was given
     "wrapped",  # the parallel wrapper
+    "run_arrives",  # the class of our own runs: its module was imported
 )
 """What inspectors can listen to."""
 
@@ -163,6 +167,9 @@ class Tape:
     """Whether a loader is making a batch."""
     forward_site = 0
     """The user's line of the outermost module that is called, looked up once for all."""
+    thread = 0
+    """The id of the one thread whose passes are observed; see `claim`."""
+    _owner: threading.Thread | None = None
     _near_until = 0
 
     def __init__(self, folder: str, plan: Plan) -> None:
@@ -201,6 +208,8 @@ class Tape:
         self._rows: list[int] = []
         self._values: list[tuple[int, int, Any]] = []
         self._things: dict[str, dict[int, tuple[int, Any]]] = {kind: {} for kind in FIELDS}
+        self._num_things = dict.fromkeys(FIELDS, 0)
+        self._shared: dict[tuple[str, str], int] = {}
         self._lock = threading.RLock()
         self._begin_record(Path(folder))
         atexit.register(self.close)  # registered first, so called last
@@ -237,13 +246,13 @@ class Tape:
             try:
                 listener(*things)
             except Exception as error:  # noqa: BLE001 - written down
-                self._note_trouble(event, listener, error)
+                self.note_trouble(f"{listener.__module__} at {event}", error)
         if self.is_looked_at or self.num_steps < self._near_until:
             for listener in self.near[event]:
                 try:
                     listener(*things)
                 except Exception as error:  # noqa: BLE001 - as above
-                    self._note_trouble(event, listener, error)
+                    self.note_trouble(f"{listener.__module__} at {event}", error)
         if mode is not None:
             mode.is_aside = False
 
@@ -251,10 +260,10 @@ class Tape:
         """Something has changed: tell all inspectors in this step, and for so many in all."""
         self._near_until = max(self._near_until, self.num_steps + num_steps)
 
-    def _note_trouble(self, event: str, listener: Callable[..., None], error: Exception) -> None:
-        """What goes wrong in an inspector is written down and must not end the script."""
-        text = f"{listener.__module__} at {event}: {type(error).__name__}: {error}"
-        if text not in self._troubles:
+    def note_trouble(self, where: str, error: Exception) -> None:
+        """What goes wrong in watching is written down and must not end the script."""
+        text = f"{where}: {type(error).__name__}: {error}"
+        if text not in self._troubles and len(self._troubles) < _MAX_TROUBLES:
             self._troubles.add(text)
             self.write("trouble", error=text)
 
@@ -273,13 +282,32 @@ class Tape:
         known = things.get(id(thing))
         if known is not None:
             return known[0]
-        address, number = id(thing), len(things)
+        address, number = id(thing), self._new_number(kind, thing)
         try:
             kept: Any = weakref.ref(thing, lambda _: things.update({-number - 1: things.pop(address)}))
         except TypeError:
             kept = thing
         things[address] = (number, kept)
         return number
+
+    def _new_number(self, kind: str, thing: Any) -> int:
+        number = self._num_things[kind]
+        if number >= _MAX_THINGS:
+            number = self._shared.setdefault((kind, type(thing).__qualname__), number)
+        self._num_things[kind] = max(self._num_things[kind], number + 1)
+        return number
+
+    def claim(self, *, trains: bool = False) -> bool:
+        """Whether passes of this thread are observed from here on, though another one's may have been.
+
+        Those of one thread are: what another one calls meanwhile is no part of its pass. It is the first that
+        calls a model, until it ends, or until another one is the first to train.
+        """
+        is_free = self._owner is None or not self._owner.is_alive()
+        if not is_free and (not trains or self.num_steps or self.is_inside):
+            return False
+        self._owner, self.thread = threading.current_thread(), threading.get_ident()
+        return True
 
     def count_step(self) -> None:
         """Count a step."""
@@ -314,11 +342,11 @@ class Tape:
         raise Ended
 
     def _add_kind(self, key: Key) -> int:
-        if len(self._kinds) >= _MAX_KINDS:
+        if len(self._kinds) >= _MAX_KINDS and key[0] != "step":  # all that is counted refers to those
             key = (*key[:2], *(None for _ in key[2:]))  # facts without end: keep the place
-            if key in self._kinds:
-                return self._kinds[key]
         with self._lock:
+            if key in self._kinds:  # it was cut, or another thread has added it meanwhile
+                return self._kinds[key]
             number = self._kinds[key] = len(self._kinds)
             kind, site, *facts = key
             named = dict(zip(FIELDS[kind], map(plain, facts), strict=True))

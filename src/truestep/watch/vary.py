@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -48,9 +49,30 @@ def vary_loader(tape: Tape) -> None:
         Wraps().put("__init__", lambda init: _wrap_init(init, tape.plan.workers, name="workers"), loader)
 
 
-def vary_run(tape: Tape) -> None:  # noqa: ARG001 - called like the others
-    """Let runs of ours begin anew in a copied folder: one that is finished would make no step."""
-    Wraps().put("_claim", _wrap_claim, sys.modules["truestep.train.run"].Run)
+def vary_run(tape: Tape) -> None:
+    """Let runs of ours begin anew in a copied folder: one that is finished would make no step.
+
+    Their settings (`truestep.toml`) leave the number of workers to the plan, if it has one.
+    """
+    module = sys.modules["truestep.train.run"]
+    Wraps().put("_claim", _wrap_claim, module.Run)
+    if tape.plan.workers is not None:
+        for name in ("find_settings", "read_settings"):
+            Wraps().put(name, _wrap_settings, module)
+    tape.tell("run_arrives", module.Run)
+
+
+def _wrap_settings(find: Function) -> Function:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            found = find(*args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        values = {name: value for name, value in found.values.items() if name != "workers"}
+        return replace(found, values=values)
+
+    return wrapper
 
 
 def _wrap_claim(claim: Function) -> Function:

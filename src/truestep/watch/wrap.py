@@ -28,6 +28,8 @@ class Wraps:
         wrapper: Any = unseen(make(original), original)
         if isinstance(original, types.MethodType):  # `random.seed` belongs to an object, and some ask for it
             wrapper = types.MethodType(unseen(_with_self(wrapper), original.__func__), original.__self__)
+        else:
+            _settle(wrapper, name, owners)
         for owner in owners:
             found = vars(owner).get(name)
             setattr(owner, name, staticmethod(wrapper) if isinstance(found, staticmethod) else wrapper)
@@ -42,6 +44,13 @@ class Wraps:
         """Put all wrappers back."""
         for owner, name, _, wrapper in self._places:
             setattr(owner, name, wrapper)
+
+
+def _settle(wrapper: Callable[..., Any], name: str, owners: tuple[Any, ...]) -> None:
+    """Let a function that another module is known by, as `os.listdir` by `posix`, be pickled from here."""
+    homes = [owner.__name__ for owner in owners if isinstance(owner, types.ModuleType)]
+    if homes and wrapper.__qualname__ == name and wrapper.__module__ not in homes:
+        wrapper.__module__ = homes[0]
 
 
 def _with_self(wrapper: Callable[..., Any]) -> Callable[..., Any]:

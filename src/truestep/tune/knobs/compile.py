@@ -70,5 +70,5 @@ KNOB = Knob(
     propose=propose,
     lines=lines,
     changes_bits=True,
-    setting=lambda _: ("compile", True),
+    setting=lambda value: ("compile", True) if value == "default" else None,
 )

@@ -20,6 +20,8 @@ def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
         return Skip(reason="matrix products are in 16 bits already, by autocast.")
     if facts.models and not any(model["has_matmul"] for model in facts.models):
         return Skip(reason="the model has no matrix product.")
+    if facts.matmul_precision not in _LEVELS:
+        return Skip(reason="the script sets it by backend (fp32_precision).")
     lower = _LEVELS[_LEVELS.index(facts.matmul_precision) + 1 :]
     levels = [level for level in lower if facts.device == "cuda" or _works_on_cpu(level)]
     if not lower:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -38,10 +39,10 @@ def lines(value: str) -> list[str]:
 
 def apply(value: Scheme, tape: Tape) -> None:
     """Let linear layers compute with integers in passes for evaluation."""
-    known: dict[int, _Quantised] = {}
+    known: WeakKeyDictionary[nn.Module, _Quantised] = WeakKeyDictionary()
 
     def make(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        swap = known.setdefault(id(module), _Quantised(module, value))
+        swap = known.get(module) or known.setdefault(module, _Quantised(module, value))
 
         def evaluate(*args: Any, **kwargs: Any) -> Any:
             swap.begin()

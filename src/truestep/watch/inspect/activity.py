@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from truestep.watch.inspect.copies import run
-from truestep.watch.leaves import walk
+from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
 
 _RELUS = frozenset({"relu", "relu_", "clamp_min", "clamp_min_", "threshold", "hardtanh", "hardtanh_"})
@@ -86,13 +86,13 @@ def measure(  # limits: private to this package
     tape: Tape, replica: nn.Module, given: tuple[Any, Any]
 ) -> dict[str, Any] | None:
     """Pass a batch through a copy in the model's own mode; None for batches that are too small."""
-    inputs = [leaf for _, leaf in walk(given) if isinstance(leaf, Tensor)]
+    inputs = [leaf for _, leaf in find_tensors(given)]
     first = inputs[0]
     if first.dim() < 2 or first.shape[0] < _MIN_BATCH:
         return None
     meter = _Meter(tape, first.shape[0])
     output = run(replica, given, meter.see)
-    results = [leaf for _, leaf in walk(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    results = [leaf for _, leaf in find_tensors(output) if leaf.is_floating_point()]
     result = next((leaf for leaf in results if leaf.shape[:1] == first.shape[:1]), None)
     rows = [row for row in meter.rows if row["units"] >= _MIN_UNITS and row["at"] < meter.last_weighing]
     same = result is not None and not _is_flat(first) and _is_flat(result)

@@ -26,16 +26,18 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule")
 _OWN = frozenset({*vars(nn.Module()), "training"})
 _PLAIN = (
-    *(type(None), bool, int, float, complex, str, bytes, type, types.BuiltinFunctionType),
+    *(type(None), bool, int, float, complex, str, bytes, type),
     *(torch.dtype, torch.device, Tensor, nn.Module),
 )
 _MAX_DEPTH = 4
+_GENERATORS = (torch.Generator, random.Random)
+_NUMPY_GENERATORS = ("Generator", "BitGenerator", "RandomState")
 
 
 def replicate(model: nn.Module) -> nn.Module | None:
     """Return a copy whose forward pass touches nothing of the model's; None if that is not certain."""
     try:
-        shared = _shared(model)
+        shared = None if _has_others() else _shared(model)
         if shared is None:
             return None
         # What is no part of a model, such as a trainer that it knows, is not copied.
@@ -45,6 +47,12 @@ def replicate(model: nn.Module) -> nn.Module | None:
     except Exception:  # noqa: BLE001 - whatever the user's classes do when they are copied
         return None
     return replica if isinstance(replica, nn.Module) else None
+
+
+def _has_others() -> bool:
+    """Whether a forward pass may wait for other processes."""
+    dist = torch.distributed
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _shared(model: nn.Module) -> list[Any] | None:
@@ -72,7 +80,21 @@ def _is_special(module: nn.Module) -> bool:
         or isinstance(module, torch.jit.ScriptModule)
         or getattr(module, "_compiled_call_impl", None) is not None
         or "forward" in vars(module)
+        or any(map(_is_generator, _globals_of(type(module).forward)))
     )
+
+
+def _globals_of(function: Any) -> list[Any]:
+    """Return what a function can reach beside its arguments, by the names in it."""
+    known, code = getattr(function, "__globals__", {}), getattr(function, "__code__", None)
+    return [known[name] for name in code.co_names if name in known] if code is not None else []
+
+
+def _is_generator(value: Any) -> bool:
+    """Whether it draws from a state of its own, which is not put back after a probe."""
+    numpy = sys.modules.get("numpy")
+    others = () if numpy is None else tuple(getattr(numpy.random, name) for name in _NUMPY_GENERATORS)
+    return isinstance(value, (*_GENERATORS, *others))
 
 
 def _sort_out(value: Any, shared: list[Any], *, depth: int) -> bool:
@@ -80,6 +102,8 @@ def _sort_out(value: Any, shared: list[Any], *, depth: int) -> bool:
     if isinstance(value, list | tuple | set | dict):
         items = [*value.values()] if isinstance(value, dict) else [*value]
         return depth < _MAX_DEPTH and all(_sort_out(item, shared, depth=depth + 1) for item in items)
+    if isinstance(value, types.BuiltinFunctionType):
+        return not _is_generator(value.__self__)  # a method such as `rng.random`
     if isinstance(value, _PLAIN):
         return True
     if isinstance(value, types.FunctionType):
@@ -87,7 +111,7 @@ def _sort_out(value: Any, shared: list[Any], *, depth: int) -> bool:
     if isinstance(value, functools.partial | types.MethodType):
         return False
     shared.append(value)
-    return True
+    return not any(map(_is_generator, (value, *getattr(value, "__dict__", {}).values())))
 
 
 def copy_inputs(values: Any, depth: int = 0) -> Any:

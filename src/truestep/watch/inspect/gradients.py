@@ -26,6 +26,8 @@ _MAX_KEPT, _MAX_SPOTS = 16, 4
 _MAX_NUMEL, _MAX_SPOT_NUMEL = 1 << 20, 1 << 16
 _MAX_PASSES = 128
 """Of one step: a script may make many, or no step at all."""
+_MAX_PENDING = 4096
+"""Of all steps that were not made: gradients may be added up, or wait for good."""
 _MAX_NOTED = 64
 _MAX_SITES = 256
 _NUM_FIRST = 8
@@ -263,10 +265,11 @@ class _Book:
         if page.left:
             page.num_stale, page.stale_site = len(page.left), self._site
             page.left = []
-        page.pending.append(item)
-        item.num_pending += 1
+        if len(page.pending) < _MAX_PENDING:
+            page.pending.append(item)
+            item.num_pending += 1
         if page.clip_site:
-            page.clips_inside.append(page.clip_site)
+            page.clips_inside = [*page.clips_inside[:1], page.clip_site]
             page.clip_site = 0
         if self._is_close:
             page.spots = _spots(page.parameters)

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.leaves import walk
+from truestep.watch.inspect.samples import array_of
+from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -38,17 +39,17 @@ def watch(tape: Tape, _wraps: Wraps) -> None:
 
 def _first_float(values: Any) -> Tensor | None:
     """Return the first tensor if it is of floats: ids that come first mean that floats are something else."""
-    for _, leaf in walk(values):
-        if isinstance(leaf, Tensor):
-            is_plain = type(leaf) is Tensor and leaf.layout is torch.strided and leaf.device.type == "cpu"
-            is_fed = leaf.dtype in _READABLE and not leaf.requires_grad and leaf.grad_fn is None
-            return leaf if is_plain and is_fed and leaf.dim() >= 2 and leaf.numel() else None
+    for _, leaf in find_tensors(values):
+        is_plain = type(leaf) is Tensor and leaf.layout is torch.strided and leaf.device.type == "cpu"
+        is_fed = leaf.dtype in _READABLE and not leaf.requires_grad and leaf.grad_fn is None
+        is_table = leaf.dim() >= 2 and leaf.numel() > 0 and not leaf.is_neg()
+        return leaf if is_plain and is_fed and is_table else None
     return None
 
 
 def _measure(tensor: Tensor) -> dict[str, Any]:
     """Return the range of some of the values; those that are not finite are looked for in all of them."""
-    values = tensor.detach().numpy().reshape(-1)
+    values = array_of(tensor).reshape(-1)
     found: dict[str, Any] = {"shape": list(tensor.shape), "infinite": 0, "nan": 0}
     with np.errstate(all="ignore"):
         is_finite = bool(np.isfinite(values.sum()))

@@ -23,6 +23,7 @@ _MAX_NAMES = 6
 _MAX_DEPTH = 4
 _MAX_ITEMS = 4096
 _MIN_PILE = 2
+_MAX_FILLED = 64
 _SIMPLE = (Tensor, str, bytes, bool, int, float, complex, type(None), torch.dtype, torch.device, torch.Size)
 
 
@@ -162,7 +163,8 @@ class _States:
         self._tape.mark(("refill", site, number), perf_counter_ns(), value=facts)
         if opened is not None and not missing and not unexpected:
             ids = {id(item) for item in module.parameters()}
-            self._filled.append(_Filled(weakref.ref(module), site, opened, ids))
+            before = [item for item in self._filled if item.ref() not in (None, module)]
+            self._filled = [*before[1 - _MAX_FILLED :], _Filled(weakref.ref(module), site, opened, ids)]
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         if optimizer in self._met:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.watch.leaves import walk
+from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -196,8 +196,8 @@ class _Modes:
     def _track(self, output: Any, ordinal: int) -> bool:
         """Have the backward pass say that it reaches this output. The graph is not kept alive by it."""
         nodes = []
-        for _, leaf in [("", output)] if isinstance(output, Tensor) else walk(output):
-            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+        for _, leaf in [("", output)] if isinstance(output, Tensor) else find_tensors(output):
+            if leaf.grad_fn is not None:
                 nodes.append(leaf.grad_fn)
                 if len(nodes) == _MAX_OUTPUTS:
                     break
@@ -286,7 +286,7 @@ def _first_tensor(values: Any) -> Tensor | None:
     for value in values[0]:
         if isinstance(value, Tensor):
             return value
-    return next((leaf for _, leaf in walk(values) if isinstance(leaf, Tensor)), None)
+    return next((leaf for _, leaf in find_tensors(values)), None)
 
 
 class _Settings:

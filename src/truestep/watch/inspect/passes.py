@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from truestep.watch.leaves import walk
+from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
 
 _MAX_TENSORS, _NUM_VALUES, _MAX_OUTPUTS = 4, 8, 64
@@ -75,7 +75,7 @@ class Seen:
 
 
 def _tensors(nest: Any) -> list[Tensor]:
-    found = [leaf for _, leaf in walk(nest) if type(leaf) is Tensor and leaf.layout is torch.strided]
+    found = [leaf for _, leaf in find_tensors(nest) if type(leaf) is Tensor and leaf.layout is torch.strided]
     return [item for item in found if not item.is_meta][:_MAX_TENSORS]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from truestep.watch.inspect import activity
 from truestep.watch.inspect.copies import copy_inputs, out_of_sight, replicate, run
 from truestep.watch.inspect.spread import find_spread
-from truestep.watch.leaves import walk
+from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -76,14 +76,14 @@ class _Probes:
     def batch(self, number: int, batch: Any) -> None:
         if self._tape.num_steps == _AT[0]:
             size = self._state.sizes.get(number)
-            tensors = [leaf for _, leaf in walk(batch) if isinstance(leaf, Tensor) and leaf.dim()]
+            tensors = [leaf for _, leaf in find_tensors(batch) if leaf.dim()]
             self._state.shapes += [leaf.shape for leaf in tensors if leaf.shape[0] == size]
 
     def forward_begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if not self._is_near or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
         number = self._tape.number("model", model)
-        first = next((leaf for _, leaf in walk((args, kwargs)) if isinstance(leaf, Tensor)), None)
+        first = next((leaf for _, leaf in find_tensors((args, kwargs))), None)
         if first is None or not any(item.requires_grad for item in model.parameters()):
             return
         state = self._state
@@ -104,8 +104,8 @@ class _Probes:
             return
         if next(model.parameters(), None) is not None:  # a loss may be a module too
             number = self._tape.number("model", model)
-            for _, leaf in walk(output):
-                if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+            for _, leaf in find_tensors(output):
+                if leaf.grad_fn is not None:
                     node: Any = leaf.grad_fn
                     node.metadata[_MARK] = number
 
@@ -205,11 +205,11 @@ def probe_samples(  # limits: private to this package
     tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, shapes: list[torch.Size], is_new: bool
 ) -> dict[str, Any] | None:
     """Replace one sample by another and see which outputs change; None if their axis is not certain."""
-    whole = next(leaf for _, leaf in walk(given) if isinstance(leaf, Tensor))
+    whole = next(leaf for _, leaf in find_tensors(given))
     if whole.dim() < 2 or whole.shape[0] < _MIN_BATCH or _takes_statistics(replica):
         return None
     few, plain = _run_few(replica, given, whole.shape[0])
-    first = next(leaf for _, leaf in walk(few) if isinstance(leaf, Tensor))
+    first = next(leaf for _, leaf in find_tensors(few))
     size = first.shape[0]
     output = _output(plain, size)
     is_collated = whole.shape in shapes
@@ -228,7 +228,7 @@ def probe_samples(  # limits: private to this package
     value: dict[str, Any] = {"size": size, "moved": int((moved > _CHANGED).sum()), "most": float(moved.max())}
     if not value["moved"]:
         return value
-    alike = [leaf for _, leaf in walk(few) if isinstance(leaf, Tensor) and leaf.shape[1:] == first.shape[1:]]
+    alike = [leaf for _, leaf in find_tensors(few) if leaf.shape[1:] == first.shape[1:]]
     value["is_alone"] = len(alike) == 1
     again = _output(run(replica, few), size)
     is_same = again is not None and torch.equal(again, output)  # or else nothing can be said
@@ -241,7 +241,7 @@ def probe_samples(  # limits: private to this package
 
 def _run_few(replica: nn.Module, given: tuple[Any, Any], size: int) -> tuple[tuple[Any, Any], Any]:
     """Pass a few samples only, if the model can be called with them."""
-    sizes = {length for _, leaf in walk(given) if isinstance(leaf, Tensor) for length in leaf.shape}
+    sizes = {length for _, leaf in find_tensors(given) for length in leaf.shape}
     num = next((num for num in _FEW if num not in sizes), size)  # no other axis shall look like this one
     few = _map(given, lambda leaf: leaf[:num] if leaf.dim() and leaf.shape[0] == size else leaf)
     try:
@@ -341,8 +341,8 @@ def _map(values: Any, act: Any) -> Any:
 
 def _output(values: Any, size: int) -> Tensor | None:
     """Return the first tensor of numbers that has an entry for each sample."""
-    for _, leaf in walk(values):
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.shape[:1] == (size,):
+    for _, leaf in find_tensors(values):
+        if leaf.is_floating_point() and leaf.shape[:1] == (size,):
             return leaf
     return None
 
@@ -357,7 +357,7 @@ def probe_tokens(  # limits: private to this package
     tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, targets: list[Tensor]
 ) -> dict[str, Any] | None:
     """Replace later tokens and see which earlier outputs change; None unless the next one is predicted."""
-    for tokens in (leaf for _, leaf in walk(given) if isinstance(leaf, Tensor)):
+    for tokens in (leaf for _, leaf in find_tensors(given)):
         for target in targets:
             for axis in (1, 0):
                 scored = scored_positions(tokens, target, axis)
@@ -442,8 +442,8 @@ def _look_ahead(  # limits: private to this module
 def _by_position(values: Any, length: int, size: int, axis: int) -> Tensor | None:
     """Return the first output that has an entry for each position, positions first."""
     shape = (length, size) if axis == 0 else (size, length)
-    for _, leaf in walk(values):
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() > 1:
+    for _, leaf in find_tensors(values):
+        if leaf.is_floating_point() and leaf.dim() > 1:
             if leaf.shape[:2] == shape:
                 return leaf.transpose(0, axis)
             # Classes may come before positions.

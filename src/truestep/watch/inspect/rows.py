@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.watch.inspect.samples import digest_rows, is_readable
-from truestep.watch.leaves import walk
+from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -75,7 +75,7 @@ class _Rows:
 
 def _digests(given: Any) -> frozenset[int]:
     """Return digests of the rows of the first tensor, if they are so many numbers that none is another's."""
-    tensor = next((leaf for _, leaf in walk(given) if isinstance(leaf, Tensor)), None)
+    tensor = next((leaf for _, leaf in find_tensors(given)), None)
     if tensor is None or tensor.dim() < 2 or not tensor.is_floating_point() or not is_readable(tensor):
         return frozenset()
     if not _LEAST_ROWS <= len(tensor) <= _MAX_ROWS:

@@ -26,7 +26,7 @@ from torch.utils.data import (
 )
 
 from truestep.watch.inspect.labels import outline_labels
-from truestep.watch.leaves import walk
+from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -44,6 +44,7 @@ _BITS = np.uint64(11)
 """What is cut from a digest, so that JSON holds it exactly."""
 _NUM_DISTINCT = 8
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_BY_BITS = {torch.bfloat16: torch.int16, torch.bool: torch.uint8}
 _READABLE = frozenset((*_FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
 
 
@@ -63,8 +64,11 @@ def _wrap_init(make: Function, tape: Tape) -> Function:
             drop_frame(error)
             raise
         if tape.is_on:
-            is_direct = tape.sites.is_own(_maker_of(self))
-            tape.note("made", tape.number("loader", self), value=_describe(self, is_direct))
+            try:
+                is_direct = tape.sites.is_own(_maker_of(self))
+                tape.note("made", tape.number("loader", self), value=_describe(self, is_direct))
+            except Exception as error:  # noqa: BLE001 - samplers and datasets of the user's; written down
+                tape.note_trouble("a loader that was made", error)
 
     return __init__
 
@@ -87,12 +91,17 @@ def _describe(loader: Any, is_direct: bool) -> dict[str, Any]:
         "dataset": id(loader.dataset),
         "iterable": isinstance(loader.dataset, IterableDataset),
         "ordered": type(loader.sampler) is SequentialSampler and type(batches) in (BatchSampler, type(None)),
-        "random": type(loader.sampler).__name__ == "RandomSampler" and loader.sampler.generator is None,
+        "random": type(loader.sampler).__name__ == "RandomSampler" and not _is_seeded(loader.sampler),
         "workers": loader.num_workers,
         "persistent": bool(getattr(loader, "persistent_workers", False)),
         "has_init": getattr(loader, "worker_init_fn", None) is not None,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
+
+
+def _is_seeded(sampler: Any) -> bool:
+    """Whether it has a generator of its own; a class of the user's with this name may not say."""
+    return getattr(sampler, "generator", sampler) is not None
 
 
 @dataclass
@@ -185,9 +194,7 @@ def _indices(loader: Any) -> tuple[Any, list[int] | None]:
 
 def _parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
     """Return the tensor that holds the samples, and the one that holds their labels."""
-    tensors = [
-        leaf for _, leaf in walk(batch) if isinstance(leaf, Tensor) and leaf.dim() and is_readable(leaf)
-    ]
+    tensors = [leaf for _, leaf in find_tensors(batch) if leaf.dim() and is_readable(leaf)]
     wide = [item for item in tensors if item.dim() > 1 and item.shape[1:].numel() > 1]
     inputs = next((item for item in wide if item.is_floating_point()), None)
     if inputs is None:
@@ -213,14 +220,20 @@ def is_readable(tensor: Tensor) -> bool:
     )
 
 
-def _array(tensor: Tensor) -> Array:
-    """Return the tensor's values without a copy; numbers that NumPy lacks by their bits."""
+def array_of(tensor: Tensor) -> Array:
+    """Return the values of a readable tensor without a copy; numbers that NumPy lacks by their bits.
+
+    Not by `numpy()`: what it has shown once cannot be resized any more.
+    """
     tensor = tensor.detach()
-    return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    if tensor.dtype in _BY_BITS:
+        tensor = tensor.view(_BY_BITS[tensor.dtype])
+    found: Array = np.from_dlpack(tensor)
+    return found
 
 
 def _add_labels(page: _Page, tensor: Tensor) -> None:
-    outlined = outline_labels(_array(tensor).reshape(-1))
+    outlined = outline_labels(array_of(tensor).reshape(-1))
     if outlined is not None:
         page.labels.append(outlined)
 
@@ -242,7 +255,7 @@ def digest_rows(tensor: Tensor) -> tuple[list[int], int]:
 
 
 def _rows(tensor: Tensor) -> Array:
-    values = _array(tensor)
+    values = array_of(tensor)
     rows = values.reshape(len(values), -1)
     stride = -(-rows.shape[1] // _MAX_ELEMENTS)
     return np.ascontiguousarray(rows[:, ::stride])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from truestep.watch.inspect.labels import outline_labels
+from truestep.watch.inspect.samples import array_of
 
 _LEAST, _MAX_LENGTH, _LEAST_BATCHES = 4, 1 << 18, 6
 _LABELS = frozenset((torch.int64, torch.int32, torch.uint8, torch.float32, torch.float64))
@@ -29,7 +30,7 @@ def read_slice(target: Tensor) -> dict[str, Any] | None:
     offset = target.storage_offset()
     found: dict[str, Any] = {"offset": offset, "size": size, "length": length, "storage": storage.data_ptr()}
     if offset == 0:
-        whole = torch.empty(0, dtype=target.dtype).set_(storage, 0, (length,), (1,)).numpy()
+        whole = array_of(torch.empty(0, dtype=target.dtype).set_(storage, 0, (length,), (1,)))
         parts = np.split(whole[: length // size * size], length // size)
         outlines = [outline_labels(part) for part in parts]
         found["labels"] = [item for item in outlines if item is not None]

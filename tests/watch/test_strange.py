@@ -1,0 +1,198 @@
+"""What a script is made of may be strange: it ends as it does alone, and the rest of it is observed."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.watch.test_start import write
+from tests.watch.watching import kinds, run_watched
+from truestep import watch
+from truestep.rules import check_plan
+
+LOOP = """
+import os, pickle, threading, warnings
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+def train(model, loader, kind=torch.optim.SGD):
+    optimizer = kind(model.parameters(), lr=0.1)
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+rows = torch.ones(8, 3)
+"""
+
+STRANGE = """
+def sampler_with_a_known_name():
+    class RandomSampler(Sampler):
+        def __init__(self, data): self.data = data
+        def __iter__(self): return iter(range(len(self.data)))
+        def __len__(self): return len(self.data)
+    train(nn.Linear(3, 1), DataLoader(rows, 4, sampler=RandomSampler(rows)))
+
+def nested_tensors():
+    class Nested(nn.Linear):
+        def forward(self, x): return super().forward(x.to_padded_tensor(0.0))
+    given = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    train(Nested(3, 1), DataLoader([given, given], batch_size=None))
+
+def loss_without_values():
+    nn.Linear(3, 1, device="meta")(torch.ones(4, 3, device="meta")).sum().backward()
+
+def parts_that_cannot_be_listed():
+    class Shy(nn.Linear):
+        def named_buffers(self, *args, **kwargs): raise RuntimeError("none of your business")
+        def buffers(self, *args, **kwargs): raise RuntimeError("none of your business")
+    train(Shy(3, 1), DataLoader(rows, 4))
+
+def length_that_cannot_be_told():
+    class Loader(DataLoader):
+        def __len__(self): raise ZeroDivisionError
+    train(nn.Linear(3, 1), Loader(rows, 4))
+
+def stream_that_gives_more_than_it_says():
+    class Rows(IterableDataset):
+        def __iter__(self): return iter(rows)
+        def __len__(self): return 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(nn.Linear(3, 1), DataLoader(Rows(), 4))
+
+def functions_in_a_pickle():
+    for function in (os.listdir, os.scandir):
+        assert pickle.loads(pickle.dumps(function)) is function
+
+def optimizer_that_keeps_plain_tensors():
+    class Plain(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step(closure)
+            for item in self.param_groups[0]["params"]:
+                self.state[item] = item.detach().clone()
+    train(nn.Linear(3, 1), DataLoader(rows, 4), Plain)
+
+for part in (
+    sampler_with_a_known_name, nested_tensors, loss_without_values, parts_that_cannot_be_listed,
+    length_that_cannot_be_told, stream_that_gives_more_than_it_says, functions_in_a_pickle,
+    optimizer_that_keeps_plain_tensors,
+):
+    part()
+    print(part.__name__, flush=True)
+"""
+
+NAMES_OF_TORCH = """
+import importlib.util
+assert importlib.util.find_spec("torch") is not None
+assert importlib.util.find_spec("numpy") is not None
+"""
+
+ANEW = """
+from truestep.watch import tape
+tape._MAX_THINGS = 10
+tape._MAX_KINDS = 100
+model = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(60):
+    optimizer.zero_grad()
+    nn.CrossEntropyLoss()(model(torch.ones(4, 3)), torch.zeros(4, dtype=torch.int64)).backward()
+    optimizer.step()
+"""
+
+TWO_THREADS = """
+begun, ended = threading.Event(), threading.Event()
+class First(nn.Linear):
+    def forward(self, x):
+        thread.start()
+        begun.wait(60)
+        return super().forward(x)
+class Other(nn.Sequential):
+    def forward(self, x):
+        begun.set()
+        ended.wait(60)
+        return super().forward(x)
+def call():
+    Other(nn.Linear(3, 3), nn.ReLU())(torch.ones(4, 3))
+def go_back():
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(lambda gradient: (begun.set(), ended.wait(60)) and None)
+    x.sum().backward()
+thread = threading.Thread(target=WORK)
+y = First(3, 1)(torch.ones(4, 3))
+ended.set()
+thread.join()
+y.sum().backward()
+train(nn.Linear(3, 1), DataLoader(rows, 4))
+"""
+
+LATER_THREAD = """
+nn.Linear(3, 3)(torch.ones(4, 3))
+thread = threading.Thread(target=train, args=(nn.Linear(3, 1), DataLoader(rows, 2)))
+thread.start()
+thread.join()
+"""
+
+SCHEDULED = """
+from torch.optim import lr_scheduler as schedules
+model = nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = schedules.SequentialLR(
+    optimizer, [schedules.LinearLR(optimizer), schedules.StepLR(optimizer, 5)], milestones=[2]
+)
+for _ in range(4):
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    scheduler.step()
+"""
+
+
+def watch_text(folder: Path, text: str, *, plan: watch.Plan | None = None) -> watch.Process:
+    """Run a script watched; it ends well."""
+    evidence = folder / "evidence"
+    evidence.mkdir()
+    done = run_watched(write(folder, text), folder=evidence, plan=plan or check_plan())
+    assert done.code == 0, (done.stdout, done.stderr)
+    (process,) = watch.read(evidence)
+    assert process.ended == "finished"
+    return process
+
+
+@pytest.mark.parametrize("how", ["check", "verify"])
+def test_strange_things_do_not_end_the_script(tmp_path: Path, how: str) -> None:
+    full = watch.Plan(digests=watch.DIGESTS, parameters=(1,), look="every")
+    process = watch_text(tmp_path, LOOP + STRANGE, plan=check_plan() if how == "check" else full)
+    assert process.num_steps == 6 * 2
+    assert len(kinds(process, "backward")) == 6 * 2 + 1
+
+
+def test_torch_is_observed_though_somebody_asked_before_whether_it_is_there(tmp_path: Path) -> None:
+    loop = "train(nn.Linear(3, 1), DataLoader(rows, 4))"
+    process = watch_text(tmp_path, f"{NAMES_OF_TORCH}{LOOP}{loop}")
+    assert process.num_steps == 2
+
+
+def test_things_made_anew_in_each_step_share_a_number_in_the_end(tmp_path: Path) -> None:
+    process = watch_text(tmp_path, LOOP + ANEW)
+    models = {moment.facts["model"] for moment in kinds(process, "model")}
+    assert models == set(range(11))
+    assert len(kinds(process, "step")) == 60
+    assert {moment.facts["optimizer"] for moment in kinds(process, "step")} == {0}
+
+
+@pytest.mark.parametrize("work", ["call", "go_back"])
+def test_what_another_thread_does_meanwhile_is_no_part_of_a_pass(tmp_path: Path, work: str) -> None:
+    process = watch_text(tmp_path, LOOP + TWO_THREADS.replace("WORK", work))
+    assert {moment.facts["class"] for moment in kinds(process, "model")} == {"First", "Linear"}
+    assert len(kinds(process, "forward")) == len(kinds(process, "backward")) == 3
+
+
+def test_a_thread_that_trains_is_observed_though_another_one_has_called_a_model(tmp_path: Path) -> None:
+    process = watch_text(tmp_path, LOOP + LATER_THREAD)
+    assert len(kinds(process, "backward")) == len(kinds(process, "step")) == 4
+    assert len(kinds(process, "forward")) == 1 + 3  # all but the one before its first backward pass
+
+
+def test_a_scheduler_that_steps_others_is_one_moment(tmp_path: Path) -> None:
+    process = watch_text(tmp_path, LOOP + SCHEDULED)
+    assert [moment.facts["class"] for moment in kinds(process, "scheduler")] == ["SequentialLR"] * 4
