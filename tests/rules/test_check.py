@@ -103,7 +103,7 @@ def test_text_shows_the_line_and_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_script_without_an_optimizer_is_told_that_its_training_was_not_seen(tmp_path: Path) -> None:
-    write(tmp_path, "import torch\n\ntorch.manual_seed(0)\ntorch.ones(2, requires_grad=True).sum().backward()\n")
+    write(tmp_path, "import torch\n\ntorch.ones(2, requires_grad=True).sum().backward()\n")
     done = check(tmp_path, "train.py")
     assert "in 0 steps\nno step of a torch optimizer was seen" in done.stdout
 

@@ -349,7 +349,7 @@ class _Answer:
             self._page.print(("ended by Ctrl-C", "bold yellow"))
         self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
         if not steps:
-            self._page.print("no step of a torch optimizer was seen: what is about training was not looked at")
+            self._page.print("no step of a torch optimizer was seen: training was not looked at")
         looked = len(result.rules) - len(result.judgement.not_observed)
         rest = f"{looked} rules looked, {len(result.judgement.not_observed)} had nothing to look at"
         words = "finding is" if result.num_hidden == 1 else "findings are"
