@@ -308,9 +308,9 @@ def _write_baseline(folder: Path) -> None:
 
 
 def _read_baseline(folder: Path) -> None:
-    from truestep.rules.baseline import _read
+    from truestep.rules.baseline import read_baseline
 
-    _read(folder / "known.json")
+    read_baseline(folder / "known.json")
 
 
 def _write_machine(folder: Path) -> None:

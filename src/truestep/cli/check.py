@@ -131,7 +131,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
       0    nothing worse than a remark was found
       1    a mistake was found
       2    the script failed, or what was asked cannot be done
-      3    truestep itself or one of its rules failed: please report it
+      3    truestep or one of its rules failed: please report
       130  ended by Ctrl-C, and nothing was found until then
 
     Examples:

@@ -42,7 +42,7 @@ def doctor(
       0  nothing worse than a remark was found
       1  something does not fit
       2  what was asked cannot be done
-      3  truestep itself or one of its rules failed: please report it
+      3  truestep or one of its rules failed: please report
 
     Examples:
       truestep doctor
