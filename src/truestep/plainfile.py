@@ -17,6 +17,11 @@ MAX_BYTES = 64 << 20
 """The largest file that makes sense here, an index of a million tensors, is about this long."""
 
 
+def is_there(path: str | Path) -> bool:
+    """Whether a name is that of a file; one that is too long, or lies where we may not look, is none."""
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises there
+
+
 def open_at_once(path: str, flags: int) -> int:
     """Open a file without waiting for a pipe; an `opener`, because `open` closes what it then refuses."""
     return os.open(path, flags | os.O_NONBLOCK)

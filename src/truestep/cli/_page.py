@@ -4,7 +4,6 @@ Owns how a place in a file, named rows and severities look, and where an answer 
 each command's own.
 """
 
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -41,7 +40,9 @@ def named_script(script: str, arguments: Sequence[str] | None, *, is_module: boo
 
 def require_script(script: str | Path, *, example: str) -> None:
     """Refuse what is no file, with an example of how the command is called."""
-    if not os.path.isfile(script):  # noqa: PTH113 - Path.is_file raises where a name is too long
+    from truestep import plainfile
+
+    if not plainfile.is_there(script):
         raise UsageError(
             f"{script} is not a file. Options of truestep come before the script, its own after it: {example}"
         )

@@ -5,12 +5,12 @@ Owns where it is written and as what. The table is in `table`; each optional pac
 
 import contextlib
 import csv
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from truestep import plainfile
 from truestep.errors import UsageError
 from truestep.report import parquet, tensorboard
 from truestep.report.live.state import Live
@@ -26,7 +26,7 @@ def open_run(run: str | Path) -> Live:
     """Return a run that has been read to its end; refuse a folder without a record."""
     live = Live(run)
     path = live.folder / "record.jsonl"
-    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where a name is too long
+    if not plainfile.is_there(path):
         raise UsageError(
             f"{run} has no record.jsonl. Give the folder of a run, the one that truestep.Run was given."
         )

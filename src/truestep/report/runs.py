@@ -6,7 +6,6 @@ is and told, never an error: a record may be torn, or written by somebody else.
 
 import json
 import math
-import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from truestep import record
+from truestep import plainfile, record
 from truestep.errors import UsageError
 from truestep.record import number
 from truestep.report.exhibits import Exhibits
@@ -103,7 +102,7 @@ class Story:
 def read_run(folder: Path) -> Story:
     """Read the record in a run's folder."""
     path = folder / "record.jsonl"
-    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where a name is too long
+    if not plainfile.is_there(path):
         raise UsageError(
             f"{folder} has no record.jsonl. Give the folder of a run (that of truestep.Run, or of --record)."
         )

@@ -37,9 +37,8 @@ class Fetch:
         """Begin to count."""
         self._used_ns, self._is_on = 0, True
         used = {pid: _cpu_s_of(pid) for pid in self._workers}
-        self._workers = {
-            pid: used_s for pid, used_s in used.items() if used_s is not None
-        }  # others have ended
+        # Those that have ended since are left out.
+        self._workers = {pid: used_s for pid, used_s in used.items() if used_s is not None}
 
     def end(self) -> tuple[float, float | None]:
         """Return the seconds of both; None for the workers' if some came or went on the way."""
