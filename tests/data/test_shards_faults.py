@@ -1,6 +1,7 @@
 """Shards that are missing, cut short, altered, slow or far away: tried again, named, skipped only by name."""
 
 import errno
+import json
 import multiprocessing
 import os
 import random
@@ -22,7 +23,7 @@ from tests.data import shard_files
 from tests.data.shard_files import KINDS, NUM_SHARDS, Flaky, rows_of, shards_of
 from truestep.data.shards import write_index
 from truestep.data.shards.cache import Cache
-from truestep.errors import DifferentRun, ShardUnreadable
+from truestep.errors import DifferentRun, ShardUnreadable, UsageError
 
 
 @pytest.fixture
@@ -368,3 +369,33 @@ def test_a_bucket_is_read_like_a_folder(s3: tuple[str, str, Path], tmp_path: Pat
     quick = ts.ShardCache(folder=tmp_path, num_tries=2, pause_s=0.01)
     with pytest.raises(ShardUnreadable, match=rf"{bucket}/none.tar is missing.*skip=\['none.tar'\]"):
         ts.Shards([f"{bucket}/none.tar"], storage=storage, cache=quick)
+
+
+@pytest.mark.parametrize("made", ["pipe", "device"])
+def test_an_index_that_never_ends_is_refused_at_once(folder: Path, tmp_path: Path, made: str) -> None:
+    index = tmp_path / "index.json"
+    if made == "pipe":
+        os.mkfifo(index)
+    else:
+        index.symlink_to("/dev/zero")
+    begun_s = time.monotonic()
+    with pytest.raises(ShardUnreadable, match="not a regular file"):
+        shards_of(f"{folder}/part-*.tar", tmp_path / "cache", index=index)
+    assert time.monotonic() - begun_s < 10
+
+
+@pytest.mark.parametrize("checksum", ["\ud800", "ab", "A" * 32, 7])
+def test_a_checksum_that_is_none_is_told(folder: Path, tmp_path: Path, checksum: object) -> None:
+    index = tmp_path / "index.json"
+    write_index(f"{folder}/part-*.tar", index)
+    content = json.loads(index.read_text())
+    content["shards"][0]["checksum"] = checksum
+    index.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="is no index of shards"):
+        shards_of(f"{folder}/part-*.tar", tmp_path / "cache", index=index)
+
+
+def test_an_index_far_away_is_read_in_parts(folder: Path, tmp_path: Path) -> None:
+    write_index(f"{folder}/part-*.tar", "memory://far/index.json")
+    dataset = shards_of(f"{folder}/part-*.tar", tmp_path / "cache", index="memory://far/index.json")
+    assert len(dataset) == len(shards_of(f"{folder}/part-*.tar", tmp_path / "other"))

@@ -5,6 +5,7 @@ Owns the format of `index.json`, and which shard of the index a name means. Leav
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from truestep.plainfile import parse_json
 
 FORMAT, VERSION = "truestep shards", 1
 _SHOWN = 5
+_DIGEST = re.compile("[0-9a-f]{32}")
 _MOST = 2**62
 """Numbers of samples are summed in 64 bits."""
 
@@ -65,7 +67,9 @@ def from_json(text: str, *, source: str) -> dict[str, Mapping[str, Any]]:
 def _check(row: Mapping[str, Any]) -> None:
     numbers = (row["samples"], row["bytes"])
     is_whole = all(type(number) is int and 0 <= number < _MOST for number in numbers)
-    if not (is_whole and isinstance(row["name"], str) and isinstance(row.get("checksum"), str | None)):
+    checksum = row.get("checksum")
+    is_digest = checksum is None or (isinstance(checksum, str) and _DIGEST.fullmatch(checksum))
+    if not (is_whole and isinstance(row["name"], str) and is_digest):
         raise ValueError(f"a shard that is {repr(row)[:80]}")
 
 

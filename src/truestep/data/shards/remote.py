@@ -10,12 +10,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
-from truestep import arrow
+from truestep import arrow, plainfile
 from truestep.data.shards.urls import is_pattern
 from truestep.errors import UsageError
 
 T = TypeVar("T")
 Storage = Mapping[str, Any]
+_MAX_TEXT_BYTES = 1 << 30
+_PART_BYTES = 1 << 20
 
 
 def _place(url: str, storage: Storage) -> tuple[Any, str]:
@@ -102,13 +104,22 @@ def fetch(url: str, to: Path, *, storage: Storage, timeout_s: float) -> None:
 
 
 def read_text(url: str, *, storage: Storage, timeout_s: float) -> str:
-    """Return a whole file as text."""
+    """Return a whole file as text, one of up to 1 GiB: an index of five million shards is shorter."""
 
-    def read(_: "Watch") -> str:
+    def read(watch: "Watch") -> str:
+        from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - optional
+
         system, path = _place(url, storage)
+        if isinstance(system, LocalFileSystem):  # a pipe or a device may be at that place
+            return plainfile.read_bytes(Path(path), max_bytes=_MAX_TEXT_BYTES).decode()
+        parts: list[bytes] = []
         with system.open(path, "rb") as file:
-            content: bytes = file.read()
-        return content.decode()
+            while part := file.read(_PART_BYTES):
+                watch.beat()
+                parts.append(part)
+                if sum(map(len, parts)) > _MAX_TEXT_BYTES:
+                    raise ValueError(f"at most {_MAX_TEXT_BYTES:,} bytes are read")
+        return b"".join(parts).decode()
 
     return within(read, timeout_s=timeout_s)
 
