@@ -21,7 +21,7 @@ class Ranges:
         self._num = 0
 
     def __call__(self, name: str) -> Any:
-        return record_function(f"part.{name}") if self.path else nullcontext()
+        return record_function(f"part.{name}") if self.path and self._num >= WARM else nullcontext()
 
     def batches(self, loader: Any) -> Any:
         while True:
@@ -38,10 +38,10 @@ class Ranges:
         self._num += 1
         if self.path is None:
             return
-        if self._num == WARM:
+        if self._num == WARM - 1:  # starting it takes long: that is in no step that is counted
             self._profiler = profile(activities=[ProfilerActivity.CPU])
             self._profiler.start()
-        elif self._step is not None:
+        if self._step is not None:
             self._step.__exit__(None, None, None)
         if self._num == WARM + STEPS:
             self._profiler.stop()
