@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import pyarrow
 import torch
@@ -254,9 +255,13 @@ def _read_record(folder: Path) -> None:
 
 
 def _write_report(folder: Path) -> None:
+    from truestep.report import page
     from truestep.report.compose import write_report
+    from truestep.report.plotly_script import Packed
 
-    write_report([folder])
+    # Two megabytes that are the same on every page would take half of the time.
+    with mock.patch.object(page, "plotly_script", return_value=Packed(base64="", csp_hash="")):
+        write_report([folder])
 
 
 def _look_live(folder: Path) -> None:
@@ -268,7 +273,7 @@ def _look_live(folder: Path) -> None:
     live = Live(folder)
     live.poll()
     json.dumps(as_fields(live), allow_nan=False)
-    Console(file=io.StringIO(), width=60, height=22, force_terminal=True).print(View(live))
+    Console(file=io.StringIO(), width=40, height=20, force_terminal=True).print(View(live))
     export(folder, "csv")
 
 

@@ -59,7 +59,7 @@ for step in range(start, 8):
 
 def verify(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [TRUESTEP, "verify", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+        [TRUESTEP, "verify", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=540
     )
 
 

@@ -110,7 +110,7 @@ def read_text(url: str, *, storage: Storage, timeout_s: float) -> str:
         from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - optional
 
         system, path = _place(url, storage)
-        if isinstance(system, LocalFileSystem):  # a pipe or a device may be at that place
+        if type(system) is LocalFileSystem:  # a pipe or a device may be at that place
             return plainfile.read_bytes(Path(path), max_bytes=_MAX_TEXT_BYTES).decode()
         parts: list[bytes] = []
         with system.open(path, "rb") as file:
