@@ -4,6 +4,7 @@ Owns pyarrow, which is optional. What the columns mean is up to those who write 
 """
 
 import mmap
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from truestep.errors import UsageError
+from truestep.errors import ShardUnreadable, UsageError
 
 _ROWS_AT_ONCE = 4096
 _FILE_MAGIC = b"ARROW1"
@@ -158,8 +159,14 @@ class Rows:
 
 def _values(column: Any, form: str, *, num_more: int = 0) -> Any:
     """Return a column's numbers, or the offsets of its slices, as they are in memory."""
-    content: Any = memoryview(column.buffers()[1]).cast("B")
-    return content.cast(form)[column.offset : column.offset + len(column) + num_more]
+    content: Any = memoryview(column.buffers()[1] or b"").cast("B")
+    size = (column.offset + len(column) + num_more) * struct.calcsize(form)
+    if size > len(content):
+        raise ShardUnreadable(
+            "a column has fewer bytes than its rows need: the file is damaged. Write it anew, or leave it out"
+            " with skip=[...]."
+        )
+    return content[:size].cast(form)[column.offset :]
 
 
 def _read_slices(column: Any, form: str, is_text: bool, *, content: tuple[Any, int]) -> ReadCell:

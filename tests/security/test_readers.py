@@ -49,6 +49,18 @@ def test_spoilt_files_are_read_or_refused(benches: Callable[[Reader], Bench], re
     assert outcomes <= {"read", "refused"}
 
 
+CRASHED = {"report": [27846, 46113, 61910], "shards": [14980, 30672, 97304, 68052]}
+"""Inputs of `benchmarks/fuzz_readers.py` that its run of 100,000 for each reader found."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CRASHED)
+def test_what_once_crashed_a_reader_no_longer_does(benches: Callable[[Reader], Bench], name: str) -> None:
+    (reader,) = (each for each in READERS if each.name == name)
+    outcomes = {number: benches(reader).try_input(number) for number in CRASHED[name]}
+    assert set(outcomes.values()) <= {"read", "refused"}
+
+
 def test_what_is_not_an_error_of_ours_is_seen(tmp_path: Path) -> None:
     def crash(folder: Path) -> None:
         (folder / "a.json").read_bytes().decode("ascii").index('"a"')

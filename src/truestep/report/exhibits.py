@@ -15,7 +15,7 @@ from truestep.report.thin import Floats
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _MAX_BINS = 10_000
-_MAX_CURSOR = 2**53
+MAX_CURSOR = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Exhibits:
     def take(self, event: dict[str, Any]) -> None:
         """Take a line of one of the three kinds."""
         name, cursor = event["name"], event["cursor"]
-        if not isinstance(name, str) or cursor.__class__ is not int or not 0 <= cursor < _MAX_CURSOR:
+        if not isinstance(name, str) or cursor.__class__ is not int or not 0 <= cursor < MAX_CURSOR:
             raise ValueError("name and cursor")
         if event["kind"] == "histogram":
             self.spreads.setdefault(name, {})[cursor] = _spread(event)

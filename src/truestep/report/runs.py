@@ -18,7 +18,7 @@ import numpy as np
 from truestep import plainfile, record
 from truestep.errors import UsageError
 from truestep.record import number
-from truestep.report.exhibits import Exhibits
+from truestep.report.exhibits import MAX_CURSOR, Exhibits
 from truestep.report.thin import Floats, Series
 
 
@@ -314,9 +314,10 @@ class _Reader:
         self._values[name] = column
 
     def _evaluate(self, event: dict[str, Any]) -> None:
-        self._evaluations.append(
-            Evaluation(name=str(event["name"]), cursor=int(event["cursor"]), value=event["value"])
-        )
+        cursor = int(event["cursor"])
+        if not 0 <= cursor < MAX_CURSOR:
+            raise ValueError("cursor")
+        self._evaluations.append(Evaluation(name=str(event["name"]), cursor=cursor, value=event["value"]))
 
     def _snapshot(self, event: dict[str, Any]) -> None:
         self._held_s += number(event["held_s"])

@@ -182,7 +182,7 @@ def values_of(  # limits: the number is like an index
         return None
     try:
         return _read_values(path, out, out.offset)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, OSError) as error:
         raise _damaged(path, error) from error
 
 
