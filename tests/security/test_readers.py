@@ -49,7 +49,12 @@ def test_spoilt_files_are_read_or_refused(benches: Callable[[Reader], Bench], re
     assert outcomes <= {"read", "refused"}
 
 
-CRASHED = {"report": [27846, 46113, 61910], "shards": [14980, 30672, 97304, 68052]}
+CRASHED = {
+    "report": [27846, 46113, 61910],
+    "resume": [14839, 35927, 8254],
+    "shards": [14980, 30672, 97304, 68052],
+    "watch and export": [11349, 38947, 97770],
+}
 """Inputs of `benchmarks/fuzz_readers.py` that its run of 100,000 for each reader found."""
 
 

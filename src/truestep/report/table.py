@@ -51,7 +51,14 @@ def tabulate(live: Live) -> Table:
     curves = {"time_s": live.ended_s, **named, **evaluations}
     steps = numpy.unique(numpy.concatenate([numpy.array(curve.steps) for curve in curves.values()]))
     steps = steps.astype(numpy.int64)
-    return Table(steps=steps, columns={name: _aligned(curve, steps) for name, curve in curves.items()})
+    return Table(
+        steps=steps, columns={_plain(name): _aligned(curve, steps) for name, curve in curves.items()}
+    )
+
+
+def _plain(name: str) -> str:
+    """Return a name that a file can hold: half of a character, which JSON lets pass, is written out."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _aligned(curve: Curve, steps: numpy.typing.NDArray[numpy.int64]) -> Column:
