@@ -61,3 +61,8 @@ def _as_matrix(value: Any) -> Matrix | None:
     is_even = len({len(row) for row in value}) == 1
     is_plain = all(isinstance(item, int | float) for row in value for item in row)
     return value if is_even and is_plain else None
+
+
+def storable(value: object) -> str:
+    """Return text that a file can hold: a lone surrogate, which JSON lets pass, is written by its number."""
+    return str(value).encode("utf-8", "backslashreplace").decode()

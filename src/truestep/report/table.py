@@ -11,7 +11,7 @@ import numpy.typing
 
 from truestep.report.live.curve import Curve
 from truestep.report.live.state import Live
-from truestep.report.readings import evaluation_curves
+from truestep.report.readings import evaluation_curves, storable
 
 Floats = numpy.typing.NDArray[numpy.float64]
 Flags = numpy.typing.NDArray[numpy.bool_]
@@ -52,13 +52,8 @@ def tabulate(live: Live) -> Table:
     steps = numpy.unique(numpy.concatenate([numpy.array(curve.steps) for curve in curves.values()]))
     steps = steps.astype(numpy.int64)
     return Table(
-        steps=steps, columns={_plain(name): _aligned(curve, steps) for name, curve in curves.items()}
+        steps=steps, columns={storable(name): _aligned(curve, steps) for name, curve in curves.items()}
     )
-
-
-def _plain(name: str) -> str:
-    """Return a name that a file can hold: half of a character, which JSON lets pass, is written out."""
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _aligned(curve: Curve, steps: numpy.typing.NDArray[numpy.int64]) -> Column:

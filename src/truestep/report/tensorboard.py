@@ -15,7 +15,7 @@ from truestep.record import number
 from truestep.report.exhibits import edges, read_histogram
 from truestep.report.live.state import Live
 from truestep.report.pngs import read_png
-from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices
+from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices, storable
 
 _EVALUATE = "evaluate/"
 _CELL = 16
@@ -61,13 +61,13 @@ class Events:
             last = self._written.get(name, -1)
             first = int(numpy.searchsorted(numpy.array(curve.steps), last, side="right"))
             for step, value in zip(curve.steps[first:], curve.values[first:], strict=True):
-                self._writer.add_scalar(_text(name), value, step, walltime=live.ended_s.at(step))
+                self._writer.add_scalar(storable(name), value, step, walltime=live.ended_s.at(step))
                 self._written[name] = step
         for name, step, matrix in evaluation_matrices(live):
             key = f"{_EVALUATE}{name}"
             if step > self._written.get(key, -1):
                 self._writer.add_image(
-                    _text(key), _picture(matrix), step, walltime=live.ended_s.at(step), dataformats="HW"
+                    storable(key), _picture(matrix), step, walltime=live.ended_s.at(step), dataformats="HW"
                 )
                 self._written[key] = step
         self._add_exhibits(live)
@@ -81,7 +81,7 @@ class Events:
             key = f"{kind} {name}"
             if step > last.get(key, -1):
                 with suppress(KeyError, TypeError, ValueError, OverflowError):
-                    add[kind](_text(name), event, step=step, folder=live.folder)
+                    add[kind](storable(name), event, step=step, folder=live.folder)
                 self._written[key] = step
 
     def _add_histogram(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:  # noqa: ARG002
@@ -119,7 +119,7 @@ class Events:
         self._writer.file_writer.add_summary(summary, step, walltime=event["time_s"])
 
     def _add_text(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:  # noqa: ARG002
-        self._writer.add_text(name, _text(event["text"]), step, walltime=event["time_s"])
+        self._writer.add_text(name, storable(event["text"]), step, walltime=event["time_s"])
 
     def _open(self, cursor: int) -> None:
         """Begin a file; steps from the cursor on that are in earlier ones are void."""
@@ -137,11 +137,6 @@ class Events:
     ) -> None:
         if self._writer is not None:
             self._writer.close()
-
-
-def _text(value: object) -> str:
-    """A lone surrogate is no text that a file can hold: it is written by its number."""
-    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _picture(matrix: Matrix) -> Any:

@@ -112,14 +112,14 @@ def read_text(url: str, *, storage: Storage, timeout_s: float) -> str:
         system, path = _place(url, storage)
         if type(system) is LocalFileSystem:  # a pipe or a device may be at that place
             return plainfile.read_bytes(Path(path), max_bytes=_MAX_TEXT_BYTES).decode()
-        parts: list[bytes] = []
+        content = bytearray()
         with system.open(path, "rb") as file:
             while part := file.read(_PART_BYTES):
                 watch.beat()
-                parts.append(part)
-                if sum(map(len, parts)) > _MAX_TEXT_BYTES:
+                content += part
+                if len(content) > _MAX_TEXT_BYTES:
                     raise ValueError(f"at most {_MAX_TEXT_BYTES:,} bytes are read")
-        return b"".join(parts).decode()
+        return content.decode()
 
     return within(read, timeout_s=timeout_s)
 
