@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from truestep.rules.evidence import Source
 from truestep.rules.places import Function, assignments, covers, name_of, only_call
+from truestep.rules.syntax import walk
 
 _FREE = frozenset(
     (
@@ -63,7 +64,7 @@ class Flow:
     def __init__(self, source: Source) -> None:
         self.tree = source.tree
         self._set: ast.AST | None = None
-        self._parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        self._parents = {child: node for node in walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     def decided_at(self, node: ast.AST, depth: int = 0) -> ast.AST | None:
         """Return where the order of an expression's items begins to matter; None if nowhere, or unknown."""
@@ -110,7 +111,7 @@ class Flow:
 
     def values_of(self, name: ast.Name) -> Iterator[tuple[ast.expr, bool]]:
         """Yield what a name may stand for: an expression, and whether it is one of its items."""
-        for node in ast.walk(self.scope_of(name)):
+        for node in walk(self.scope_of(name)):
             if isinstance(node, ast.Assign) and any(_is_name(one, name.id) for one in node.targets):
                 yield node.value, False
             elif isinstance(node, ast.comprehension | ast.For) and _is_name(node.target, name.id):
@@ -122,7 +123,7 @@ class Flow:
     def _given(self, function: Function, name: str) -> Iterator[ast.expr]:
         """Yield what a function's parameter is given by those who call it."""
         names = [item.arg for item in function.args.args if item.arg not in ("self", "cls")]
-        for call in ast.walk(self.tree) if name in names else ():
+        for call in walk(self.tree) if name in names else ():
             if isinstance(call, ast.Call) and name_of(call.func) == function.name:
                 place = names.index(name)
                 if place < len(call.args):
@@ -136,7 +137,7 @@ class Flow:
         if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
             return
         whole = self.tree if isinstance(targets[0], ast.Attribute) else self.scope_of(value)
-        for node in ast.walk(whole):
+        for node in walk(whole):
             method = node.func if isinstance(node, ast.Call) else None
             if isinstance(method, ast.Attribute) and _is_same(method.value, targets[0]):
                 yield node, method.attr  # type: ignore[misc]
@@ -181,7 +182,7 @@ class Flow:
         return self._by_body(loop, depth) if loop.iter is node else None
 
     def _by_body(self, loop: ast.For | ast.AsyncFor, depth: int) -> ast.AST | None:
-        for node in (inner for statement in loop.body for inner in ast.walk(statement)):
+        for node in (inner for statement in loop.body for inner in walk(statement)):
             if isinstance(node, ast.Yield | ast.YieldFrom):
                 return self._by_result(node, depth)
             if (
@@ -207,7 +208,7 @@ class Flow:
     def _by_name(self, target: ast.AST, place: ast.AST, depth: int) -> ast.AST | None:
         """Return where the order of what a name holds matters. If it is sorted anywhere, it does not."""
         whole = self.tree if isinstance(target, ast.Attribute) else self.scope_of(place)
-        uses = [node for node in ast.walk(whole) if node is not target and _is_same(node, target)]
+        uses = [node for node in walk(whole) if node is not target and _is_same(node, target)]
         for use in uses:
             parent = self._parents.get(use)
             if isinstance(parent, ast.Attribute) and parent.attr == "sort":
@@ -224,7 +225,7 @@ class Flow:
     def _by_result(self, node: ast.AST, depth: int) -> ast.AST | None:
         """Return where the order of what a function gives matters to those who call it."""
         function = self.function_of(node)
-        for call in ast.walk(self.tree) if function is not None else ():
+        for call in walk(self.tree) if function is not None else ():
             if isinstance(call, ast.Call) and function is not None and name_of(call.func) == function.name:
                 found = self.decided_at(call, depth + 2)
                 if found is not None:
@@ -239,7 +240,7 @@ class Flow:
         return self._by_name(ast.Name(id=name, ctx=ast.Store()), function.body[0], depth)
 
     def _defined(self, name: str | None) -> Function | None:
-        for node in ast.walk(self.tree):
+        for node in walk(self.tree):
             if isinstance(node, Function) and node.name == name:
                 return node
             if isinstance(node, ast.ClassDef) and node.name == name:
@@ -262,7 +263,7 @@ def maker_of(source: Source, line: int) -> int | None:
 
 
 def _class_made_at(tree: ast.Module, line: int) -> str | None:
-    for node in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for node in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
         for item in node.body:
             is_making = isinstance(item, Function) and item.name == "__init__"
             if is_making and covers(item, line):
@@ -274,7 +275,7 @@ def built_for(source: Source, line: int) -> int | None:
     """Return the one line that calls the function in which a line makes the object that it returns."""
     around = [
         node
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, Function) and node.lineno < line <= (node.end_lineno or node.lineno)
     ]
     function = max(around, key=lambda node: node.lineno, default=None)
@@ -285,7 +286,7 @@ def built_for(source: Source, line: int) -> int | None:
 
 def _makes_result(function: Function, line: int) -> bool:
     """Whether the line makes an object of a class, and the function returns it."""
-    nodes = [node for node in ast.walk(function) if getattr(node, "lineno", 0) <= line]
+    nodes = [node for node in walk(function) if getattr(node, "lineno", 0) <= line]
     nodes = [node for node in nodes if line <= (getattr(node, "end_lineno", None) or 0)]
     if not any(isinstance(node, ast.Call) and (name_of(node.func) or "a")[0].isupper() for node in nodes):
         return False
@@ -298,13 +299,13 @@ def _makes_result(function: Function, line: int) -> bool:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    returned = [node.value for node in walk(function) if isinstance(node, ast.Return)]
     return any(isinstance(value, ast.Name) and value.id in made for value in returned)
 
 
 def _is_name(node: ast.AST, name: str) -> bool:
     """Whether a target binds this name, alone or among others."""
-    return any(isinstance(item, ast.Name) and item.id == name for item in ast.walk(node))
+    return any(isinstance(item, ast.Name) and item.id == name for item in walk(node))
 
 
 def _is_same(node: ast.AST, target: ast.AST) -> TypeGuard[ast.Name | ast.Attribute]:

@@ -7,6 +7,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules.evidence import Evidence, Source
+from truestep.rules.syntax import walk
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | Function
@@ -22,7 +23,7 @@ def name_of(node: ast.AST | None) -> str | None:
 def class_in(source: Source, qualname: str | None) -> ast.AST:
     """Return a class by its name; the whole file if it is not there."""
     name = (qualname or "").rpartition(".")[2]
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.ClassDef) and node.name == name:
             return node
     return source.tree
@@ -31,7 +32,7 @@ def class_in(source: Source, qualname: str | None) -> ast.AST:
 def assignments(tree: ast.AST, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
     """Yield statements that assign to a variable or an attribute of that name, with the value, in order."""
     found = []
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign):
             targets = [item for target in node.targets for item in _flat(target)]
         elif isinstance(node, ast.AnnAssign | ast.AugAssign):
@@ -49,7 +50,7 @@ def _flat(target: ast.expr) -> list[ast.expr]:
 
 def calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
     """Yield calls of functions or methods of that name."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) == name:
             yield node
 
@@ -72,7 +73,7 @@ def is_called_at(source: Source | None, line: int | None, *, name: str) -> bool:
 
 def scopes_of(tree: ast.Module) -> list[Scope]:
     """Return the file itself and all functions in it."""
-    return [tree, *(node for node in ast.walk(tree) if isinstance(node, Function))]
+    return [tree, *(node for node in walk(tree) if isinstance(node, Function))]
 
 
 def own_nodes(scope: Scope) -> Iterator[ast.AST]:
@@ -102,5 +103,5 @@ def find_assignment(
 def _has_attribute(statement: ast.stmt, name: str) -> bool:
     return any(
         isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == name
-        for node in ast.walk(statement)
+        for node in walk(statement)
     )

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import name_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="CKPT02",
@@ -65,11 +66,11 @@ def _is_used(source: Source, key: str) -> bool:
     """Whether the script takes this from the checkpoint, and not only to show it."""
     shown = {
         id(inner)
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Call) and name_of(node.func) in _TOLD
-        for inner in ast.walk(node)
+        for inner in walk(node)
     }
-    return any(_is_read(node, key) and id(node) not in shown for node in ast.walk(source.tree))
+    return any(_is_read(node, key) and id(node) not in shown for node in walk(source.tree))
 
 
 def _is_read(node: ast.AST, key: str) -> bool:

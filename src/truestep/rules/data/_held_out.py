@@ -9,6 +9,7 @@ import ast
 from truestep.rules import Source
 from truestep.rules.loaders import words_say
 from truestep.rules.places import covers, name_of
+from truestep.rules.syntax import walk
 
 _NOT_DATA = ("eval", "dev")
 """A method of models, and a device."""
@@ -17,10 +18,10 @@ _NOT_DATA = ("eval", "dev")
 def evaluated_at(source: Source, line: int) -> str | None:
     """Return a name among the arguments of calls at a line that says evaluation, if none says training."""
     names: list[str] = []
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Call) and covers(node, line):
             for item in (*node.args, *(word.value for word in node.keywords)):
-                names += [part for inner in ast.walk(item) if (part := name_of(inner)) is not None]
+                names += [part for inner in walk(item) if (part := name_of(inner)) is not None]
     said = {name: words_say(name) for name in names if name not in _NOT_DATA}
     if "training" in said.values():
         return None
@@ -31,15 +32,15 @@ def cut_at(source: Source, name: str, *, before: int) -> int | None:
     """Return the first line that assigns a name, if it stands before the line that uses it."""
     lines = [
         node.lineno
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Assign)
-        and any(name_of(item) == name for target in node.targets for item in ast.walk(target))
+        and any(name_of(item) == name for target in node.targets for item in walk(target))
     ]
     return min((line for line in lines if line < before), default=None)
 
 
 def given_at(tree: ast.Module, keyword: str) -> int | None:
     """Return the one line with a call that is given a keyword."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(tree) if isinstance(node, ast.Call)]
     lines = {node.lineno for node in calls if any(item.arg == keyword for item in node.keywords)}
     return lines.pop() if len(lines) == 1 else None

@@ -22,6 +22,7 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="DATA01",
@@ -81,10 +82,10 @@ def _judge_source(evidence: Evidence, loader: Loader) -> Iterator[Finding]:
 
 def _is_drawn(source: Source, item: dict[str, Any]) -> bool:
     name, drawn = item["name"], False
-    for function in ast.walk(source.tree):
+    for function in walk(source.tree):
         if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
             continue
-        for node in ast.walk(function):
+        for node in walk(function):
             if _named(node) == name:
                 if isinstance(getattr(node, "ctx", None), ast.Store):
                     return False  # made anew somewhere: perhaps in each worker
@@ -126,10 +127,10 @@ def _line_of(source: Source | None, owner: str | None, name: str | None) -> int 
         return None
     scopes: list[ast.AST] = [
         node
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.ClassDef) and owner is not None and node.name == owner.rpartition(".")[2]
     ] or [source.tree]
-    nodes = [node for scope in scopes for node in ast.walk(scope) if _named(node) == name]
+    nodes = [node for scope in scopes for node in walk(scope) if _named(node) == name]
     stores = [node.lineno for node in nodes if isinstance(node.ctx, ast.Store)]  # type: ignore[attr-defined]
     return min(stores or [node.lineno for node in nodes], default=None)  # type: ignore[attr-defined]
 

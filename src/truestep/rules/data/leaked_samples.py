@@ -23,6 +23,7 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
 from truestep.rules.loaders import Loader, find_loaders
 from truestep.rules.places import name_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="DATA05",
@@ -109,7 +110,7 @@ def _blamed(evidence: Evidence, loader: Loader, other: Loader, how: str) -> tupl
         is_shared = made is None or (right.made and made == (right.made.file, right.made.line))
         return looped if made is None or is_shared else made
     source = evidence.source(looped[0])
-    nodes = ast.walk(source.tree) if source is not None else ()
+    nodes = walk(source.tree) if source is not None else ()
     splits = {node.lineno for node in nodes if isinstance(node, ast.Call) and _is_split(node)}
     return (looped[0], splits.pop()) if len(splits) == 1 else looped
 

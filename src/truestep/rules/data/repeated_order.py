@@ -20,6 +20,7 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
 from truestep.rules.places import name_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="DATA03",
@@ -102,7 +103,7 @@ def _line(evidence: Evidence, loader: Loader, name: str) -> int | None:
     """Return where what has to be told the epoch is made; if that is not known, the loop over batches."""
     looped = loader.epochs[-1]
     source = evidence.source(looped.file)
-    nodes = ast.walk(source.tree) if source is not None else ()
+    nodes = walk(source.tree) if source is not None else ()
     made = {node.lineno for node in nodes if isinstance(node, ast.Call) and name_of(node.func) == name}
     return made.pop() if len(made) == 1 else looped.line
 

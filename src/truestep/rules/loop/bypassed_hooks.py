@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="LOOP14",
@@ -63,7 +64,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _calls(source: Source) -> Iterator[tuple[str, int]]:
     """Yield whose forward is called, and where; `super()` is no one."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -82,12 +83,12 @@ def _modules(source: Source) -> dict[str, str]:
     """Return the names that are given one of torch's modules, with its class."""
     found: dict[str, str] = {}
     own = _own_classes(source.tree)
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
             kind = _kind(node.value, own)
             if kind is not None:
                 found[ast.unparse(node.targets[0])] = kind
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
             holder = ast.unparse(node.iter)
             if found.get(holder) in _HOLDERS:
@@ -111,7 +112,7 @@ def _kind(call: ast.expr, own: set[str]) -> str | None:
 def _own_classes(tree: ast.Module) -> set[str]:
     """Return the names of modules that are imported from torch or defined here."""
     found = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "torch.nn":
             found |= {item.asname or item.name for item in node.names if item.name[:1].isupper()}
         elif isinstance(node, ast.ClassDef) and any(

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import call_at, replace_node, text_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="LOOP08",
@@ -45,7 +46,7 @@ def mend(source: Source, finding: Finding) -> list[Edit]:
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         call = call_at(source, finding.line, name=name)
         given = text_of(source, call.args[0]) if call is not None and call.args else ""
-        for node in [item for item in ast.walk(source.tree) if isinstance(item, ast.Assign)]:
+        for node in [item for item in walk(source.tree) if isinstance(item, ast.Assign)]:
             is_iterator = isinstance(node.value, ast.Call | ast.GeneratorExp)
             if is_iterator and given in {text_of(source, target) for target in node.targets}:
                 made = text_of(source, node.value)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import replace_node, statement_at, text_of
 from truestep.rules.places import Function, Scope, covers, name_of, own_nodes, scopes_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="LOOP15",
@@ -71,7 +72,7 @@ def _output_line(source: Source, line: int) -> int | None:
     for node in own_nodes(scope):
         if not isinstance(node, ast.Assign) or not {name_of(item) for item in node.targets} & losses:
             continue
-        calls = [item for item in ast.walk(node.value) if isinstance(item, ast.Call)]
+        calls = [item for item in walk(node.value) if isinstance(item, ast.Call)]
         given = [item.id for call in calls for item in _arguments(call) if isinstance(item, ast.Name)]
         for name in given:
             found = _search(scopes, scope, {name}, _MAX_DEPTH)
@@ -84,9 +85,9 @@ def _passed_names(scope: Scope, line: int) -> set[str]:
     """Return the names in the call of `backward` at a line."""
     return {
         node.id
-        for call in ast.walk(scope)
+        for call in walk(scope)
         if isinstance(call, ast.Call) and covers(call, line) and _is_backward(call)
-        for node in ast.walk(call)
+        for node in walk(call)
         if isinstance(node, ast.Name)
     }
 
@@ -117,7 +118,7 @@ def _terms(scope: Scope, names: set[str]) -> set[str]:
             isinstance(value, ast.Call) and name_of(value.func) in _SUMS
         )
         if is_sum or isinstance(node, ast.AugAssign):
-            found |= {item.id for item in ast.walk(value) if isinstance(item, ast.Name)}
+            found |= {item.id for item in walk(value) if isinstance(item, ast.Name)}
     return found
 
 
@@ -128,7 +129,7 @@ def _line_before_handing_over(scopes: list[Scope]) -> int | None:
             item.id
             for node in own_nodes(scope)
             if isinstance(scope, Function) and isinstance(node, ast.Return) and node.value is not None
-            for item in ast.walk(node.value)
+            for item in walk(node.value)
             if isinstance(item, ast.Name)
         }
         for node in own_nodes(scope) if returned else ():
@@ -189,7 +190,7 @@ def _search_callers(scopes: list[Scope], name: str, depth: int) -> int | None:
             if _keeps_call(node, name):
                 return int(getattr(node, "lineno", 0)) or None
             if isinstance(node, ast.Assign) and _calls(node.value, name):
-                parts = [item for target in node.targets for item in ast.walk(target)]
+                parts = [item for target in node.targets for item in walk(target)]
                 given |= {item.id for item in parts if isinstance(item, ast.Name)}
         found = _search(scopes, scope, given, depth + 1)
         if found:
@@ -222,7 +223,7 @@ def _with_aliases(scope: Scope, names: set[str]) -> set[str]:
                 if isinstance(base, ast.Name):
                     found.add(base.id)
         elif isinstance(node, ast.For | ast.comprehension) and _has_bare(node.iter, found):
-            found |= {item.id for item in ast.walk(node.target) if isinstance(item, ast.Name)}
+            found |= {item.id for item in walk(node.target) if isinstance(item, ast.Name)}
     return found
 
 
@@ -234,7 +235,7 @@ def _keeps(node: ast.AST, names: set[str]) -> bool:
         if isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Constant):
             return _has_bare(node.value, names)
         is_sum = isinstance(node.value, ast.BinOp) and _has_bare(node.value, names)
-        return is_sum and ast.unparse(target) in {ast.unparse(item) for item in ast.walk(node.value)}
+        return is_sum and ast.unparse(target) in {ast.unparse(item) for item in walk(node.value)}
     return (
         isinstance(node, ast.Call)
         and _is_keeper(node)

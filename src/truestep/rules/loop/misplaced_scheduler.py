@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.edits import call_at
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -63,7 +64,7 @@ def _check_never(evidence: Evidence, made: Moment, steps: list[Moment]) -> Itera
 def _has_call(evidence: Evidence, made: Moment) -> bool:
     """Whether the source has a step of a scheduler that this run has only not come to."""
     source = evidence.source(made.file)
-    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)] if source else []
+    calls = [node for node in walk(source.tree) if isinstance(node, ast.Call)] if source else []
     for call in calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
             owner = call.func.value

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import Function, covers, name_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="LOOP16",
@@ -51,9 +52,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _tries(source: Source) -> Iterator[ast.Try]:
     """Yield `try` in loops."""
     seen: set[int] = set()
-    for loop in ast.walk(source.tree):
+    for loop in walk(source.tree):
         if isinstance(loop, ast.For | ast.While):
-            for node in ast.walk(loop):
+            for node in walk(loop):
                 if isinstance(node, ast.Try) and id(node) not in seen:
                     seen.add(id(node))
                     yield node
@@ -68,13 +69,13 @@ def _is_reached(
     called = {
         name_of(item.func)
         for statement in node.body
-        for item in ast.walk(statement)
+        for item in walk(statement)
         if isinstance(item, ast.Call)
     }
     functions = [
         (other.path, item)
         for other in evidence.sources
-        for item in ast.walk(other.tree)
+        for item in walk(other.tree)
         if isinstance(item, Function) and item.name in called
     ]
     return any(path == file and covers(item, line) for path, item in functions for file, line in trained)
@@ -94,7 +95,7 @@ def _is_training(statement: ast.stmt) -> bool:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         if any("loss" in ast.unparse(item).lower() for item in targets):
             return True
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr == "backward" or (node.func.attr == "step" and not node.args):
                 return True

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import around, call_at, replace_node, text_of
 from truestep.rules.loop._passes import Pass, find_passes, is_looked_at
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -143,14 +144,14 @@ def mend(source: Source, finding: Finding) -> list[Edit]:
 def _counts(source: Source, loop: ast.For | ast.While) -> set[str]:
     """Return by what a loop counts its turns: `range(N)`, or a remainder that decides when a step is made."""
     if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
-        steps = [node for node in ast.walk(loop) if isinstance(node, ast.Attribute) and node.attr == "step"]
+        steps = [node for node in walk(loop) if isinstance(node, ast.Attribute) and node.attr == "step"]
         if getattr(loop.iter.func, "id", "") == "range" and not steps:
             return {text_of(source, loop.iter.args[0])}
     return {
         text_of(source, node.right)
-        for test in ast.walk(loop)
+        for test in walk(loop)
         if isinstance(test, ast.If)
-        for node in ast.walk(test.test)
+        for node in walk(test.test)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
     }
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from truestep.rules.loss._meters import own_calls
 from truestep.rules.places import name_of
+from truestep.rules.syntax import walk
 
 Loop = ast.For | ast.ListComp | ast.GeneratorExp
 _KEEPING = ("item", "detach", "cpu", "float", "numpy", "double", "squeeze")
@@ -62,8 +63,8 @@ def find_averages(tree: ast.Module, line: int, *, is_inside: bool = False) -> It
 
 def _loops(tree: ast.Module, line: int) -> Iterator[tuple[ast.AST, Loop]]:
     """Return the loops that begin at the line, with the function or module around them."""
-    scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for node in ast.walk(tree):
+    scopes = [node for node in walk(tree) if isinstance(node, ast.FunctionDef)]
+    for node in walk(tree):
         if isinstance(node, ast.For) and node.iter.lineno <= line <= (node.iter.end_lineno or line):
             yield _around(scopes, tree, node), node
         elif isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1:
@@ -74,8 +75,8 @@ def _loops(tree: ast.Module, line: int) -> Iterator[tuple[ast.AST, Loop]]:
 
 def _loop_around(tree: ast.Module, line: int) -> list[tuple[ast.AST, Loop]]:
     """Return the innermost loop whose body holds the line, if the function around both is the same."""
-    scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    scopes = [node for node in walk(tree) if isinstance(node, ast.FunctionDef)]
+    loops = [node for node in walk(tree) if isinstance(node, ast.For)]
     around = [node for node in loops if node.lineno < line <= (node.end_lineno or 0)]
     if not around:
         return []
@@ -95,7 +96,7 @@ def _around(scopes: list[ast.FunctionDef], tree: ast.Module, node: Loop) -> ast.
 
 def _added(loop: ast.For) -> Iterator[tuple[str, ast.expr, int | None]]:
     """Return what is added to or appended in the loop: the name, the value, and the line of a sum."""
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             yield ast.unparse(node.target), node.value, node.lineno
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
@@ -138,14 +139,14 @@ class _Means:
         losses = [item for item in layers if (name_of(item.func) or "").endswith("Loss")]
         if losses:
             return all(self._is_mean_layer(loss, depth) for loss in losses)
-        for node in ast.walk(self._tree):
+        for node in walk(self._tree):
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 return self._returns_mean(node, depth)
         return False
 
     def _is_mean_layer(self, made: ast.Call, depth: int) -> bool:
         name = name_of(made.func)
-        for node in ast.walk(self._tree):
+        for node in walk(self._tree):
             if isinstance(node, ast.ClassDef) and node.name == name:
                 methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
                 called = [item for item in methods if item.name in ("forward", "__call__")]
@@ -153,7 +154,7 @@ class _Means:
         return name in _LAYERS and _is_default({item.arg: item.value for item in made.keywords})
 
     def _returns_mean(self, function: ast.FunctionDef, depth: int) -> bool:
-        returned = [item.value for item in ast.walk(function) if isinstance(item, ast.Return)]
+        returned = [item.value for item in walk(function) if isinstance(item, ast.Return)]
         known = [item for item in returned if item is not None]
         return bool(known) and all(self.is_mean(item, depth + 1, function) for item in known)
 
@@ -178,7 +179,7 @@ def _is_default(keywords: dict[str | None, ast.expr]) -> bool:
 
 def _assigned(near: ast.AST, name: str) -> Iterator[ast.expr]:
     """Return what is assigned to a name, or to an attribute or passed as a keyword of that name."""
-    for node in ast.walk(near):
+    for node in walk(near):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target, value in _pairs(targets, node.value):
@@ -196,7 +197,7 @@ def _pairs(targets: Sequence[ast.expr], value: ast.expr) -> Iterator[tuple[ast.e
 
 
 def _divided(scope: ast.AST, loop: ast.For, name: str, added_at: int | None) -> Iterator[Average]:
-    for node in ast.walk(scope):
+    for node in walk(scope):
         if getattr(node, "lineno", 0) <= loop.lineno:
             continue
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -224,7 +225,7 @@ def _is_read_from(node: ast.AST, name: str) -> bool:
 
 def _divided_at_once(scope: ast.AST, loop: ast.ListComp | ast.GeneratorExp) -> Iterator[Average]:
     text = ast.unparse(loop)
-    for node in ast.walk(scope):
+    for node in walk(scope):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and text in ast.unparse(node.left):
             by = _count(loop, node.right, scope)
             if by:
@@ -247,7 +248,7 @@ def _count(loop: Loop, node: ast.expr, scope: ast.AST) -> str | None:
             node = given[0]
     text = ast.unparse(node)
     source = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
-    over = {ast.unparse(part) for part in ast.walk(source) if isinstance(part, ast.Name | ast.Attribute)}
+    over = {ast.unparse(part) for part in walk(source) if isinstance(part, ast.Name | ast.Attribute)}
     inner = next((text.removeprefix(start)[:-1] for start in ("len(",) if text.startswith(start)), None)
     if inner is not None:
         if inner in over:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence
 from truestep.rules.places import covers, name_of
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 _HANDING_OVER = ("train", "fit")
@@ -24,7 +25,7 @@ def labels_line(evidence: Evidence, moment: Moment) -> int | None:
 
 def _hands_over(tree: ast.Module, line: int) -> bool:
     """Whether the whole training begins at the line."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(tree) if isinstance(node, ast.Call)]
     return any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr in _HANDING_OVER
@@ -36,8 +37,8 @@ def _hands_over(tree: ast.Module, line: int) -> bool:
 
 def _made(tree: ast.Module) -> Iterator[tuple[int, int]]:
     """Yield the lines at which `labels` are put into a batch, with those that make what is put there."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for node in ast.walk(tree):
+    functions = [node for node in walk(tree) if isinstance(node, ast.FunctionDef)]
+    for node in walk(tree):
         for value in _given(node):
             around = [item for item in functions if item.lineno <= value.lineno <= (item.end_lineno or 0)]
             scope: ast.AST = max(around, key=lambda item: item.lineno) if around else tree
@@ -64,7 +65,7 @@ def _assigned_at(scope: ast.AST, value: ast.expr) -> int:
         return value.lineno
     lines = {
         node.lineno
-        for node in ast.walk(scope)
+        for node in walk(scope)
         if isinstance(node, ast.Assign)
         and any(isinstance(item, ast.Name) and item.id == value.id for item in node.targets)
     }

@@ -7,12 +7,13 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules.places import name_of
+from truestep.rules.syntax import walk
 
 
 def own_calls(tree: ast.Module, loop: ast.AST) -> Iterator[tuple[ast.Call, bool]]:
     """Return calls in a loop of methods that the script defines, and whether each gives a mean weight one."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    for call in ast.walk(loop):
+    classes = [node for node in walk(tree) if isinstance(node, ast.ClassDef)]
+    for call in walk(loop):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
             continue
         owners = [item for item in classes if _method(item, call.func.attr) is not None]
@@ -31,7 +32,7 @@ def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 def _classes_of(tree: ast.Module, receiver: ast.expr) -> set[str]:
     """Return the names of what makes an object, as far as the source shows it."""
     name, found = name_of(receiver), set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         is_made = isinstance(node, ast.Assign) and name is not None and name in map(name_of, node.targets)
         if is_made and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             found.add(name_of(node.value.func) or "")
@@ -47,9 +48,9 @@ def _counts_one(owner: ast.ClassDef, call: ast.Call) -> bool:
     value, *others = given
     weighted = {name for name in others if not _is_one(given[name])}
     sums, counts = set(), set()
-    for node in ast.walk(method):
+    for node in walk(method):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-            names = {item.id for item in ast.walk(node.value) if isinstance(item, ast.Name)}
+            names = {item.id for item in walk(node.value) if isinstance(item, ast.Name)}
             if value in names and not names & weighted:
                 sums.add(ast.unparse(node.target))
             elif _is_one(given.get(ast.unparse(node.value), node.value)):
@@ -58,13 +59,13 @@ def _counts_one(owner: ast.ClassDef, call: ast.Call) -> bool:
             kept = ast.unparse(node).removesuffix(f".append({value})")
             sums.add(f"sum({kept})")
             counts.add(f"len({kept})")
-    return any(_divides(node, sums, counts) for node in ast.walk(owner))
+    return any(_divides(node, sums, counts) for node in walk(owner))
 
 
 def _divides(node: ast.AST, sums: set[str], counts: set[str]) -> bool:
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
         return False
-    below = {ast.unparse(item) for item in ast.walk(node.right) if isinstance(item, ast.expr)}
+    below = {ast.unparse(item) for item in walk(node.right) if isinstance(item, ast.expr)}
     return ast.unparse(node.left) in sums and bool(below & counts)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import call_at, replace_node, text_of
 from truestep.rules.flow import LINEAR, Flow, place_of, size_of
+from truestep.rules.syntax import walk
 from truestep.watch import Operation
 
 RULE = Meta(
@@ -125,7 +126,7 @@ def mend(source: Source, finding: Finding) -> list[Edit]:
     """Give the loss the scores that softmax was given, where softmax is called by the script itself."""
     call = call_at(source, finding.details.get("softmax_line"), name="softmax")
     if call is None:
-        stacks = [node for node in ast.walk(source.tree) if _ends_in_softmax(node)]
+        stacks = [node for node in walk(source.tree) if _ends_in_softmax(node)]
         return _without_last(source, stacks[0]) if len(stacks) == 1 else []  # type: ignore[arg-type]
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     is_method = isinstance(owner, ast.expr) and text_of(source, owner) not in ("F", "torch", "nn.functional")

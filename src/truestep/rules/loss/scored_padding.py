@@ -23,6 +23,7 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow
 from truestep.rules.loss._labels import labels_line
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -107,7 +108,7 @@ def _lost_end(evidence: Evidence, moments: list[Moment]) -> Iterator[Finding]:
 
 def _is_same(tree: ast.Module) -> bool:
     """Whether the source says that padding and end are the same token."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.keyword) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node]
             names = " ".join(map(_name, targets))

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from truestep.rules import Evidence
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 MIN_RUN = 3
@@ -168,7 +169,7 @@ def is_thrown_away(evidence: Evidence, moment: Moment) -> bool:
         return False
     calls = [
         (node, node.value)
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     ]
     for node, call in calls:
@@ -179,7 +180,7 @@ def is_thrown_away(evidence: Evidence, moment: Moment) -> bool:
 
 def _is_plain_call(call: ast.Call) -> bool:
     """Whether what is called takes no other call's result, apart from tensors that are made or moved."""
-    inner = [node for item in (*call.args, *call.keywords) for node in ast.walk(item)]
+    inner = [node for item in (*call.args, *call.keywords) for node in walk(item)]
     return all(
         isinstance(node.func, ast.Attribute) and node.func.attr in _MAKING
         for node in inner

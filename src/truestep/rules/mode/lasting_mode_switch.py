@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.edits import statement_at
 from truestep.rules.places import Scope, covers, own_nodes, scopes_of
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -106,17 +107,17 @@ def _is_schedule(source: Source, line: int) -> bool:
         return True
     value = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
     given = value.args[2:] if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) else [value]
-    nodes = [node for item in given if item is not None for node in ast.walk(item)]
+    nodes = [node for item in given if item is not None for node in walk(item)]
     read = {ast.unparse(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
     if read & {ast.unparse(target) for target in getattr(statement, "targets", ())}:
         return True
-    around = (node for node in ast.walk(source.tree) if isinstance(node, ast.For | ast.While))
+    around = (node for node in walk(source.tree) if isinstance(node, ast.For | ast.While))
     return any(loop.lineno < line and covers(loop, line) and read & _counted_in(loop) for loop in around)
 
 
 def _counted_in(loop: ast.For | ast.While) -> set[str]:
     """Return the names that a loop which trains gives other values."""
-    nodes = list(ast.walk(loop))
+    nodes = list(walk(loop))
     if {"backward", "step"}.isdisjoint(node.attr for node in nodes if isinstance(node, ast.Attribute)):
         return set()
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}

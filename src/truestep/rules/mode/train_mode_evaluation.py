@@ -32,6 +32,7 @@ from truestep.rules.mode._passes import (
     read_passes,
     runs_of,
 )
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="MODE01",
@@ -137,7 +138,7 @@ def mend(source: Source, finding: Finding) -> list[Edit]:
     loop = around(source, finding.line, ast.For, ast.While)
     called = [
         node.func
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Call) and node.lineno == finding.line and isinstance(node.func, _NAMES)
     ]
     models = [item for item in called if text_of(source, item) in _trained(source)]
@@ -154,7 +155,7 @@ def _trained(source: Source) -> set[str]:
     """Return what `parameters()` is called on: the script's models, by the names that it gives them."""
     return {
         text_of(source, node.value)
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Attribute) and node.attr in ("parameters", "train", "eval", "state_dict")
     }
 

@@ -31,6 +31,7 @@ from truestep.rules.mode._passes import (
     owners,
     read_passes,
 )
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="MODE02",
@@ -112,7 +113,7 @@ def mend(source: Source, finding: Finding) -> list[Edit]:
 
 
 def _trains(node: ast.AST) -> bool:
-    names = {item.attr for item in ast.walk(node) if isinstance(item, ast.Attribute)}
+    names = {item.attr for item in walk(node) if isinstance(item, ast.Attribute)}
     return bool(names & {"backward", "step", "manual_backward"})
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import assignments, calls, covers, is_called_at, name_of
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -116,7 +117,7 @@ def is_updated(evidence: Evidence, moment: Moment) -> bool:
         for call in calls(source.tree, "update")
         if isinstance(call.func, ast.Attribute)
     }
-    changed |= {name_of(node.value) for node in ast.walk(source.tree) if _is_item_set(node)}  # type: ignore[attr-defined]
+    changed |= {name_of(node.value) for node in walk(source.tree) if _is_item_set(node)}  # type: ignore[attr-defined]
     return not _given_names(evidence, moment).isdisjoint(changed)
 
 
@@ -129,9 +130,9 @@ def _kept_models(evidence: Evidence) -> list[Finding]:
     called = {(moment.file, moment.line) for moment in evidence.moments("forward")}
     found = []
     for source in evidence.sources:
-        for loop in ast.walk(source.tree):
+        for loop in walk(source.tree):
             if isinstance(loop, ast.For | ast.While):
-                for branch in ast.walk(loop):
+                for branch in walk(loop):
                     if isinstance(branch, ast.If):
                         found += _kept_in(source, branch, called, made=_made_in(loop))
     return list({(finding.file, finding.line): finding for finding in found}.values())
@@ -140,22 +141,22 @@ def _kept_models(evidence: Evidence) -> list[Finding]:
 def _made_in(loop: ast.For | ast.While) -> set[str | None]:
     """Return the names that each turn of a loop gives something new, as a search gives each width a model."""
     made = _stored_in(loop.target) if isinstance(loop, ast.For) else set()
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.Assign):
-            read = {name_of(item) for item in ast.walk(node.value)}
+            read = {name_of(item) for item in walk(node.value)}
             made |= _stored_in(*node.targets) - read  # `model = model.to(device)` is no other model
     return made
 
 
 def _stored_in(*targets: ast.expr) -> set[str | None]:
-    nodes = (node for target in targets for node in ast.walk(target))
+    nodes = (node for target in targets for node in walk(target))
     return {name_of(node) for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store)}
 
 
 def _kept_in(
     source: Source, branch: ast.If, called: set[tuple[str | None, int | None]], *, made: set[str | None]
 ) -> list[Finding]:
-    if any(isinstance(node, ast.Break | ast.Return) for node in ast.walk(branch)):
+    if any(isinstance(node, ast.Break | ast.Return) for node in walk(branch)):
         return []
     found = []
     for statement in branch.body:
@@ -168,14 +169,14 @@ def _kept_in(
             continue
         is_model = any(
             (source.path, call.lineno) in called and name_of(call.func) == model
-            for call in ast.walk(source.tree)
+            for call in walk(source.tree)
             if isinstance(call, ast.Call)
         )
         is_used = any(
             isinstance(node, ast.Name | ast.Attribute)
             and isinstance(node.ctx, ast.Load)
             and name_of(node) == kept
-            for node in ast.walk(source.tree)
+            for node in walk(source.tree)
         )
         if is_model and is_used:
             found.append(

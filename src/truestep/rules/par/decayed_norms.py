@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="PAR08",
@@ -75,7 +76,7 @@ def _missed(
 
 def _filters(source: Source) -> Iterator[str]:
     """Yield texts that names of biases and normalisation are chosen by."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         found: list[ast.expr] = []
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             found = node.elts

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import assignments, calls, name_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="PAR11",
@@ -68,14 +69,14 @@ def _set_lines(source: Source, name: str, wanted: bool | None) -> Iterator[tuple
 def _names_of_tensors(source: Source) -> set[str]:
     """Return names that stand for tensors, which do have `requires_grad`."""
     found = {"weight", "bias"}
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.For) and "parameters(" in ast.unparse(node.iter):
-            found |= {item.id for item in ast.walk(node.target) if isinstance(item, ast.Name)}
+            found |= {item.id for item in walk(node.target) if isinstance(item, ast.Name)}
     return found
 
 
 def _find_comparisons(source: Source) -> Iterator[Finding]:
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare):
             left = node.value.left
             if isinstance(left, ast.Attribute) and left.attr == "requires_grad":

@@ -19,6 +19,7 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import Function, assignments, calls, class_in, name_of, own_nodes
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="PAR02",
@@ -72,10 +73,10 @@ def _multiplied(tree: ast.AST, attribute: str) -> int | None:
     """Return the line of `[layer] * n` in what is assigned to the attribute, or in what goes into it."""
     parts = [value for _, value in assignments(tree, attribute)]
     parts += [call for name in _MAKERS for call in calls(tree, name)]
-    through = {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+    through = {node.id for part in parts for node in walk(part) if isinstance(node, ast.Name)}
     parts += [value for name in sorted(through) for _, value in assignments(tree, name)]
     for part in parts:
-        for node in ast.walk(part):
+        for node in walk(part):
             sides = (node.left, node.right) if isinstance(node, ast.BinOp) else ()
             if any(_is_layers(side, tree) for side in sides) and isinstance(
                 getattr(node, "op", None), ast.Mult
@@ -103,7 +104,7 @@ def _is_layer(node: ast.expr) -> bool:
 
 def _added(source: Source, attribute: str) -> int | None:
     """Return the line at which a layer that exists already is put into a container again and again."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Name):
             target = node.generators[0].target
             if (
@@ -112,12 +113,10 @@ def _added(source: Source, attribute: str) -> int | None:
                 and _leads_to(source.tree, attribute, node)
             ):
                 return node.lineno
-    for loop in ast.walk(source.tree):
+    for loop in walk(source.tree):
         if not isinstance(loop, ast.For):
             continue
-        made = {
-            name_of(item) for node in ast.walk(loop) if isinstance(node, ast.Assign) for item in node.targets
-        }
+        made = {name_of(item) for node in walk(loop) if isinstance(node, ast.Assign) for item in node.targets}
         for call in [*calls(loop, "append"), *calls(loop, "add_module")]:
             given = call.args[-1] if call.args else None
             if (
@@ -131,11 +130,11 @@ def _added(source: Source, attribute: str) -> int | None:
 
 def _extended(source: Source) -> int | None:
     """Return the line of a loop that adds a list with a layer that was made before the loop."""
-    for loop in ast.walk(source.tree):
+    for loop in walk(source.tree):
         if not isinstance(loop, ast.For):
             continue
-        inside = {id(value) for node in ast.walk(loop) for value in ast.iter_child_nodes(node)}
-        for node in ast.walk(loop):
+        inside = {id(value) for node in walk(loop) for value in ast.iter_child_nodes(node)}
+        for node in walk(loop):
             given = node.value if isinstance(node, ast.AugAssign) else None
             if isinstance(node, ast.Call) and name_of(node.func) == "extend" and node.args:
                 given = node.args[0]
@@ -149,13 +148,13 @@ def _extended(source: Source) -> int | None:
 
 def _leads_to(tree: ast.AST, attribute: str, node: ast.AST) -> bool:
     values = [value for _, value in assignments(tree, attribute)]
-    if any(node in ast.walk(value) for value in values):
+    if any(node in walk(value) for value in values):
         return True
     makers = {
         function.name
-        for function in ast.walk(tree)
+        for function in walk(tree)
         if isinstance(function, Function)
-        and any(node in ast.walk(item) for item in own_nodes(function) if isinstance(item, ast.Return))
+        and any(node in walk(item) for item in own_nodes(function) if isinstance(item, ast.Return))
     }
     return any(next(calls(value, name), None) is not None for value in values for name in makers)
 

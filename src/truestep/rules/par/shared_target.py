@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import assignments, calls, is_called_at, name_of
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 RULE = Meta(
@@ -103,7 +104,7 @@ def _is_plain(value: ast.expr) -> bool:
 
 
 def _called_names(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Call):
             name = name_of(node.func)
             if name is not None:

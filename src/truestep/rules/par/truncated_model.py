@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import name_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="PAR14",
@@ -53,7 +54,7 @@ def _cuts(source: Source) -> Iterator[tuple[ast.Call, ast.expr, slice]]:
     """Yield the calls of Sequential with some children of a model, the model, and which of them."""
     if ".children()" not in source.text:
         return
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Call) and name_of(node.func) == "Sequential":
             for given in node.args:
                 owner = _sliced_children(given.value) if isinstance(given, ast.Starred) else None
@@ -91,11 +92,11 @@ def _sliced_children(node: ast.expr) -> ast.expr | None:
 
 def _class_of(source: Source, owner: ast.expr) -> ast.ClassDef | None:
     """Return the class of the script's own that the model was made from, if it can be seen."""
-    classes = {node.name: node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)}
+    classes = {node.name: node for node in walk(source.tree) if isinstance(node, ast.ClassDef)}
     text = ast.unparse(owner)
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, ast.Assign) and text in {ast.unparse(target) for target in node.targets}:
-            made = [item for item in ast.walk(node.value) if isinstance(item, ast.Call)]
+            made = [item for item in walk(node.value) if isinstance(item, ast.Call)]
             for call in made:
                 name = name_of(call.func)
                 if name in classes:
@@ -112,7 +113,7 @@ def _method(model: ast.ClassDef, name: str) -> ast.FunctionDef:
 
 def _lost(model: ast.ClassDef, part: slice) -> list[str]:
     """Return what `forward` does, besides calling layers, before it calls the last one that is kept."""
-    nodes = [node for node in ast.walk(_method(model, "forward")) if isinstance(node, ast.Call | ast.BinOp)]
+    nodes = [node for node in walk(_method(model, "forward")) if isinstance(node, ast.Call | ast.BinOp)]
     nodes.sort(key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))  # as they are computed
     order = [_layer(node) for node in nodes]
     layers = _layers(model, called=set(order))
@@ -135,7 +136,7 @@ def _layers(model: ast.ClassDef, *, called: set[str]) -> list[str]:
     """Return the names of a model's children, in their order: what it calls, and what is made of torch's."""
     found = [
         target.attr
-        for node in ast.walk(_method(model, "__init__"))
+        for node in walk(_method(model, "__init__"))
         if isinstance(node, ast.Assign)
         for target, value in _pairs(node)
         if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from truestep.rules import Evidence, Source
 from truestep.rules.places import Function, name_of
+from truestep.rules.syntax import walk
 from truestep.watch import Moment
 
 Waits = list[tuple[float, float]]
@@ -38,7 +39,7 @@ def generated(evidence: Evidence, *, first: int) -> Iterator[tuple[Moment, int, 
 
 def _loop_at(source: Source, line: int) -> ast.For | None:
     """Return the innermost loop around a line, if it goes over what a generator of the script yields."""
-    loops = [node for node in ast.walk(source.tree) if isinstance(node, ast.For | ast.While)]
+    loops = [node for node in walk(source.tree) if isinstance(node, ast.For | ast.While)]
     around = [node for node in loops if node.lineno < line <= (node.end_lineno or 0)]
     loop = max(around, key=lambda node: node.lineno, default=None)
     if not isinstance(loop, ast.For):
@@ -48,7 +49,7 @@ def _loop_at(source: Source, line: int) -> ast.For | None:
         given = given.args[0]
     made = [given] if isinstance(given, ast.Call) else []
     if isinstance(given, ast.Name):
-        assigned = [node for node in ast.walk(source.tree) if isinstance(node, ast.Assign)]
+        assigned = [node for node in walk(source.tree) if isinstance(node, ast.Assign)]
         named = [node for node in assigned if any(_is_name(item, given.id) for item in node.targets)]
         made = [node.value for node in named if isinstance(node.value, ast.Call)]
     yielding = {item.name for item in _functions(source) if _yields(item)}
@@ -58,7 +59,7 @@ def _loop_at(source: Source, line: int) -> ast.For | None:
 def _does_more(source: Source, loop: ast.For, line: int, last: int) -> bool:
     """Whether the loop itself may do other work between a step and the next forward pass."""
     own = {item.name for item in _functions(source)} | set(_SLOW)
-    calls = [node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Call)]
+    calls = [node for part in loop.body for node in walk(part) if isinstance(node, ast.Call)]
     return any(
         name_of(call.func) in own or isinstance(call.func, ast.Subscript)
         for call in calls
@@ -71,8 +72,8 @@ def _is_name(node: ast.AST, name: str) -> bool:
 
 
 def _functions(source: Source) -> list[Function]:
-    return [node for node in ast.walk(source.tree) if isinstance(node, Function)]
+    return [node for node in walk(source.tree) if isinstance(node, Function)]
 
 
 def _yields(function: Function) -> bool:
-    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk(function))

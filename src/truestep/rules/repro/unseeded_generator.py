@@ -22,6 +22,7 @@ from truestep.rules.flow import Flow
 from truestep.rules.loaders import find_loaders
 from truestep.rules.order import built_for, maker_of
 from truestep.rules.places import covers, name_of
+from truestep.rules.syntax import walk
 from truestep.watch import Moment, Operation
 
 RULE = Meta(
@@ -171,7 +172,7 @@ def _has_moved(evidence: Evidence) -> bool:
 def _check_splits(evidence: Evidence) -> Iterator[Finding]:
     """A library has drawn: scikit-learn's functions do if no `random_state` is given."""
     for source in evidence.sources:
-        for node in ast.walk(source.tree):
+        for node in walk(source.tree):
             if not isinstance(node, ast.Call) or name_of(node.func) not in _SPLITS:
                 continue
             given = {word.arg: word.value for word in node.keywords}
@@ -197,7 +198,7 @@ def _is_asked_here(evidence: Evidence, moment: Moment) -> bool:
         and name_of(node.func) in ("default_rng", "seed")
         and moment.line is not None
         and covers(node, moment.line)
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
     )
 
 
@@ -216,7 +217,7 @@ def _check_own(evidence: Evidence) -> Iterator[Finding]:
                 fix="Pass it a seed.",
             )
     for source in evidence.sources:
-        for node in ast.walk(source.tree):
+        for node in walk(source.tree):
             if (
                 isinstance(node, ast.Call)
                 and name_of(node.func) == "RandomState"

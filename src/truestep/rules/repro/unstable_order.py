@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.order import Flow
 from truestep.rules.places import covers, name_of
+from truestep.rules.syntax import walk
 
 RULE = Meta(
     code="REPRO02",
@@ -82,7 +83,7 @@ def _find_listings(evidence: Evidence) -> Iterator[Finding]:
 def _call_at(flow: Flow, line: int) -> ast.Call | None:
     """Return the listing at a line; if it was only consumed there, the one in its function."""
     calls = [
-        node for node in ast.walk(flow.tree) if isinstance(node, ast.Call) and name_of(node.func) in _LISTINGS
+        node for node in walk(flow.tree) if isinstance(node, ast.Call) and name_of(node.func) in _LISTINGS
     ]
     for node in calls:
         if covers(node, line):
@@ -96,7 +97,7 @@ def _call_at(flow: Flow, line: int) -> ast.Call | None:
 
 def _find_sets(source: Source) -> Iterator[Finding]:
     flow = Flow(source)
-    for node in ast.walk(flow.tree):
+    for node in walk(flow.tree):
         if not any(_are_texts(flow, *items) for items in _items_of_set(flow, node)):
             continue
         decided = flow.set_decided_at(node)
@@ -114,8 +115,8 @@ def _find_sets(source: Source) -> Iterator[Finding]:
 def _find_hashes(source: Source) -> Iterator[Finding]:
     """Find `hash(text) % buckets`: the hash of a text is another one in every run."""
     flow = Flow(source)
-    for node in ast.walk(flow.tree):
-        parts = ast.walk(node.left) if isinstance(node, ast.BinOp) and _is_cut(node) else ()
+    for node in walk(flow.tree):
+        parts = walk(node.left) if isinstance(node, ast.BinOp) and _is_cut(node) else ()
         for call in parts:
             hashed = call.args if isinstance(call, ast.Call) and _is_name(call.func, "hash") else []
             if len(hashed) == 1 and _are_texts(flow, hashed[0], False):
@@ -197,7 +198,7 @@ def _is_text_name(flow: Flow, node: ast.Name, is_many: bool, depth: int) -> bool
 
 
 def _gives_numbers(node: ast.expr) -> bool:
-    return any(isinstance(item, ast.Call) and name_of(item.func) in _GIVES_NUMBERS for item in ast.walk(node))
+    return any(isinstance(item, ast.Call) and name_of(item.func) in _GIVES_NUMBERS for item in walk(node))
 
 
 BUGGY = """
