@@ -13,6 +13,7 @@ from typing import Any
 from truestep.rules.evidence import Evidence, Source
 from truestep.rules.judge import Told
 from truestep.rules.places import calls, covers
+from truestep.rules.syntax import walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +29,6 @@ def insert_before(source: Source, line: int, *texts: str) -> list[Edit]:  # limi
     """Return lines put in before a line, indented as it is."""
     indent = indent_of(source, line)
     return [Edit(first=line, last=line - 1, lines=tuple(indent + text for text in texts))]
-
-
-def replace_line(source: Source, line: int, *, old: str, new: str) -> list[Edit]:
-    """Return a change within one line; none if the old text is not there once."""
-    text = source.line(line)
-    if text.count(old) != 1:
-        return []
-    return [Edit(first=line, last=line, lines=(text.replace(old, new),))]
 
 
 def insert_after(source: Source, line: int, *texts: str) -> list[Edit]:  # limits: texts are lines
@@ -71,7 +64,7 @@ def around(source: Source, line: int | None, *kinds: type[ast.AST]) -> Any:
     """Return the innermost node of these kinds that a line lies in, its first line not counted; or None."""
     found = [
         node
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, kinds) and node.lineno < (line or 0) <= (node.end_lineno or 0)  # type: ignore[attr-defined]
     ]
     return max(found, key=lambda node: node.lineno, default=None)  # type: ignore[attr-defined]
@@ -82,7 +75,7 @@ def put_under(source: Source, statement: ast.stmt, *, header: str) -> list[Edit]
     first, last = statement.lineno, statement.end_lineno or statement.lineno
     has_text = any(
         isinstance(node, ast.Constant) and isinstance(node.value, str) and node.end_lineno != node.lineno
-        for node in ast.walk(statement)
+        for node in walk(statement)
     )
     if has_text:  # its lines would be changed, too
         return []
@@ -99,7 +92,7 @@ def indent_of(source: Source, line: int) -> str:
 
 def statement_at(source: Source, line: int) -> ast.stmt | None:
     """Return the innermost statement that a line belongs to."""
-    around = [node for node in ast.walk(source.tree) if isinstance(node, ast.stmt) and covers(node, line)]
+    around = [node for node in walk(source.tree) if isinstance(node, ast.stmt) and covers(node, line)]
     return max(around, key=lambda node: node.lineno, default=None)
 
 

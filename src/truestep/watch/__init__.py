@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from truestep.watch.evidence import Moment, Operation, Process, Update, read, values_of
-    from truestep.watch.launch import Script, Watched, command, start
+    from truestep.watch.launch import Script, command
     from truestep.watch.plan import DIGESTS, FAMILIES, Plan
 
 __all__ = [
@@ -21,10 +21,8 @@ __all__ = [
     "Process",
     "Script",
     "Update",
-    "Watched",
     "command",
     "read",
-    "start",
     "values_of",
 ]
 
@@ -37,10 +35,8 @@ _HOMES = {
     "Process": "evidence",
     "Script": "launch",
     "Update": "evidence",
-    "Watched": "launch",
     "command": "launch",
     "read": "evidence",
-    "start": "launch",
     "values_of": "evidence",
 }
 

@@ -1,19 +1,14 @@
 """Starting a script under observation, as `python SCRIPT` or `python -m MODULE` would start it.
 
-Owns the command line of the watched process and the process. What happens in it is in `become`.
+Owns the command line of the watched process. What happens in it is in `become`.
 """
 
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from truestep.errors import UsageError
-from truestep.watch.evidence import Process, read
 from truestep.watch.plan import Plan
 
 # First of all the working folder goes from the path: what lies in it must not stand in for what we import.
@@ -94,51 +89,3 @@ def _before(environment: Mapping[str, str | None], hold: Sequence[str]) -> list[
         return []
     # -I: what the environment says is meant for the script. A torchrun has set its own by then.
     return [sys.executable, "-I", "-S", "-c", _BEFORE.format(environment=settled, fixed=fixed)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """A script that was started under observation."""
-
-    process: subprocess.Popen[Any]
-    folder: Path
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the end and return the exit code, negative if a signal ended it."""
-        return self.process.wait(timeout_s)
-
-    def read(self) -> list[Process]:
-        """Return the evidence so far, process by process in the order of their ranks."""
-        return read(self.folder)
-
-    def forget(self) -> None:
-        """Remove the folder with the evidence."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def start(
-    script: str | Path,
-    arguments: Sequence[str] = (),
-    *,
-    plan: Plan,
-    folder: Path | None = None,
-    module: bool = False,
-    environment: Mapping[str, str | None] | None = None,
-    stdout: int | IO[Any] | None = None,
-    stderr: int | IO[Any] | None = None,
-) -> Watched:
-    """Start a script under observation, in this process's working folder, with its input.
-
-    Its environment is this process's own; `environment` has variables to set, and None takes one away.
-    Its output goes where this process's own does, unless `stdout` and `stderr` say otherwise as for
-    `subprocess.Popen`. The evidence goes into `folder`, a temporary one if not given.
-    """
-    kept = Path(tempfile.mkdtemp(prefix="truestep-watch-")) if folder is None else folder
-    kept.mkdir(parents=True, exist_ok=True)
-    try:
-        words = command(script, arguments, plan=plan, folder=kept, module=module, environment=environment)
-        return Watched(process=subprocess.Popen(words, stdout=stdout, stderr=stderr), folder=kept)
-    except BaseException:
-        if folder is None:
-            shutil.rmtree(kept, ignore_errors=True)
-        raise

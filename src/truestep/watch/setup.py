@@ -1,4 +1,4 @@
-"""How training is set up: what is compiled or made parallel, the number of threads, deterministic algorithms.
+"""How training is set up: what is compiled or made parallel, the number of threads.
 
 Owns the calls that say so. What follows from them is seen in the digests.
 """
@@ -20,7 +20,6 @@ def watch(tape: Tape, wraps: Wraps) -> None:
     """Observe `torch.compile` (a module's `compile` calls it), DDP, and torch's global switches."""
     wraps.put("compile", _noting(tape, "compile", _compiled), torch)
     wraps.put("set_num_threads", _noting(tape, "threads", _first), torch)
-    wraps.put("use_deterministic_algorithms", _noting(tape, "deterministic", _mode), torch)
     if torch.distributed.is_available():
         parallel = torch.nn.parallel.DistributedDataParallel
         wraps.put("__init__", _noting(tape, "parallel", lambda *_, **__: "DistributedDataParallel"), parallel)
@@ -70,8 +69,3 @@ def _compiled(model: Any = None, **_: Any) -> str | None:
 
 def _first(*args: Any, **kwargs: Any) -> Any:
     return next(iter((*args, *kwargs.values())), None)
-
-
-def _mode(*args: Any, warn_only: bool = False, **kwargs: Any) -> Any:
-    mode = _first(*args, **kwargs)
-    return "warn" if mode and warn_only else bool(mode)

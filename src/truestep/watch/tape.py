@@ -51,7 +51,6 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "compile": ("what",),
     "parallel": ("what",),
     "threads": ("number",),
-    "deterministic": ("mode",),
     "torch": ("version", "threads"),
     # Of the inspectors:
     "made": ("loader",),
