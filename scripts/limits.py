@@ -1,4 +1,4 @@
-"""Holds the house's limits on size and shape, which no linter knows.
+"""Holds the limits on size and shape, which no linter knows, and refuses leftover files.
 
 Usage: python scripts/limits.py [ROOT]. Prints file:line and what to do; exit code 1 if anything was found.
 """
@@ -20,6 +20,9 @@ DOCUMENTED = "## What it finds"
 """In the docstring of a rule, which is its page in the documentation."""
 EXCUSE = "# limits:"
 """On the line of a `def` whose signature somebody else fixed (torch calls it), followed by the reason."""
+
+LEFTOVERS = {".orig", ".rej", ".bak", ".swp"}
+"""What editors, merges and patches leave behind; in the package it would ship with the wheel."""
 
 PACKAGE = "src"
 SIZES_ONLY = ("tests", "benchmarks", "examples", "scripts")
@@ -154,6 +157,10 @@ def _run_class(path: Path, tree: ast.Module) -> Iterator[Violation]:
 
 def find_violations(root: Path) -> Iterator[Violation]:
     """Yield every broken limit below `root`: all limits in src, sizes in tests, benchmarks and the like."""
+    for folder in (PACKAGE, *SIZES_ONLY, "docs", "deploy"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in LEFTOVERS:
+                yield Violation(path, 1, "left behind by an editor or a merge: remove it")
     for folder in (PACKAGE, *SIZES_ONLY):
         for path in sorted((root / folder).rglob("*.py")):
             source = path.read_text(encoding="utf-8")

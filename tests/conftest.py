@@ -8,12 +8,16 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import random
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy
 import pytest
 import torch
 from hypothesis import settings
+
+from tests import preloaded
 
 torch.set_num_threads(1)
 
@@ -23,6 +27,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Timings depend on what else runs here, and a failure must be the same one the next time.
 settings.register_profile("truestep", deadline=None, derandomize=True)
 settings.load_profile("truestep")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let what tests start with `sys.executable` or as `truestep` have torch imported already."""
+    if preloaded.FOLDER not in os.environ:  # the workers of xdist share one server
+        folder = tempfile.TemporaryDirectory(prefix="truestep-tests-")
+        config.add_cleanup(folder.cleanup)
+        preloaded.install(Path(folder.name))
+        os.environ[preloaded.FOLDER] = folder.name
+    is_starting_workers = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
+    if not is_starting_workers:
+        preloaded.use(Path(os.environ[preloaded.FOLDER]))
+
+
+@pytest.fixture(autouse=True)
+def start_cold(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start Python as users do in tests that are marked so."""
+    if request.node.get_closest_marker("cold"):
+        monkeypatch.setenv(preloaded.COLD, "1")
 
 
 @pytest.fixture(autouse=True)

@@ -42,11 +42,13 @@ def test_the_installed_version_is_the_one_in_the_package() -> None:
     assert metadata.version("truestep") == truestep.__version__
 
 
+@pytest.mark.cold
 def test_importing_truestep_does_not_import_torch() -> None:
     code = "import sys, truestep, truestep.errors; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.cold
 @pytest.mark.slow
 def test_run_adds_at_most_a_tenth_of_a_second_to_importing_torch() -> None:
     # Both are timed in one process: a difference of two processes' totals is mostly noise. The processor's

@@ -3,12 +3,13 @@
 import ast
 import os
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import preloaded
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "truestep").rglob("*.py"))
@@ -88,7 +89,7 @@ def lint_copy(root: Path, importing: str, imported: str) -> subprocess.Completed
     (package / f"{importing}.py").write_text(f"import truestep.{imported}\n")
     command = ["lint-imports", "--no-cache", "--no-logo", "--config", str(ROOT / "pyproject.toml")]
     return subprocess.run(
-        [str(Path(sys.executable).parent / command[0]), *command[1:]],
+        [str(Path(preloaded.REAL).parent / command[0]), *command[1:]],
         cwd=root,
         env=os.environ | {"PYTHONPATH": str(root)},
         capture_output=True,

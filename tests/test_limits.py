@@ -93,3 +93,9 @@ def test_vague_module_name_is_stopped(tmp_path: Path, name: str) -> None:
 def test_outside_the_package_only_sizes_count(tmp_path: Path, folder: str) -> None:
     assert report_on(tmp_path, "def call(a, b, c): ...\n", f"{folder}/helpers.py")[0] == 0
     assert report_on(tmp_path, function_of(61), f"{folder}/long.py")[0] == 1
+
+
+def test_a_file_left_behind_by_a_merge_is_refused(tmp_path: Path) -> None:
+    code, output = report_on(tmp_path, "x = 1\n", "src/thing.py.orig")
+    assert code == 1
+    assert "src/thing.py.orig:1: left behind by an editor or a merge: remove it" in output

@@ -54,10 +54,10 @@ def save_and_load(folder: str) -> dict[str, int]:
     return rises
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="the peak can be forgotten on Linux only"
 )
+@pytest.mark.slow
 def test_saving_takes_no_memory_and_loading_that_of_the_part(tmp_path: Path) -> None:
     for found in run_processes(save_and_load, str(tmp_path), size=SIZE):
         assert found["saved"] < SLACK_BYTES

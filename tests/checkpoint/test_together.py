@@ -40,7 +40,6 @@ def test_what_three_wrote_one_and_four_read_and_the_other_way_round(tmp_path: Pa
     assert run_processes(spread.load, str(three), str(whole), size=4) == [[(20, [], []), (20, [], [])]] * 4
 
 
-@pytest.mark.slow
 def test_every_number_of_processes_reads_what_every_number_wrote(tmp_path: Path) -> None:
     folders = [str(tmp_path / str(size)) for size in range(1, 6)]
     for size, folder in enumerate(folders, start=1):
@@ -134,7 +133,6 @@ def load_each_damaged(folder: str) -> list[Any]:
     return found
 
 
-@pytest.mark.slow
 def test_damage_to_one_process_s_file_passes_the_snapshot_over_on_all(tmp_path: Path) -> None:
     run_processes(spread.save, str(tmp_path / "s"), 10, 20, size=3)
     answers = run_processes(load_each_damaged, str(tmp_path / "s"), size=4)
@@ -173,7 +171,6 @@ def fail_on_one_process(folder: str) -> tuple[list[str], list[str]]:
     return left, [str(caught.value), *(str(path) for path in names(Path(folder)))]
 
 
-@pytest.mark.slow
 def test_a_failure_on_one_process_fails_the_save_on_all_and_keeps_the_last_good_one(tmp_path: Path) -> None:
     results = run_processes(fail_on_one_process, str(tmp_path), size=3)
     for left, (message, *after) in results:
@@ -206,7 +203,6 @@ def hold_something_else(folder: str) -> list[str]:
     return messages
 
 
-@pytest.mark.slow
 def test_processes_that_hold_different_things_are_refused(tmp_path: Path) -> None:
     for extra, other, alone in run_processes(hold_something_else, str(tmp_path), size=2):
         assert "extra" in extra
@@ -307,7 +303,6 @@ def copy_twice(folder: str) -> bool:
     return places[0] == places[1] and len(places[0]) > 10
 
 
-@pytest.mark.slow
 def test_the_memory_of_the_copy_is_used_again(tmp_path: Path) -> None:
     assert run_processes(copy_twice, str(tmp_path), size=2) == [True, True]
 
@@ -353,7 +348,6 @@ def anonymous_bytes() -> int:
     return int(text.split("RssAnon:")[1].split()[0]) * 1024
 
 
-@pytest.mark.slow
 def test_loading_takes_little_more_memory_than_the_state(tmp_path: Path) -> None:
     leaf_bytes = 4 << 20
     num_bytes, extra = run_processes(measure_memory, str(tmp_path), 16, leaf_bytes, size=2)[0]

@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from tests.checkpoint.conftest import count_or_kill
@@ -101,7 +100,6 @@ def check(place: Path, least: int) -> int:
     return loaded.cursor
 
 
-@pytest.mark.slow
 def test_killed_at_a_system_call_of_a_save_a_whole_snapshot_remains(tmp_path: Path) -> None:
     pick = random.Random(5)
     for turn in range(9):
@@ -115,7 +113,6 @@ def test_killed_at_a_system_call_of_a_save_a_whole_snapshot_remains(tmp_path: Pa
         check(place, 1)
 
 
-@pytest.mark.slow
 def test_killed_at_any_time_a_whole_snapshot_remains(tmp_path: Path) -> None:
     pick = random.Random(6)
     for turn in range(6):

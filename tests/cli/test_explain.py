@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-import sysconfig
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from truestep.cli import build_app
 from truestep.errors import UsageError
 
-TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
+TRUESTEP = str(Path(sys.executable).with_name("truestep"))
 
 
 def explain(*arguments: str) -> Result:
@@ -36,7 +36,6 @@ def test_json_goes_to_standard_output_alone() -> None:
     assert fields["tensors"][0]["stride"] == [1, 8]
 
 
-@pytest.mark.slow
 def test_a_failing_expression_ends_in_one_line_and_exit_code_2() -> None:
     command = [TRUESTEP, "explain", "torch.ones(2, 3) @ torch.ones(2, 3)"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from truestep.cli import run as command
 
-TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
+TRUESTEP = str(Path(sys.executable).with_name("truestep"))
 
 # Standard output is the first process's alone, so what each has to say goes into a file.
 SAY = """
@@ -184,6 +183,7 @@ def test_bad_usage_exits_2_and_says_what_to_do(arguments: tuple[str, ...], messa
     assert message in done.stderr
 
 
+@pytest.mark.cold
 def test_help_does_not_import_torch() -> None:
     code = (
         "import sys; from truestep.cli import main\n"
@@ -196,7 +196,6 @@ def test_help_does_not_import_torch() -> None:
     assert "--max-restarts" in done.stdout
 
 
-@pytest.mark.slow
 def test_what_follows_the_script_is_its_own_and_nothing_else_is_said(start: Start) -> None:
     arguments = ("-n", "5", "--help", "--", "${local_rank}", "a$$b", "")
     code, out, err = finish(start(SAY_ARGUMENTS, options=("-n", "2"), arguments=arguments))
@@ -205,7 +204,6 @@ def test_what_follows_the_script_is_its_own_and_nothing_else_is_said(start: Star
     assert said == [[list(arguments), rank, "2", "0", "1"] for rank in ("0", "1")]
 
 
-@pytest.mark.slow
 def test_standard_output_is_that_of_the_first_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     # One write: `print` makes two to standard error, and those of other processes may come between.
@@ -214,13 +212,11 @@ def test_standard_output_is_that_of_the_first_process(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "rank 0\n", "all\n" * 3)
 
 
-@pytest.mark.slow
 def test_one_process_keeps_its_threads(start: Start) -> None:
     code, out, err = finish(start(SAY_ARGUMENTS, options=()))
     assert (code, err, json.loads(out)) == (0, "", [[], "0", "1", "0", None])
 
 
-@pytest.mark.slow
 def test_an_error_of_the_script_ends_the_run_with_its_exit_code(start: Start) -> None:
     code, out, err = finish(start(FAIL_ON_RANK_1, options=("-n", "3")), limit_s=40)
     assert (code, out) == (7, "")
@@ -229,7 +225,6 @@ def test_an_error_of_the_script_ends_the_run_with_its_exit_code(start: Start) ->
     )
 
 
-@pytest.mark.slow
 def test_after_its_restarts_the_run_goes_on_with_fewer_and_ends_with_the_signal(start: Start) -> None:
     options = ("-n", "3", "--min-n", "2", "--max-restarts", "1")
     code, out, err = finish(start(KILL_LAST_RANK, options=options))
@@ -247,7 +242,6 @@ def test_after_its_restarts_the_run_goes_on_with_fewer_and_ends_with_the_signal(
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_reaches_each_process_once_and_lets_it_stop(start: Start, number: signal.Signals) -> None:
     process = start(COUNT_SIGNALS, options=("-n", "3"))
@@ -261,7 +255,6 @@ def test_a_signal_reaches_each_process_once_and_lets_it_stop(start: Start, numbe
     assert wait_until_gone(pids, limit_s=2.0) == [], "what the processes started is gone too"
 
 
-@pytest.mark.slow
 def test_nothing_is_left_when_the_launcher_is_killed(start: Start) -> None:
     process = start(COUNT_SIGNALS, options=("-n", "3"))
     pids = read_pids(process, 3)
@@ -274,7 +267,6 @@ def test_nothing_is_left_when_the_launcher_is_killed(start: Start) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("what", "silence_s"), [("kill", 30.0), ("stop", 2.0)])
 def test_a_lost_process_is_named_and_all_start_again(start: Start, what: str, silence_s: float) -> None:
     code, out, err = finish(start(REDUCE, options=("-n", "3"), arguments=(what, str(silence_s))))
@@ -294,7 +286,6 @@ def test_a_lost_process_is_named_and_all_start_again(start: Start, what: str, si
         assert before == []
 
 
-@pytest.mark.slow
 def test_the_error_of_one_process_is_not_drowned_by_its_peers(start: Start) -> None:
     code, _, err = finish(start(REDUCE, options=("-n", "4"), arguments=("raise", "30")))
     assert code == 1
@@ -302,7 +293,6 @@ def test_the_error_of_one_process_is_not_drowned_by_its_peers(start: Start) -> N
     assert err.splitlines()[-1].startswith("truestep: rank 1 (pid ")
 
 
-@pytest.mark.slow
 def test_a_process_that_ended_well_without_a_word_is_not_lost(start: Start) -> None:
     code, _, err = finish(start(REDUCE, options=("-n", "3"), arguments=("leave", "2")))
     assert (code, err) == (0, "")

@@ -78,25 +78,25 @@ def imported_by(*arguments: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stderr.split())
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], *([name, "--help"] for name in NAMES)], ids=" ".join
 )
-def test_help_and_version_import_next_to_nothing(arguments: list[str]) -> None:
+def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
     modules = imported_by(*arguments)
     heavy = {"asyncio", "numpy", "pygments", "rich", "safetensors", "torch"}
     assert not heavy & modules
-    # 171, and 279 for one command, as typer 0.29 asks pydantic; with rich it was 374.
-    assert len(modules) < (330 if len(arguments) > 1 else 230)
 
 
 def test_help_takes_less_than_a_second_of_the_processor() -> None:
-    # 0.16 s on the machine on which this was written; the test above holds the number, this one the order.
+    # 0.16 s on the machine on which this was written; the test above names what must not be imported.
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run("--help")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
 
 
+@pytest.mark.cold
 def test_python_m_truestep_is_the_command_line() -> None:
     command = [sys.executable, "-m", "truestep", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -237,7 +237,6 @@ def read_until(terminal: int, text: str, *, seconds: float = 60.0) -> str:
     return shown.decode(errors="replace")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
 def test_a_real_zsh_completes_when_tab_is_pressed(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-import sysconfig
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from truestep.errors import UsageError
 from truestep.picture import Picture
 from truestep.tune.compare import Comparison
 
-TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
+TRUESTEP = str(Path(sys.executable).with_name("truestep"))
 
 WITH_RUN = """\
 import time

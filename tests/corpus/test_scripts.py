@@ -33,7 +33,6 @@ def test_the_corpus_is_large_enough() -> None:
     assert not [path for path in TWINS + CLEAN if expected(path.read_text())]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", BUGGY, ids=lambda path: path.stem)
 def test_the_mistake_is_found_at_its_line(path: Path, request: pytest.FixtureRequest) -> None:
     if path.stem in MISSED:
@@ -48,13 +47,11 @@ def test_the_mistake_is_found_at_its_line(path: Path, request: pytest.FixtureReq
     assert others == set()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", TWINS, ids=lambda path: path.stem)
 def test_a_repaired_twin_is_not_accused(path: Path) -> None:
     assert mistakes(path) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
 def test_a_right_script_that_looks_wrong_is_not_accused(path: Path) -> None:
     assert mistakes(path) == []

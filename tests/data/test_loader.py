@@ -313,7 +313,6 @@ def spawn() -> Iterator[None]:
     torch.multiprocessing.set_start_method(before, force=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dataset", [Noisy(10), Stream(10)], ids=["with a length", "stream"])
 def test_spawned_workers_give_the_same_bits(dataset: Any, spawn: None) -> None:
     def batches(workers: int) -> list[Any]:
@@ -470,7 +469,6 @@ def is_running(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks processes up in /proc")
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, method: str) -> None:

@@ -326,7 +326,6 @@ def train(folder: str, workers: int = 0, die_at: int | None = None, seed: int = 
         return ts.digest_state({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 
 
-@pytest.mark.slow
 @pytest.mark.practice("P43")
 def test_p43_training_on_rows_gives_the_same_bits_on_any_processes_workers_and_after_kills(
     tmp_path: Path,
@@ -355,7 +354,6 @@ def test_other_rows_are_refused_when_a_run_goes_on(tmp_path: Path) -> None:
         train(str(tmp_path), seed=6)
 
 
-@pytest.mark.slow
 @pytest.mark.practice("P43")
 def test_p43_rows_of_real_text_have_next_to_no_padding() -> None:
     """Packed rows of real text have less than 1 % padding and one shape; random batches have over 70 %."""

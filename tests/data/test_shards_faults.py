@@ -37,6 +37,16 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flaky, "slow", 0.0)
 
 
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A store that answers no request before the test is over: whoever waits for it raises nothing."""
+    is_over = threading.Event()
+    monkeypatch.setattr(Flaky, "disturb", lambda self: is_over.wait(60))
+    monkeypatch.setattr(Flaky, "ls", lambda self, *_, **__: self.disturb())
+    yield
+    is_over.set()
+
+
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -90,39 +100,31 @@ def test_a_shard_that_comes_back_in_time_is_not_noticed(folder: Path, tmp_path: 
 
 
 def test_a_shard_that_never_answers_is_given_up(
-    folder: Path, tmp_path: Path, calm: None, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, calm: None, request: pytest.FixtureRequest
 ) -> None:
     index = tmp_path / "index.json"
     write_index(f"{folder}/part-*.tar", index)
     settings = ts.ShardCache(folder=tmp_path / "cache", num_tries=2, timeout_s=0.2, pause_s=0.01)
     dataset = ts.Shards(f"flaky://{folder}/part-*.tar", index=index, cache=settings)
-    monkeypatch.setattr(Flaky, "slow", 1.0)
-    monkeypatch.setattr(Flaky, "slow_s", 1.5)
-    begun_s = time.monotonic()
+    request.getfixturevalue("stuck")
     with pytest.raises(ShardUnreadable, match=r"part-00.tar gave no byte for 0.2 s. It was tried 2 times"):
         dataset[0]
-    assert time.monotonic() - begun_s < 1.4
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("stuck")
 def test_a_store_that_never_answers_is_given_up_when_names_are_looked_up(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path
 ) -> None:
     index = tmp_path / "index.json"
     write_index(f"{folder}/part-*.tar", index)
     settings = ts.ShardCache(folder=tmp_path / "cache", num_tries=2, timeout_s=0.2, pause_s=0.01)
     urls, far = f"flaky://{folder}/part-*.tar", f"flaky://{index}"
-    monkeypatch.setattr(Flaky, "slow", 1.0)
-    monkeypatch.setattr(Flaky, "slow_s", 3.0)
-    monkeypatch.setattr(Flaky, "ls", lambda self, *_, **__: self.disturb())
-    begun_s = time.monotonic()
     with pytest.raises(ShardUnreadable, match=r"part-\*.tar gave no byte for 0.2 s.*a larger timeout_s"):
         ts.Shards(urls, cache=settings)
     with pytest.raises(ShardUnreadable, match=r"index.json gave no byte for 0.2 s.*Write it with"):
         ts.Shards(urls, index=far, cache=settings)
     with pytest.raises(TimeoutError, match=r"index.json gave no byte for 0.2 s"):
         write_index(f"{folder}/part-*.tar", far, cache=settings)
-    assert time.monotonic() - begun_s < 2.9
 
 
 def test_fetching_leaves_the_generators_alone(folder: Path, tmp_path: Path) -> None:
@@ -355,7 +357,6 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Pat
         yield address, shard_files.upload(address, sorted(files.iterdir())), files
 
 
-@pytest.mark.slow
 def test_a_bucket_is_read_like_a_folder(s3: tuple[str, str, Path], tmp_path: Path) -> None:
     address, bucket, _ = s3
     storage = shard_files.storage_of(address)
@@ -378,10 +379,8 @@ def test_an_index_that_never_ends_is_refused_at_once(folder: Path, tmp_path: Pat
         os.mkfifo(index)
     else:
         index.symlink_to("/dev/zero")
-    begun_s = time.monotonic()
     with pytest.raises(ShardUnreadable, match="not a regular file"):
         shards_of(f"{folder}/part-*.tar", tmp_path / "cache", index=index)
-    assert time.monotonic() - begun_s < 10
 
 
 @pytest.mark.parametrize("checksum", ["\ud800", "ab", "A" * 32, 7])

@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.processes import run_processes
 from truestep.data.shards import write_index
 
 ROOT = Path(__file__).parent.parent.parent
-TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
+TRUESTEP = str(Path(sys.executable).with_name("truestep"))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +71,6 @@ def test_p37_formats_and_workers_give_the_same_bits(
     assert found == digest
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "kind", "place"), [(2, "tar", ""), (3, "parquet", "flaky://"), (4, "arrow", "")]
 )
@@ -93,7 +91,6 @@ def test_failing_and_slow_requests_do_not_change_the_bits(
     assert shard_files.train(str(tmp_path / "run"), data, workers=workers) == digest
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "workers"), [("tar", 2), ("parquet", 0)])
 def test_a_bucket_gives_the_same_bits(
     s3: tuple[str, str], tmp_path: Path, digest: str, kind: str, workers: int
@@ -113,7 +110,6 @@ def start(size: int, **arguments: Any) -> "subprocess.Popen[bytes]":
     )
 
 
-@pytest.mark.slow
 def test_killed_at_any_moment_and_resumed_elsewhere_it_ends_in_the_same_bits(
     s3: tuple[str, str], folder: Path, tmp_path: Path, digest: str
 ) -> None:

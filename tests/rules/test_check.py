@@ -319,7 +319,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_a_training_that_the_script_spawns_is_checked_and_loader_workers_are_left_alone(
     tmp_path: Path,
 ) -> None:
@@ -331,7 +330,6 @@ def test_a_training_that_the_script_spawns_is_checked_and_loader_workers_are_lef
     assert answer["steps"] == 6
 
 
-@pytest.mark.slow
 def test_with_several_processes_arguments_arrive_as_they_were_written(tmp_path: Path) -> None:
     path = write(tmp_path, "import os, sys\n" + MENDED)
     done = check(tmp_path, "--format", "json", "--processes", "2", str(path), "${local_rank}", "$$HOME")
@@ -339,7 +337,6 @@ def test_with_several_processes_arguments_arrive_as_they_were_written(tmp_path: 
     assert "begins ${local_rank} $$HOME" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_run_of_ours_seeds_what_it_draws_from(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -41,7 +41,6 @@ def test_the_mended_example_is_right(rule: Rule) -> None:
     assert mistakes(again.evidence) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

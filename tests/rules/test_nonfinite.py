@@ -29,7 +29,6 @@ for step in range(4):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.practice("P14")
 def test_p14_check_names_the_operation_that_gave_the_first_nan(tmp_path: Path) -> None:
     """`truestep check` names the line and the operation that gave the first NaN, not where it showed."""

@@ -1,12 +1,16 @@
 """Nothing goes out by itself: commands work without a network, and none tries to reach one."""
 
+import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import preloaded
+
+ROOT = Path(__file__).parents[2]
 
 WATCHING = """
 import os, socket, sys
@@ -29,10 +33,19 @@ def look(event, args):
 sys.addaudithook(look)
 """
 ALONE = """
-import fcntl, os, socket, struct, sys
+import fcntl, json, socket, struct, subprocess, sys
+from pathlib import Path
+
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
     fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 0x1))  # SIOCSIFFLAGS: lo is up
-os.execv(sys.argv[1], sys.argv[1:])
+from tests import preloaded
+
+preloaded.install(Path.cwd())
+ended = []
+for words in json.loads(sys.argv[1]):
+    done = subprocess.run(["./python", *words], capture_output=True, text=True)
+    ended.append((done.returncode, done.stdout, done.stderr))
+print(json.dumps(ended))
 """
 SCRIPT = """
 import torch
@@ -66,39 +79,37 @@ def can_be_alone() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(words, check=False).returncode == 0
 
 
-def run_alone(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_alone(folder: Path, *commands: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """Run Python with the loopback as its only network, and with an ear at every socket."""
     ear = folder / "ear"
-    ear.mkdir(exist_ok=True)
+    ear.mkdir()
     (ear / "sitecustomize.py").write_text(WATCHING)
-    path = os.pathsep.join([str(ear), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path, "TRUESTEP_TEST_LOG": str(folder / "log")}
-    words = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-I", "-c", ALONE]
-    return subprocess.run(
-        [*words, sys.executable, *arguments],
+    path = os.pathsep.join([str(ear), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = ["unshare", "--user", "--map-root-user", "--net", preloaded.REAL, "-c", ALONE]
+    done = subprocess.run(
+        [*words, json.dumps(commands)],
         cwd=folder,
-        env=environment,
+        env=os.environ | {"PYTHONPATH": path, "TRUESTEP_TEST_LOG": str(folder / "log")},
         capture_output=True,
         text=True,
         check=False,
         timeout=400,
     )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.skipif(not can_be_alone(), reason=NO_NAMESPACE)
-def test_what_tries_to_reach_out_is_heard_and_gets_nowhere(tmp_path: Path) -> None:
-    code = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=5)"
-    done = run_alone(tmp_path, "-c", code)
-    assert "Network is unreachable" in done.stderr
-    assert "socket.connect 192.0.2.1" in (tmp_path / "log").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not can_be_alone(), reason=NO_NAMESPACE)
-def test_commands_neither_need_nor_try_a_network(tmp_path: Path) -> None:
+def test_commands_neither_need_nor_try_a_network_and_what_tries_is_heard(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    for arguments in COMMANDS:
-        done = run_alone(tmp_path, "-m", "truestep", *arguments)
-        assert done.returncode in (0, 1), (arguments, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr, (arguments, done.stderr)
-    assert not (tmp_path / "log").exists(), (tmp_path / "log").read_text()
+    log = tmp_path / "log"
+    (tmp_path / "listen.py").write_text(f"import os; print(os.path.exists({str(log)!r}))")
+    reach_out = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=5)"
+    commands = [("-m", "truestep", *words) for words in COMMANDS]
+    *ended, before, reached = run_alone(tmp_path, *commands, ("listen.py",), ("-c", reach_out))
+    for words, (code, out, err) in zip(COMMANDS, ended, strict=True):
+        assert code in (0, 1), (words, out, err)
+        assert "Traceback" not in err, (words, err)
+    assert before[1] == "False\n", log.read_text()
+    assert "Network is unreachable" in reached[2]
+    assert "socket.connect 192.0.2.1" in log.read_text()

@@ -28,13 +28,11 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Reader], Benc
     return bench
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name.replace(" ", "-"))
 def test_good_files_are_read(benches: Callable[[Reader], Bench], reader: Reader) -> None:
     benches(reader).read_good()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name.replace(" ", "-"))
 def test_spoilt_files_are_read_or_refused(benches: Callable[[Reader], Bench], reader: Reader) -> None:
     bench = benches(reader)
@@ -58,7 +56,6 @@ CRASHED = {
 """Inputs of `benchmarks/fuzz_readers.py` that its run of 100,000 for each reader found."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CRASHED)
 def test_what_once_crashed_a_reader_no_longer_does(benches: Callable[[Reader], Bench], name: str) -> None:
     (reader,) = (each for each in READERS if each.name == name)

@@ -125,7 +125,6 @@ def test_a_plain_file_that_is_none_is_told_and_not_waited_for(tmp_path: Path, ki
         ts.Run(tmp_path, seed=1)
 
 
-@pytest.mark.slow
 def test_doctor_runs_nothing_of_the_folder_it_is_asked_in(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         '[tool.truestep.check]\nrules = ["rules"]\nignore = ["their-own"]\n'
@@ -142,7 +141,6 @@ def test_doctor_runs_nothing_of_the_folder_it_is_asked_in(tmp_path: Path) -> Non
     assert not (tmp_path / "harmed").exists()
 
 
-@pytest.mark.slow
 def test_a_record_cannot_put_code_or_files_of_others_into_its_report(tmp_path: Path) -> None:
     secret = tmp_path / "secret.png"
     secret.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR" + b"\x00\x00\x00\x01" * 2 + b"SECRET" * 8)

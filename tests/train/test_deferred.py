@@ -96,7 +96,6 @@ def train(
         return placed, ts.digest_state({"model": everything(model), "optimizer": optimizer.state_dict()})
 
 
-@pytest.mark.slow
 def test_a_model_built_on_meta_begins_and_trains_with_the_same_bits_however_it_is_cut(tmp_path: Path) -> None:
     expected = train(str(tmp_path / "alone"))
     assert train(str(tmp_path / "ddp"), "ddp") == expected
@@ -110,7 +109,6 @@ def test_a_model_built_on_meta_begins_and_trains_with_the_same_bits_however_it_i
     assert start["recipe"]["placement"][0]["init"] == "meta 1: reset_parameters"
 
 
-@pytest.mark.slow
 def test_a_model_built_on_meta_goes_on_on_other_processes(tmp_path: Path) -> None:
     _, expected = train(str(tmp_path / "alone"))
     folder = str(tmp_path / "moved")
@@ -160,7 +158,6 @@ def rise_while_placing(folder: str, is_on_meta: bool) -> tuple[int, int]:
         return rise, sum(item.to_local().nbytes for item in model.parameters())
 
 
-@pytest.mark.slow
 def test_no_process_holds_more_than_its_shard_and_one_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return {size: [rank[size] for rank in ranks if size in rank] for size in SIZES}
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torchmetrics finds three samples few
 @pytest.mark.practice("P73")
 def test_the_value_does_not_depend_on_the_number_of_processes(found: Found) -> None:
@@ -114,7 +113,6 @@ def test_lanes_are_folded_in_their_order() -> None:
     assert len(digits) > 1
 
 
-@pytest.mark.slow
 def test_a_sharded_model_runs_equally_often_everywhere(found: Found) -> None:
     for index, num_samples in enumerate(SHORT):
         alone, _ = in_step(5, num_samples)
@@ -125,7 +123,6 @@ def test_a_sharded_model_runs_equally_often_everywhere(found: Found) -> None:
             assert len({num_forwards for _, num_forwards in ranks}) == 1
 
 
-@pytest.mark.slow
 def test_what_cannot_be_folded_is_refused_on_several_processes(found: Found) -> None:
     for size in (2, 3, 4):
         for rank in found[size]:

@@ -96,7 +96,6 @@ def train(folder: Path, *, stop_at: int | None = None) -> str:
         return ts.digest_state(model.state_dict())
 
 
-@pytest.mark.slow
 @pytest.mark.practice("P75")
 def test_p75_a_sequence_to_sequence_model_resumes_to_the_same_bits(tmp_path: Path) -> None:
     """A T5 fed with dictionaries, which computes its own loss, trains and resumes to the same bits."""

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +173,7 @@ def _run(folder: Path, seconds: float) -> str:
     script = folder / "script.py"
     script.write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
-    command = [str(Path(sysconfig.get_path("scripts"), "truestep")), "run", str(script), str(folder / "run")]
+    command = [str(Path(sys.executable).with_name("truestep")), "run", str(script), str(folder / "run")]
     done = subprocess.run(
         [*command, str(seconds)], capture_output=True, text=True, check=False, env=environment
     )
@@ -182,7 +181,6 @@ def _run(folder: Path, seconds: float) -> str:
     return done.stderr
 
 
-@pytest.mark.slow
 def test_truestep_run_says_after_a_restart_which_interval_would_be_better(tmp_path: Path) -> None:
     said = _run(tmp_path, 24 * 3600.0)
     assert re.search(
@@ -191,7 +189,6 @@ def test_truestep_run_says_after_a_restart_which_interval_would_be_better(tmp_pa
     assert said.count("Snapshots(") == 1
 
 
-@pytest.mark.slow
 def test_a_short_run_that_was_killed_hears_nothing(tmp_path: Path) -> None:
     said = _run(tmp_path, 0.0)
     assert "resumed at step" in said and "Snapshots" not in said

@@ -191,6 +191,7 @@ def test_what_has_no_state_cannot_be_tracked(tmp_path: Path) -> None:
             run.steps(ts.Loader(data(), batch_size=16), steps=2)
 
 
+@pytest.mark.cold
 def test_a_second_process_is_refused_with_the_first_ones_pid(tmp_path: Path) -> None:
     script = (
         f"import truestep as ts, sys; ts.Run({str(tmp_path)!r}, seed=1); "

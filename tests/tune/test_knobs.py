@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,19 +61,18 @@ def _ran(script: str, arguments: tuple[str, ...], workers: int | None, values: s
     known = all_knobs()
     settings = tuple((f"{known[name].home}:apply", value) for name, value in json.loads(values).items())
     plan = watch.Plan(settings=settings, workers=workers, digests=DIGESTS)
-    watched = watch.start(
-        SCRIPTS / script,
-        arguments,
-        plan=plan,
-        # What is freed goes back at once: else the peak of a process is not that of its tensors.
-        environment={"MALLOC_MMAP_THRESHOLD_": "65536"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    output = watched.process.communicate(timeout=280)[0].decode()
-    (process,) = [process for process in watched.read() if process.num_steps or process.ended]
-    watched.forget()
-    assert watched.process.returncode == 0, output
+    # What is freed goes back at once: else the peak of a process is not that of its tensors.
+    environment = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    with TemporaryDirectory() as folder:
+        words = watch.command(
+            SCRIPTS / script, arguments, plan=plan, folder=Path(folder), environment=environment
+        )
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=280, text=True
+        )
+        output = done.stdout
+        assert done.returncode == 0, output
+        (process,) = [process for process in watch.read(Path(folder)) if process.num_steps or process.ended]
     assert process.troubles == []
     told = [json.loads(line[5:]) for line in output.splitlines() if line.startswith("told ")]
     return Ran(told=told, process=process)

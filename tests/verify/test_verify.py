@@ -6,7 +6,6 @@ import os
 import pty
 import subprocess
 import sys
-import sysconfig
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 from truestep.cli import verify as command
 
 CAUSES = Path(__file__).parents[2] / "benchmarks" / "corpus" / "causes"
-TRUESTEP = str(Path(sysconfig.get_path("scripts")) / "truestep")
+TRUESTEP = str(Path(sys.executable).with_name("truestep"))
 
 TRAIN = """\
 import random
@@ -72,7 +71,6 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_the_same(tmp_path: Path) -> None:
     write(tmp_path, "1.0")
     done = verify(tmp_path, "train.py", "--lr", "1")
@@ -84,7 +82,6 @@ def test_the_same(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--kill",)])
 def test_a_script_that_writes_beside_itself_leaves_the_folder_as_it_was(
     tmp_path: Path, words: tuple[str, ...]
@@ -98,7 +95,6 @@ def test_a_script_that_writes_beside_itself_leaves_the_folder_as_it_was(
         assert (found["name"], found["file"]) == ("optimizer-not-saved", str(tmp_path / "train.py")), found
 
 
-@pytest.mark.slow
 @pytest.mark.practice("P60")
 def test_a_difference_by_the_contract(tmp_path: Path) -> None:
     """A script that does not repeat is told with the first step that differs, its line and its cause."""
@@ -115,7 +111,6 @@ def test_a_difference_by_the_contract(tmp_path: Path) -> None:
     assert done.stderr == ""  # ended before it printed
 
 
-@pytest.mark.slow
 @pytest.mark.practice("P62")
 def test_p62_a_kernel_without_an_order_is_named_and_has_one_when_asked_for(tmp_path: Path) -> None:
     """An operation that adds in any order is named with its line; what mends it is the proof."""
@@ -131,7 +126,6 @@ def test_p62_a_kernel_without_an_order_is_named_and_has_one_when_asked_for(tmp_p
     assert answer(verify(tmp_path, "--format", "json", "train.py"))["same"] is True
 
 
-@pytest.mark.slow
 def test_a_run_that_is_finished_already_begins_anew(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         textwrap.dedent("""\
@@ -157,14 +151,12 @@ def test_a_run_that_is_finished_already_begins_anew(tmp_path: Path) -> None:
     assert (tmp_path / "runs/small/record.jsonl").read_bytes() == record
 
 
-@pytest.mark.slow
 def test_two_causes_are_not_called_proved(tmp_path: Path) -> None:
     write(tmp_path, "random.random() + __import__('time').time() % 1")
     found = answer(verify(tmp_path, "--format", "json", "--steps", "2", "train.py"))["first_difference"]
     assert (found["line"], found["proved"]) == (10, False)
 
 
-@pytest.mark.slow
 def test_a_script_that_fails_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("raise SystemExit(3)")
     done = verify(tmp_path, "--format", "json", "train.py")
@@ -173,7 +165,6 @@ def test_a_script_that_fails_is_not_judged(tmp_path: Path) -> None:
     assert "exit code 3" in said["reason"]
 
 
-@pytest.mark.slow
 def test_a_script_that_trains_nothing_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(2))\n")
     done = verify(tmp_path, "train.py")
@@ -181,7 +172,6 @@ def test_a_script_that_trains_nothing_is_not_judged(tmp_path: Path) -> None:
     assert "could not tell: no step of a torch optimizer was seen" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_script_that_begins_again_after_a_kill_is_not_judged(tmp_path: Path) -> None:
     write(tmp_path, "1.0")
     text = (tmp_path / "train.py").read_text()
@@ -193,7 +183,6 @@ def test_a_script_that_begins_again_after_a_kill_is_not_judged(tmp_path: Path) -
     assert "--resume-with" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_checkpoint_outside_of_the_folder_is_noticed(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -234,10 +223,15 @@ def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "cause",
-    ["set-order", "uninitialised-memory", "loader-position-not-saved", "dataset-generator", "compiled-once"],
+    [
+        pytest.param("set-order", marks=pytest.mark.cold),
+        pytest.param("uninitialised-memory", marks=pytest.mark.cold),
+        "loader-position-not-saved",
+        "dataset-generator",
+        "compiled-once",
+    ],
 )
 def test_corpus(cause: str) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "verify_corpus.py"
@@ -252,7 +246,6 @@ def test_corpus(cause: str) -> None:
     assert json.loads(done.stdout)["right"] == 1
 
 
-@pytest.mark.slow
 def test_what_looks_like_markup_in_a_variable_is_told_as_it_is(tmp_path: Path) -> None:
     write(tmp_path, "1.0")
     ours, theirs = pty.openpty()

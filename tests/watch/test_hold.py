@@ -81,6 +81,10 @@ def write(folder: Path, text: str) -> Path:
     return script
 
 
+AT_START = {"hash", "addresses", "entropy"}
+"""What Python draws from as it starts, which forks of one process have in common."""
+
+
 def outputs(script: Path, hold: tuple[str, ...], *, num_runs: int, folder: Path) -> list[str]:
     found = []
     for _ in range(num_runs):
@@ -91,7 +95,7 @@ def outputs(script: Path, hold: tuple[str, ...], *, num_runs: int, folder: Path)
 
 
 @pytest.mark.parametrize(
-    "hold", [pytest.param(name, marks=[pytest.mark.slow] if name == "torch" else []) for name in SCRIPTS]
+    "hold", [pytest.param(name, marks=[pytest.mark.cold] if name in AT_START else []) for name in SCRIPTS]
 )
 def test_runs_differ_without_and_are_the_same_with_it(tmp_path: Path, hold: str) -> None:
     script = write(tmp_path, SCRIPTS[hold])
@@ -230,14 +234,8 @@ def test_variables_are_set_and_taken_away(tmp_path: Path) -> None:
     words = watch.command(script, plan=watch.Plan(), folder=tmp_path, environment=settings)
     done, again = run(words), run(words)
     assert done.stdout.startswith("a b$c'\" False ") and done == again
-    watched = watch.start(script, plan=watch.Plan(), environment={"TRUESTEP_A": "1"}, stdout=-1)
-    assert watched.process.communicate()[0].startswith(b"1 True ")
-    (process,) = watched.read()
-    assert process.argv == [sys.executable, str(script)]
-    watched.forget()
 
 
-@pytest.mark.slow
 def test_environment_and_holds_behind_torchrun(tmp_path: Path) -> None:
     script = write(tmp_path, ENVIRONMENT)
     plan = watch.Plan(hold=("hash", "addresses"))
@@ -250,7 +248,6 @@ def test_environment_and_holds_behind_torchrun(tmp_path: Path) -> None:
     assert [process.troubles for process in watch.read(tmp_path)] == [[], []]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cause", "hold"),
     [

@@ -82,18 +82,15 @@ def test_nothing_is_kept_alive(tmp_path: Path, num_steps: str) -> None:
     assert "alive 0 0 0 0" in bare.stdout
 
 
-@pytest.mark.slow
 def test_compiled_model_stays_compiled_and_keeps_its_bits(tmp_path: Path) -> None:
     bare, _ = check(SCRIPTS / "compiled.py", folder=tmp_path)
     assert "unique_graphs" in bare.stdout
 
 
-@pytest.mark.slow
 def test_company_of_other_modes_keeps_its_bits(tmp_path: Path) -> None:
     check(SCRIPTS / "look_company.py", folder=tmp_path)
 
 
-@pytest.mark.slow
 def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
     script = SCRIPTS / "look_parallel.py"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
@@ -106,7 +103,6 @@ def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
     assert all({"replica", "roster"} <= _kinds(item) for item in processes)
 
 
-@pytest.mark.slow
 def test_own_example_keeps_its_bits(tmp_path: Path) -> None:
     check(EXAMPLES / "digits.py", folder=tmp_path)
 

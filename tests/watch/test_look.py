@@ -228,7 +228,6 @@ def test_zoo_keeps_its_bits(tmp_path: Path, names: tuple[str, ...]) -> None:
     assert process.troubles == [] and len(process.operations) > 500
 
 
-@pytest.mark.slow
 def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
     script = SCRIPTS / "look_parallel.py"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
@@ -245,7 +244,6 @@ def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
         assert {out.digest for item in found for out in item.outs} == {""}  # still under way
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("window", [(0, 1), (1, 2)])
 def test_compiled_model_stays_compiled_and_keeps_its_bits(tmp_path: Path, window: tuple[int, int]) -> None:
     script = SCRIPTS / "compiled.py"

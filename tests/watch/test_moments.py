@@ -53,7 +53,6 @@ def test_closure_and_second_optimizer(tmp_path: Path) -> None:
     assert len(kinds(process, "forward")) > 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", ["plain.py", "closure.py", "spawned.py", "accelerate_loop.py"])
 def test_bits_stay_and_lines_are_right(tmp_path: Path, script: str) -> None:
     arguments = [str(tmp_path / "model.pt"), "2"] if script == "plain.py" else []
@@ -66,7 +65,6 @@ def test_bits_stay_and_lines_are_right(tmp_path: Path, script: str) -> None:
     watch_marked(SCRIPTS / script, *arguments, folder=tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", ["lightning_fit.py", "hf_trainer.py"])
 def test_frameworks_as_their_documentation_shows(tmp_path: Path, script: str) -> None:
     bare = run_bare(SCRIPTS / script, str(tmp_path / "bare"))
@@ -81,7 +79,6 @@ def test_frameworks_as_their_documentation_shows(tmp_path: Path, script: str) ->
     assert len({update.parts["gradients"] for update in process.updates}) == process.num_steps
 
 
-@pytest.mark.slow
 def test_each_process_of_torchrun_leaves_its_evidence(tmp_path: Path) -> None:
     script = SCRIPTS / "processes.py"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -101,7 +98,6 @@ def test_each_process_of_torchrun_leaves_its_evidence(tmp_path: Path) -> None:
     assert first.updates[0].parts["batch"] != second.updates[0].parts["batch"]
 
 
-@pytest.mark.slow
 def test_compiled_model_keeps_its_bits_and_graphs(tmp_path: Path) -> None:
     script = SCRIPTS / "compiled.py"
     bare = run_bare(script)

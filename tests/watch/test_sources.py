@@ -110,7 +110,6 @@ def test_nothing_is_noted_unless_asked_for(tmp_path: Path) -> None:
     assert kinds(process, "source") == []
 
 
-@pytest.mark.slow
 def test_bits_stay(tmp_path: Path) -> None:
     arguments = [str(tmp_path / "model.pt"), "0"]
     bare = run_bare(SCRIPTS / "plain.py", *arguments)

@@ -2,9 +2,7 @@
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -130,24 +128,17 @@ def test_surroundings_are_those_of_a_plain_start(tmp_path: Path, how: str) -> No
     assert bare["stdin"] == "some\ninput"
 
 
-def test_start_keeps_evidence_and_passes_output_on(tmp_path: Path) -> None:
+def test_evidence_of_a_script_without_torch_is_kept(tmp_path: Path) -> None:
     script = write(tmp_path, "import sys\nprint(sys.argv[1:])\nsys.exit(3)")
-    watched = watch.start(script, ["--a", "1"], plan=watch.Plan(steps=2), stdout=subprocess.PIPE)
-    assert watched.process.communicate()[0] == b"['--a', '1']\n"
-    assert watched.wait() == 3
-    (process,) = watched.read()
+    folder = tmp_path / "evidence"
+    folder.mkdir()
+    done = run(watch.command(script, ["--a", "1"], plan=watch.Plan(steps=2), folder=folder))
+    assert (done.code, done.stdout) == (3, "['--a', '1']\n")
+    (process,) = watch.read(folder)
     assert process.argv[-3:] == [str(script), "--a", "1"]
     assert (process.rank, process.size, process.num_steps) == (0, 1, 0)
-    watched.forget()
     with pytest.raises(UsageError, match=r"is not a folder\. Pass the folder that the evidence"):
-        watched.read()
-
-
-def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(UsageError, match=r"missing\.py does not exist"):
-        watch.start("missing.py", plan=watch.Plan())
-    assert list(tmp_path.iterdir()) == []
+        watch.read(tmp_path / "gone")
 
 
 def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ TURNS = "for _ in range(4):\n    train(one, first)\n    train(two, second)\n"
 ONE_AFTER_ANOTHER = "for _ in range(4):\n    train(one, first)\nfor _ in range(4):\n    train(two, second)\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("body", "num"), [(TURNS, 4), (ONE_AFTER_ANOTHER, 7)])
 def test_steps_of_two_optimizers(tmp_path: Path, body: str, num: int) -> None:
     script = tmp_path / "script.py"
@@ -35,7 +34,6 @@ def test_steps_of_two_optimizers(tmp_path: Path, body: str, num: int) -> None:
     assert process.num_steps == num
 
 
-@pytest.mark.slow
 def test_a_second_training_ends_after_enough_steps_too(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(HEAD) + ONE_AFTER_ANOTHER)
@@ -45,7 +43,6 @@ def test_a_second_training_ends_after_enough_steps_too(tmp_path: Path) -> None:
     assert (process.num_steps, process.ended) == (6, "stopped")
 
 
-@pytest.mark.slow
 def test_names_do_not_come_from_parameters_that_are_gone(tmp_path: Path) -> None:
     chains = []
     for run in ("one", "two", "three"):

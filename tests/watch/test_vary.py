@@ -34,7 +34,6 @@ def test_all_loaders_are_built_with_other_workers(tmp_path: Path, num_workers: i
     assert line_of(done.stdout, "refused") == line_of(bare.stdout, "refused")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_loaders_with_other_workers_give_the_same_batches(tmp_path: Path, num_workers: int) -> None:
     bare = run_bare(SCRIPTS / "loaders.py", "read")
@@ -62,7 +61,6 @@ print(loader.workers, torch.get_num_threads())
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("file", "more"), [("truestep.toml", ""), ("other.toml", "settings='other.toml'")])
 def test_settings_beside_a_script_of_ours_leave_the_workers_to_the_plan(
     tmp_path: Path, file: str, more: str
@@ -76,7 +74,6 @@ def test_settings_beside_a_script_of_ours_leave_the_workers_to_the_plan(
         shutil.rmtree(tmp_path / "runs")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["AdamW", "LBFGS"])
 def test_killed_after_a_step_and_resumed_from_the_weights_saved(tmp_path: Path, optimizer: str) -> None:
     saved = str(tmp_path / "saved.pt")
@@ -110,7 +107,6 @@ def test_kill_loses_no_moment_without_digests(tmp_path: Path) -> None:
     assert len(kinds(process, "backward")) == 2
 
 
-@pytest.mark.slow
 def test_of_several_processes_the_first_is_killed(tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     plan = watch.Plan(digests=watch.DIGESTS, kill_at=2)
@@ -121,7 +117,6 @@ def test_of_several_processes_the_first_is_killed(tmp_path: Path) -> None:
     assert all(process.num_steps in (1, 2) and process.ended != "finished" for process in others)
 
 
-@pytest.mark.slow
 def test_settings_are_seen_at_their_lines(tmp_path: Path) -> None:
     script = SCRIPTS / "settings.py"
     bare = run_bare(script)
@@ -133,10 +128,9 @@ def test_settings_are_seen_at_their_lines(tmp_path: Path) -> None:
     compiled = ["double", "never_called", "triple", "Linear", "Linear", "Linear"]
     assert [moment.facts["what"] for moment in kinds(process, "compile")] == compiled
     assert [moment.facts["number"] for moment in kinds(process, "threads")] == [1]
-    assert [moment.facts["mode"] for moment in kinds(process, "deterministic")] == ["warn", False]
 
 
-@pytest.mark.slow
+@pytest.mark.cold
 def test_parallel_is_seen_at_its_line(tmp_path: Path) -> None:
     script = SCRIPTS / "sharded.py"
     bare = run_bare(script, str(tmp_path / "bare"))

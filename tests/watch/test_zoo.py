@@ -4,8 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.watch.watching import SCRIPTS, run_bare, run_watched
 from truestep import watch
 
@@ -32,7 +30,6 @@ def test_some_of_the_zoo_keep_their_bits_with_every_digest_taken(tmp_path: Path)
     assert {"gradients", "weights", "state", "buffers"} == set(process.updates[2].parameters)
 
 
-@pytest.mark.slow
 def test_all_others_of_the_zoo_keep_their_bits(tmp_path: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     from zoo import ZOO
@@ -42,6 +39,5 @@ def test_all_others_of_the_zoo_keep_their_bits(tmp_path: Path) -> None:
     assert len(process.updates) == 6 * len(REST)
 
 
-@pytest.mark.slow
 def test_zoo_keeps_its_bits_with_cheap_moments(tmp_path: Path) -> None:
     check(tmp_path, (*QUICK, *REST), watch.Plan())

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 torch.set_num_threads(1)  # -> threads
-torch.use_deterministic_algorithms(True, warn_only=True)  # -> deterministic
-torch.use_deterministic_algorithms(False)  # -> deterministic
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.use_deterministic_algorithms(False)
 
 
 @torch.compile(backend="eager")  # -> compile

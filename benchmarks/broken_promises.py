@@ -1,0 +1,183 @@
+"""Breaks promises on purpose, one at a time, and shows that the fast tier of the tests fails for each.
+
+Usage: python benchmarks/broken_promises.py [--only WORDS] [--json]. Each change is made in a copy of the
+checkout, and the tests that guard the promise are run there as `scripts/test` would run them.
+Exit code: 0 a test fails for every change, 1 one goes unnoticed.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from measure import Claim, Row, Sheet, report
+
+ROOT = Path(__file__).resolve().parents[1]
+FAILED = re.compile(r"^FAILED (\S+)", flags=re.MULTILINE)
+TIMEOUT_S = 1800
+
+
+class Change(NamedTuple):
+    """One promise, how it is broken in one file of the package, and the tests that guard it."""
+
+    broken: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+CHANGES = [
+    Change(
+        "a snapshot's files are not flushed to the disk",
+        "checkpoint/durable.py",
+        "                rest = rest[done:]\n        os.fsync(descriptor)\n",
+        "                rest = rest[done:]\n",
+        "tests/checkpoint",
+    ),
+    Change(
+        "a snapshot's name is not flushed to the disk",
+        "checkpoint/durable.py",
+        "    try:\n        os.fsync(descriptor)\n",
+        "    try:\n        pass\n",
+        "tests/checkpoint",
+    ),
+    Change(
+        "a damaged snapshot is accepted",
+        "checkpoint/snapshot.py",
+        "if with_hash and (",
+        "if not with_hash and (",
+        "tests/checkpoint",
+    ),
+    Change(
+        "lanes are summed in the order in which they come",
+        "dist/tree.py",
+        "while self._open and self._open[-1][1] == size and self._open[-1][0] == start ^ size:",
+        "while self._open:",
+        "tests/dist tests/train/test_processes.py",
+    ),
+    Change(
+        "draws inside a lane differ from run to run",
+        "train/step.py",
+        "seeds.set(self.batch.step, lane.lane, ",
+        "seeds.set(self.batch.step, lane.lane + id(self) % 7919, ",
+        "tests/train",
+    ),
+    Change(
+        "a rule is gone",
+        "rules/loop/stale_gradients.py",
+        "",
+        "",
+        "tests/rules tests/corpus",
+    ),
+    Change(
+        "a rule flags every script",
+        "rules/loop/stale_gradients.py",
+        "def check(evidence: Evidence) -> Iterator[Finding]:\n",
+        "def check(evidence: Evidence) -> Iterator[Finding]:\n"
+        '    yield Finding(file=evidence.files[0], line=1, message="m", evidence="e")\n',
+        "tests/corpus -k twin",
+    ),
+    Change(
+        "a probe draws a random number",
+        "watch/inspect/probes.py",
+        "    def batch(self, number: int, batch: Any) -> None:\n",
+        "    def batch(self, number: int, batch: Any) -> None:\n        torch.rand(1)\n",
+        "tests/watch",
+    ),
+    Change(
+        "a watched script prints more than a bare one",
+        "watch/become.py",
+        "    tape = Tape(",
+        '    print("watched")\n    tape = Tape(',
+        "tests/watch",
+    ),
+    Change(
+        "pickled objects are loaded",
+        "model/weights.py",
+        "weights_only=True, mmap",
+        "weights_only=False, mmap",
+        "tests/model/test_load.py tests/security",
+    ),
+    Change(
+        "a pipe or a device is read as if it were a file",
+        "plainfile.py",
+        "if not stat.S_ISREG(found.st_mode):",
+        "if stat.S_ISDIR(found.st_mode):",
+        "tests/security tests/data/test_shards_faults.py",
+    ),
+    Change(
+        "verify compares nothing",
+        "verify/chains.py",
+        "if _value(ours, name) != _value(theirs, name))",
+        "if False)",
+        "tests/verify",
+    ),
+]
+
+
+def run_tests(copy: Path, words: str) -> tuple[int, str]:
+    """Run tests of the fast tier in a copy of the checkout, up to the first failure."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "--dist", "worksteal", *words.split()]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider"],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    return done.returncode, done.stdout
+
+
+def try_change(copy: Path, change: Change) -> Row:
+    """Make a change, run the tests that guard the promise, and take the change back."""
+    path = copy / "src" / "truestep" / change.file
+    text = path.read_text(encoding="utf-8")
+    if change.old and text.count(change.old) != 1:
+        raise SystemExit(f"{change.file} does not hold this once: {change.old!r}")
+    if change.old:
+        path.write_text(text.replace(change.old, change.new), encoding="utf-8")
+    else:
+        path.unlink()
+    begun_s = time.monotonic()
+    code, output = run_tests(copy, change.tests)
+    path.write_text(text, encoding="utf-8")
+    failed = FAILED.findall(output) if code == 1 else []
+    if not failed:
+        print(output[-2000:], file=sys.stderr)
+    return {
+        "broken promise": change.broken,
+        "seconds": time.monotonic() - begun_s,
+        "first test that failed": failed[0] if failed else "none",
+    }
+
+
+def main() -> int:
+    """Try every change; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="changes whose description holds these words")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "checkout"
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns("__pycache__", ".git", ".ci", "site", ".*cache")
+        )
+        rows = [try_change(copy, change) for change in CHANGES if options.only in change.broken]
+    num_unnoticed = sum(row["first test that failed"] == "none" for row in rows)
+    claim = Claim(text=f"of {len(rows)} broken promises, not noticed", found=num_unnoticed, limit=0)
+    sheet = Sheet(title="Promises broken on purpose, and the fast tier", rows=rows)
+    return report("broken_promises", sheets=[sheet], claims=[claim], as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
