@@ -17,6 +17,7 @@ from truestep.tune.compare import Comparison
 
 TRUESTEP = str(Path(sys.executable).with_name("truestep"))
 
+pytestmark = pytest.mark.cold  # as in tests/tune
 WITH_RUN = """\
 import time
 
