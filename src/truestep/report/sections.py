@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from truestep.redaction import redacted
 from truestep.report import measures
 from truestep.report.charts import Chart
 from truestep.report.markup import Markup, join, table, tag
@@ -314,7 +315,7 @@ def _ending(story: Story, index: int) -> Markup:
 
 
 def _command(argv: Any) -> str:
-    return " ".join(map(str, argv)) if isinstance(argv, list) else _plain_text(argv)
+    return " ".join(redacted(map(str, argv))) if isinstance(argv, list) else _plain_text(argv)
 
 
 def facts(story: Story) -> Section | None:

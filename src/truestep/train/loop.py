@@ -15,6 +15,7 @@ from truestep.bits import digest_state
 from truestep.data import Feed
 from truestep.dist.pulse import Pulse
 from truestep.errors import NonFiniteError, UsageError
+from truestep.redaction import redacted
 from truestep.train.interrupt import Interrupt
 from truestep.train.keeper import Keeper
 from truestep.train.progress import Terminal
@@ -192,7 +193,7 @@ class Steps:
         self._interrupt.received = None  # answered: the same run may go on with another loop
         saved = "snapshot saved" if self._around.keeper.settle() else "its snapshot could not be saved"
         is_launched, is_notebook = self._parts.world.size > 1, self._around.terminal.is_notebook
-        command = "the same command" if is_launched else shlex.join(sys.orig_argv)
+        command = "the same command" if is_launched else shlex.join(redacted(sys.orig_argv))
         again = "Run the cell again to go on; without `with`, call run.close() first."
         advice = again if is_notebook else f"Go on with: {command}"
         of = "" if self._total is None else f" of {self._total:,}"

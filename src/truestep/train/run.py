@@ -26,6 +26,7 @@ from truestep.dist import join, lanes_of, tree
 from truestep.dist.pulse import Pulse
 from truestep.errors import TruestepError, UsageError
 from truestep.memory import keep_freed
+from truestep.redaction import redacted
 from truestep.train import place as placing
 from truestep.train.evaluate import Conditions, Metric, evaluate
 from truestep.train.exchange import Exchange
@@ -301,7 +302,7 @@ class Run:
             pid=os.getpid(),
             pids=self._world.gather(os.getpid()),
             host=platform.node(),
-            argv=sys.orig_argv,
+            argv=redacted(sys.orig_argv),
             processes=self._world.size,
             note=self._team.note,
             settings=dict(self._settings.values),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from truestep import watch
+from truestep.redaction import redacted
 from truestep.train import settings as settings_file
 from truestep.tune.compare import Comparison
 from truestep.tune.knob import Facts
@@ -104,7 +105,7 @@ class Result:
         final = self.final.ratio if self.final is not None else None
         return {
             "script": self.script.path,
-            "arguments": list(self.script.arguments),
+            "arguments": redacted(self.script.arguments),
             "profile": self.profile.as_fields(),
             "advice": self.advice.as_fields() if self.advice is not None else None,
             "trials": [trial.as_fields() for trial in self.trials],

@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from truestep.record import VERSION, Record
+from truestep.redaction import redacted
 from truestep.watch.plan import Plan
 from truestep.watch.sites import Sites
 
@@ -218,7 +219,7 @@ class Tape:
         self.path = _new_file(folder, self._pid)
         self._record = Record(self.path)
         self._record.write(
-            "start", version=VERSION, pid=self._pid, argv=list(sys.orig_argv), plan=self.plan.as_fields()
+            "start", version=VERSION, pid=self._pid, argv=redacted(sys.orig_argv), plan=self.plan.as_fields()
         )
 
     def mark(self, key: Key, begun_ns: int, *, value: Any = None) -> None:
