@@ -2,10 +2,18 @@
 
 
 class TruestepError(Exception):
-    """Base of all errors that truestep raises on purpose."""
+    """Base of all errors that truestep raises on purpose. Their text never steers a terminal."""
 
     is_shared = False
     """Whether all processes of a run raise it together, so that one of them telling it is enough."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), keep="\n\t")
+
+
+def printable(text: object, *, keep: str = "") -> str:
+    """Return a text without what would steer a terminal; line breaks stay only if `keep` has them."""
+    return "".join(sign if sign.isprintable() or sign in keep else "�" for sign in str(text))
 
 
 def shared(error: TruestepError) -> TruestepError:
@@ -32,6 +40,10 @@ class DifferentRun(TruestepError):
 
 class FolderInUse(TruestepError):
     """Another process, or another run of this one, is training in this run folder."""
+
+
+class FolderUnusable(TruestepError):
+    """A run folder cannot be written, or has a link, a pipe or a device in the place of one of its files."""
 
 
 class NonFiniteError(TruestepError):

@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 
 import truestep as ts
 from tests.report.growing import Writer, sleeper
-from truestep.errors import TruestepError
+from truestep.errors import TruestepError, printable
 from truestep.report.live import Follower, Live, watch
 from truestep.report.live import screen as screen_module
 from truestep.report.live.curve import Curve
@@ -26,7 +26,7 @@ from truestep.report.live.fields import as_fields
 from truestep.report.live.pulse import are_alive
 from truestep.report.live.screen import View
 from truestep.report.live.state import Life
-from truestep.report.live.words import count, duration, number, printable
+from truestep.report.live.words import count, duration, number
 from truestep.report.numerals import size
 from truestep.report.table import tabulate
 

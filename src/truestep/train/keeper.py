@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from truestep.checkpoint import BackgroundSaver, Crew, Snapshot, Store, targets_of
 from truestep.dist import World
-from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError, shared
+from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError, printable, shared
 from truestep.record import Record
 from truestep.train.progress import Terminal
 
@@ -123,10 +123,12 @@ class Keeper:
             try:
                 self.tracked[name].load_state_dict(state)
             except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+                # Python prints a cause too, as it is.
+                cause = error if printable(error, keep="\n\t") == str(error) else None
                 raise StateError(
                     f"{name} cannot take the state saved at step {snapshot.cursor}: {error}\n"
                     f"Make it as it was then, or give this run a folder of its own."
-                ) from error
+                ) from cause
 
     def compare(self, then: Mapping[str, Any], now: Mapping[str, Any], *, cursor: int) -> None:
         """Refuse to go on where recipe or fingerprint differ, unless the difference was accepted by name."""

@@ -8,6 +8,8 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from truestep.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -81,7 +83,7 @@ class Terminal:
         from rich.text import Text  # noqa: PLC0415  as above
 
         # Not as markup: a folder may be named like a tag.
-        self._console.print(Text.assemble(("truestep", style), " ", text))
+        self._console.print(Text.assemble(("truestep", style), " ", printable(text, keep="\n")))
 
     def start(self, *, done: int, total: int | None) -> None:
         """Begin to show a loop that stands at `done` of `total` steps."""

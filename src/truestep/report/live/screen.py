@@ -18,8 +18,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from truestep.errors import printable
 from truestep.report.live import braille
-from truestep.report.live.words import count, duration, number, printable, reading, sameness, value_of
+from truestep.report.live.words import count, duration, number, reading, sameness, value_of
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live

@@ -19,9 +19,8 @@ from importlib import resources
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from truestep.errors import TruestepError, UsageError
+from truestep.errors import TruestepError, UsageError, printable
 from truestep.report.live.fields import as_fields
-from truestep.report.live.words import printable
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live

@@ -52,8 +52,3 @@ def count(num: int, thing: str) -> str:
 def sameness(same: object) -> str:
     """Return what verify said; in a stranger's record it may be anything, which is no answer either."""
     return "same" if same is True else "different" if same is False else "could not tell"
-
-
-def printable(text: object) -> str:
-    """Return a text without what would steer a terminal, on one line."""
-    return "".join(sign if sign.isprintable() else "�" for sign in str(text))
