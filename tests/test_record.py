@@ -1,7 +1,10 @@
 """The record."""
 
+import errno
 import math
+import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -50,9 +53,12 @@ def test_a_newer_record_is_refused_with_advice(tmp_path: Path) -> None:
         list(read(tmp_path / "record.jsonl"))
 
 
-def test_a_full_disk_loses_the_line_not_the_run() -> None:
-    record = Record(Path("/dev/full"))
+def test_a_full_disk_loses_the_line_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "write", Mock(side_effect=full))
     record.write("steps", first=0)
+    monkeypatch.undo()
     assert record.num_lost == 1
 
 

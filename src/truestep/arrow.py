@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from truestep.errors import ShardUnreadable, UsageError
 
@@ -53,11 +53,11 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def write_parquet(columns: Mapping[str, Any], path: Path, *, missing: Mapping[str, Any]) -> None:
+def write_parquet(columns: Mapping[str, Any], file: IO[bytes], *, missing: Mapping[str, Any]) -> None:
     """Write columns of equal length; `missing` has, for some of them, an array that is True where null."""
     pyarrow = _pyarrow()
     arrays = {name: pyarrow.array(values, mask=missing.get(name)) for name, values in columns.items()}
-    pyarrow.parquet.write_table(pyarrow.table(arrays), path)
+    pyarrow.parquet.write_table(pyarrow.table(arrays), file)
 
 
 def count_parquet(source: Any) -> int:

@@ -65,12 +65,13 @@ class Picture:
         path = Path(path)
         require_pictures(path)
         try:
-            path.write_bytes(self._bytes(path.suffix[1:]))
+            path.write_bytes(self.to_bytes(path.suffix[1:]))
         except OSError as error:
             raise UsageError(f"{path} cannot be written ({error.strerror}). Name another file.") from error
         return path
 
-    def _bytes(self, kind: str) -> bytes:
+    def to_bytes(self, kind: str) -> bytes:
+        """Return the content of an `svg` or `png` file."""
         buffer = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else None
         with self.drawing() as figure:
@@ -78,4 +79,4 @@ class Picture:
         return buffer.getvalue()
 
     def _repr_svg_(self) -> str:
-        return self._bytes("svg").decode()
+        return self.to_bytes("svg").decode()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from truestep import runfiles
 from truestep.errors import TruestepError
 
 VERSION = 1
@@ -38,7 +39,7 @@ class Record:
         self._file = _NO_FILE
         self._is_torn = False
         if path is not None:  # on all processes of a run but the first nothing is written
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = runfiles.open_in_place(path, os.O_APPEND)
             self._is_torn = _ends_torn(self._file)
         self.num_lost = 0
         """Lines that could not be written, for example because the disk was full."""

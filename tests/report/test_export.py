@@ -55,6 +55,22 @@ def test_csv_gives_each_step_once_with_the_same_bits(tmp_path: Path) -> None:
     assert abs(float(rows[0]["time_s"]) - time.time()) < 60
 
 
+def test_names_in_a_csv_are_no_formulas_and_steer_no_terminal(tmp_path: Path) -> None:
+    names = ["=cmd|' /C calc'!A0", "+1+1", "@SUM(A1)", "-a", " =1", "\t=1", "＝1", "\x1b[2Jx", "-1.5"]  # noqa: RUF001
+    writer = Writer(tmp_path)
+    writer.start()
+    writer.steps(0, [-1.5])
+    for name in names:
+        writer.record.write("values", name=name, steps=[0], values=[-2.5])
+    with export(tmp_path, "csv").open(newline="", encoding="utf-8") as file:
+        head, row = csv.reader(file)
+    cells = dict(zip(head, row, strict=True))
+    assert cells["loss"] == "-1.5" and cells["-1.5"] == "-2.5"
+    assert not [cell for cell in head if cell.strip()[:1] in tuple("=+-@＝") and cell != "-1.5"]  # noqa: RUF001
+    assert all(cell.isprintable() for cell in head)
+    assert {"'=cmd|' /C calc'!A0", "\\x1b[2Jx", "\\t=1"} <= set(head)
+
+
 def test_parquet_read_back_by_pyarrow_is_the_same_table(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     resumed_run(tmp_path)

@@ -1,10 +1,13 @@
 """Folders and files made to do harm: none of them runs code, leaves its folder, hangs or fills the memory."""
 
+import ast
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
+import traceback
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,10 @@ from tests.security.mutations import DEEP
 from truestep import plainfile
 from truestep.checkpoint import Snapshot, Store
 from truestep.checkpoint import snapshot as snapshots
-from truestep.errors import StateError, TruestepError, UsageError
+from truestep.errors import DifferentRun, FolderUnusable, StateError, TruestepError, UsageError
 from truestep.memory import peak_bytes
+from truestep.record import Record
+from truestep.report.compose import write_report
 
 
 class Harm:
@@ -89,24 +94,82 @@ def test_a_sealed_manifest_that_tells_a_huge_tensor_takes_no_memory(tmp_path: Pa
     assert peak_bytes() - before < 100 << 20
 
 
-def test_a_sealed_snapshot_with_facts_of_another_form_is_refused(tmp_path: Path) -> None:
-    def train() -> None:
-        model = nn.Linear(1, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with ts.Run(tmp_path / "run", seed=1, lanes=1) as run:
-            run.track(model=model, optimizer=optimizer)
-            for step in run.steps(ts.Loader([torch.ones(1)] * 4, batch_size=2), epochs=1):
-                for x in step:
-                    step.backward(model(x).sum())
-                step.update(optimizer)
+def train(folder: Path, **options: Any) -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ts.Run(folder, seed=1, lanes=1, **options) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader([torch.ones(1)] * 4, batch_size=2), epochs=1):
+            for x in step:
+                step.backward(model(x).sum())
+            step.update(optimizer)
 
-    train()
-    for path in (tmp_path / "run" / "snapshots").glob("*/manifest.json"):
+
+def change_facts(folder: Path, **facts: Any) -> None:
+    """Write other facts into all snapshots of a run, and seal them again."""
+    for path in (folder / "snapshots").glob("*/manifest.json"):
         manifest = snapshots.unseal(path.read_bytes())
-        manifest["facts"]["lineage"] = {"step": 1}
+        manifest["facts"].update(facts)
         path.write_bytes(snapshots.seal(manifest))
+
+
+def test_a_sealed_snapshot_with_facts_of_another_form_is_refused(tmp_path: Path) -> None:
+    train(tmp_path)
+    change_facts(tmp_path, lineage={"step": 1})
     with pytest.raises(StateError, match=r"truestep.Run did not write it.*Give this run a folder of its own"):
-        train()
+        train(tmp_path)
+
+
+def test_a_snapshot_steers_no_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    escape = "\x1b]0;owned\x07\x9b2J\u202e\r"
+    train(tmp_path)
+    change_facts(tmp_path, recipe={f"field {escape}": f"value {escape}"})
+    with pytest.raises(DifferentRun, match=r"field .*: value .* when saved, absent now") as refused:
+        train(tmp_path)
+    shown = "".join(traceback.format_exception(refused.value))
+    accepted = re.search(r"accept=(.*) to Run", str(refused.value))
+    assert accepted is not None
+    train(tmp_path, accept=ast.literal_eval(accepted[1]))
+    shown += capfd.readouterr().err
+    assert "accepted at step 2" in shown
+    assert not set(escape) & (set(shown) - set("]0;owned2J"))
+
+
+def test_a_state_that_does_not_fit_steers_no_terminal(tmp_path: Path) -> None:
+    with ts.Run(tmp_path, seed=1, lanes=1) as run:
+        model = nn.Linear(1, 1)
+        model.register_buffer("\x1b[2J", torch.ones(1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader([torch.ones(1)] * 2, batch_size=2), epochs=1):
+            for x in step:
+                step.backward(model(x).sum())
+            step.update(optimizer)
+    with ts.Run(tmp_path, seed=1, lanes=1) as run:
+        model = nn.Linear(1, 1)
+        run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        with pytest.raises(StateError, match=r"cannot take the state") as refused:
+            run.steps(ts.Loader([torch.ones(1)] * 2, batch_size=2), epochs=1)
+    assert "\x1b" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_record_and_its_report_have_no_secret_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", "--api-key=s3cret", "--password", "s3cret"])
+    train(tmp_path)
+    assert "s3cret" not in (tmp_path / "record.jsonl").read_text()
+    record = Record(tmp_path / "record.jsonl")  # by an earlier version
+    record.write("start", version=1, cursor=2, argv=["train.py", "--token", "s3cret"])
+    record.close()
+    page = write_report([tmp_path]).read_text()
+    assert "s3cret" not in page and "--token ***" in page and "--password ***" in page
+
+
+@pytest.mark.parametrize("folder", ["/sys/kernel", "/sys/kernel/truestep-run", "/dev/null/run"])
+def test_a_folder_that_cannot_be_written_is_told_with_what_to_do(folder: str) -> None:
+    with pytest.raises(FolderUnusable, match=rf"{folder}.* cannot be written \(.*\).*use another folder"):
+        ts.Run(folder, seed=1)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "deep", "long number", "large"])

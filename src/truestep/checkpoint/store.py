@@ -21,6 +21,7 @@ from truestep.checkpoint.snapshot import Snapshot
 from truestep.checkpoint.state import Json, Packed, pack
 from truestep.errors import DamagedSnapshot, SaveFailed, StateError, UsageError
 from truestep.plainfile import read_bytes
+from truestep.runfiles import require_own
 
 MIN_KEEP = 2
 
@@ -126,6 +127,7 @@ class Store:
         path = self._attachment(cursor, name)
         if not self.crew.is_first:
             return
+        require_own(self._folder)
         if not self._path(cursor).is_dir():
             raise UsageError(
                 f"{self._path(cursor)} does not exist: attach {name!r} after the snapshot is saved."
@@ -163,6 +165,7 @@ class Store:
 
     def clean(self) -> None:
         """Remove what killed processes left behind; call it only while holding the run's lock."""
+        require_own(self._folder)
         if not self.crew.is_first or not self._folder.is_dir():
             return
         for name in os.listdir(self._folder):
@@ -292,6 +295,7 @@ class Store:
                 os.unlink(path)
 
     def _make_temporary(self) -> Path:
+        require_own(self._folder)
         make_folder(self._folder)
         temporary = self._unused(_TEMPORARY)
         os.mkdir(temporary)

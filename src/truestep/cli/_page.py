@@ -50,11 +50,12 @@ def require_script(script: str | Path, *, example: str) -> None:
 
 def open_record(folder: Path | None) -> None:
     """Refuse a folder that cannot be written before the script is run for it."""
+    from truestep.record import Record
+
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with (folder / "record.jsonl").open("ab"):
-                pass
+            Record(folder / "record.jsonl").close()
         except OSError as error:
             raise UsageError(
                 f"--record needs a folder that can be written, got {folder} ({error.strerror}). "

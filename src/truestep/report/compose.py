@@ -17,6 +17,7 @@ from truestep.report.page import Chapter, Tile, render
 from truestep.report.runs import Story, read_run
 from truestep.report.sections import Section
 from truestep.report.thin import Series
+from truestep.runfiles import replacing
 
 _MAX_CHARTS = 24
 """Of the script's own values; the table has all of them."""
@@ -51,7 +52,8 @@ def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
     page = _one(stories[0]) if len(stories) == 1 else _several(_named_apart(stories))
     try:
         # A lone surrogate is no text that a file can hold: it is written by its number, not dropped.
-        path.write_bytes(page.encode("utf-8", "backslashreplace"))
+        with replacing(path) as file:
+            file.write(page.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written ({error.strerror}). Name another file with --out."

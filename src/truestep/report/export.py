@@ -5,6 +5,7 @@ Owns where it is written and as what. The table is in `table`; each optional pac
 
 import contextlib
 import csv
+import io
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,14 @@ from truestep.errors import UsageError
 from truestep.report import parquet, tensorboard
 from truestep.report.live.state import Live
 from truestep.report.table import Column, Table, tabulate
+from truestep.runfiles import replacing
 
 To = Literal["csv", "parquet", "tensorboard"]
 
 _OUT = {"csv": "record.csv", "parquet": "record.parquet", "tensorboard": "tensorboard"}
 _LOOK_S = 1.0
+_FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001 - wide forms, which spreadsheets take for the others
+"""What a cell that is computed begins with."""
 
 
 def open_run(run: str | Path) -> Live:
@@ -86,10 +90,24 @@ def _write_csv(table: Table, path: Path) -> None:
         ["" if is_missing else repr(value) for value, is_missing in _pairs(column)]
         for column in table.columns.values()
     ]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["step", *table.columns])
+    with replacing(path) as file, io.TextIOWrapper(file, newline="", encoding="utf-8") as lines:
+        writer = csv.writer(lines)
+        writer.writerow(["step", *map(_cell, table.columns)])
         writer.writerows(zip(table.steps.tolist(), *texts, strict=True))
+
+
+def _cell(name: str) -> str:
+    """Return a name that a spreadsheet takes for text; what cannot be printed is written by its number."""
+    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name)
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) and not _is_number(shown) else shown
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _pairs(column: Column) -> Iterator[tuple[float, bool]]:

@@ -3,6 +3,7 @@
 Owns what is written when a run is resumed: TensorBoard is told which steps are void.
 """
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from truestep.report.exhibits import edges, read_histogram
 from truestep.report.live.state import Live
 from truestep.report.pngs import read_png
 from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices, storable
+from truestep.runfiles import require_own
 
 _EVALUATE = "evaluate/"
 _CELL = 16
@@ -125,7 +127,10 @@ class Events:
         """Begin a file; steps from the cursor on that are in earlier ones are void."""
         if self._writer is not None:
             self._writer.close()
-        self._writer = self._make(str(self._folder), purge_step=cursor)
+        require_own(self._folder)
+        # A name that nobody can have put there before: the writer would follow a link.
+        suffix = f".{os.urandom(8).hex()}"
+        self._writer = self._make(str(self._folder), purge_step=cursor, filename_suffix=suffix)
         # Evaluations stand at the number of steps done: the one at the cursor itself came before the kill.
         self._written = {name: min(last, cursor - 1) for name, last in self._written.items()}
 

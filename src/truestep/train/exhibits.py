@@ -3,7 +3,6 @@
 Owns what is written of each. The record holds the numbers and words, the folder `pictures` the PNG files.
 """
 
-import contextlib
 import hashlib
 import os
 import re
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from truestep import runfiles
 from truestep.errors import UsageError
 from truestep.picture import Picture
 from truestep.record import Record
@@ -147,22 +147,21 @@ def _check_png(path: Path) -> None:
 
 def _write_picture(path: Path, thing: Any, record: Record) -> bool:
     """Write the file whole or not at all. A full disk loses it and counts it, as it does a line."""
-    temporary = path.with_name(f".new-{path.name}")
+    runfiles.require_own(path.parent)
     try:
         path.parent.mkdir(exist_ok=True)
-        if isinstance(thing, Picture):
-            thing.save(temporary)
-        elif isinstance(thing, os.PathLike):
-            temporary.write_bytes(Path(thing).read_bytes())
-        else:
-            temporary.write_bytes(_png(thing))
-        temporary.replace(path)
+        with runfiles.replacing(path) as file:
+            file.write(_bytes(thing))
     except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         record.num_lost += 1
         return False
     return True
+
+
+def _bytes(thing: Any) -> bytes:
+    if isinstance(thing, Picture):
+        return thing.to_bytes("png")
+    return Path(thing).read_bytes() if isinstance(thing, os.PathLike) else _png(thing)
 
 
 def _png(thing: Any) -> bytes:

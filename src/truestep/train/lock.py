@@ -4,6 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from truestep import runfiles
 from truestep.errors import FolderInUse
 
 _held: dict[tuple[int, int], int] = {}
@@ -18,17 +19,18 @@ class FolderLock:
         path = folder / "lock"
         # The system's lock belongs to the process and would let a second run in. The file is not even opened:
         # closing any descriptor of it gives the lock free.
-        if path.exists() and _held.get(_identity(path.stat())) == os.getpid():
+        found = runfiles.require_single(path)
+        if found is not None and _held.get(_identity(found)) == os.getpid():
             raise FolderInUse(
                 f"{folder} is in use by another Run of this process. Call its close() first, "
                 f"or give this run a folder of its own."
             )
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = runfiles.open_in_place(path)
         try:
             # A record lock, not flock: loader workers are forks and must not keep a dead run's claim alive.
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.pread(self._file, 32, 0).decode().strip() or "unknown"
+            holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._file)
             self._file = -1
             if not isinstance(error, BlockingIOError | PermissionError):

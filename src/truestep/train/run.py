@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep import plainfile, record, rng
+from truestep import plainfile, record, rng, runfiles
 from truestep.checkpoint import Snapshot
 from truestep.data import Loader, Plan
 from truestep.dist import join, lanes_of, tree
@@ -87,8 +87,8 @@ class Run:
         rng.seed_generators(seed, "init")
         self.device = placing.pick_device(world.local_rank)
         self._team = Team(world, num_lanes=self._num_lanes, is_tied=lanes is None and world.size > 1)
+        self._record = record.Record(None)
         self._run_id = self._team.first(self._claim)
-        self._record = record.Record(self.folder / "record.jsonl" if world.is_first else None)
         self._terminal = Terminal(is_on=progress, is_first=world.is_first)
         self._keeper = Keeper(
             self.folder,
@@ -113,10 +113,15 @@ class Run:
 
     def _claim(self) -> str:
         """Take the folder for this run; return the run's id."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock(self.folder)
+        with runfiles.explained(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.folder)
         try:
-            return _identify(self.folder)
+            for name in ("snapshots", "pictures"):  # now, not in the middle of training
+                runfiles.require_own(self.folder / name)
+            run_id = _identify(self.folder)
+            self._record = record.Record(self.folder / "record.jsonl")
+            return run_id
         except TruestepError:
             self._lock.release()
             raise
@@ -451,11 +456,9 @@ def _identify(folder: Path) -> str:
     """Return the run's id, made when the folder is used for the first time."""
     path = folder / "run.json"
     if not path.exists():
-        temporary = folder / f".run-{os.getpid()}.json"
-        temporary.write_text(
-            json.dumps({"format": "truestep-run", "version": 1, "id": uuid.uuid4().hex}) + "\n"
-        )
-        temporary.replace(path)
+        fields = {"format": "truestep-run", "version": 1, "id": uuid.uuid4().hex}
+        with runfiles.explained(path), runfiles.replacing(path) as file:
+            file.write(json.dumps(fields).encode() + b"\n")
     try:
         return str(plainfile.read_json(path)["id"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from truestep import plainfile
 from truestep.errors import UsageError
 
 _MAX_BYTES = 32 << 20
@@ -137,8 +138,8 @@ class _Copy:
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
     try:
-        return b'"truestep-run"' in Path(entry.path).read_bytes()[:_MAX_HEAD]
-    except OSError:
+        return b'"truestep-run"' in plainfile.read_bytes(Path(entry.path))[:_MAX_HEAD]
+    except (OSError, ValueError):
         return False
 
 

@@ -80,7 +80,8 @@ def _wrap_claim(claim: Function) -> Function:
         mark = self.folder / COPIED
         if mark.is_file():
             shutil.rmtree(self.folder / "snapshots", ignore_errors=True)
-            (self.folder / "record.jsonl").unlink(missing_ok=True)
+            for name in ("record.jsonl", "lock"):  # in a copy of many files these may be links
+                (self.folder / name).unlink(missing_ok=True)
             mark.unlink()  # started once more, after a kill, it goes on
         return claim(self)
 
