@@ -56,7 +56,7 @@ def test_csv_gives_each_step_once_with_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_names_in_a_csv_are_no_formulas_and_steer_no_terminal(tmp_path: Path) -> None:
-    names = ["=cmd|' /C calc'!A0", "+1+1", "@SUM(A1)", "-a", " =1", "\t=1", "＝1", "\x1b[2Jx", "-1.5"]  # noqa: RUF001
+    names = ["=cmd|' /C calc'!A0", "+1+1", "@SUM(A1)", "-a", " =1", "\t=1", "＝1", "\x1b[2Jx", "a;=b", "-1.5"]  # noqa: RUF001
     writer = Writer(tmp_path)
     writer.start()
     writer.steps(0, [-1.5])
@@ -68,7 +68,7 @@ def test_names_in_a_csv_are_no_formulas_and_steer_no_terminal(tmp_path: Path) ->
     assert cells["loss"] == "-1.5" and cells["-1.5"] == "-2.5"
     assert not [cell for cell in head if cell.strip()[:1] in tuple("=+-@＝") and cell != "-1.5"]  # noqa: RUF001
     assert all(cell.isprintable() for cell in head)
-    assert {"'=cmd|' /C calc'!A0", "\\x1b[2Jx", "\\t=1"} <= set(head)
+    assert {"'=cmd|' /C calc'!A0", "\\x1b[2Jx", "\\t=1", "a;'=b"} <= set(head)
 
 
 def test_parquet_read_back_by_pyarrow_is_the_same_table(tmp_path: Path) -> None:

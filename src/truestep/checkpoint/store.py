@@ -21,7 +21,7 @@ from truestep.checkpoint.snapshot import Snapshot
 from truestep.checkpoint.state import Json, Packed, pack
 from truestep.errors import DamagedSnapshot, SaveFailed, StateError, UsageError
 from truestep.plainfile import read_bytes
-from truestep.runfiles import require_own
+from truestep.runfiles import explained, require_own
 
 MIN_KEEP = 2
 
@@ -168,13 +168,14 @@ class Store:
         require_own(self._folder)
         if not self.crew.is_first or not self._folder.is_dir():
             return
-        for name in os.listdir(self._folder):
-            if name.startswith((_TEMPORARY, _TRASH)):
-                remove(self._folder / name)
-        for cursor, path in self._attachments():
-            if not os.path.lexists(self._path(cursor)):
-                remove(path)
-        sync_folder(self._folder)
+        with explained(self._folder):
+            for name in os.listdir(self._folder):
+                if name.startswith((_TEMPORARY, _TRASH)):
+                    remove(self._folder / name)
+            for cursor, path in self._attachments():
+                if not os.path.lexists(self._path(cursor)):
+                    remove(path)
+            sync_folder(self._folder)
 
     def _save_together(self, snapshot: Snapshot, packed: Packed) -> None:
         """Save what is spread over processes; every one of them is here, the first does what is done once."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from truestep.errors import UsageError
+from truestep.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from truestep.watch import Script
@@ -138,7 +138,9 @@ class Page:
         """Print texts, those with a style in it; nothing in them is taken for markup."""
         from rich.text import Text
 
-        self.console.print(Text.assemble(*parts))
+        words = [(part, "") if isinstance(part, str) else part for part in parts]
+        # Some of it may be from a stranger's file.
+        self.console.print(Text.assemble(*((printable(text, keep="\n\t"), style) for text, style in words)))
 
     def show_place(self, file: str, line: int | None, *, source: str) -> None:
         """Print where something is, and the line of code there."""

@@ -6,6 +6,7 @@ Owns where it is written and as what. The table is in `table`; each optional pac
 import contextlib
 import csv
 import io
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +23,8 @@ To = Literal["csv", "parquet", "tensorboard"]
 
 _OUT = {"csv": "record.csv", "parquet": "record.parquet", "tensorboard": "tensorboard"}
 _LOOK_S = 1.0
-_FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001 - wide forms, which spreadsheets take for the others
-"""What a cell that is computed begins with."""
+_FORMULA = re.compile(r"(?:^|(?<=;))(?=\s*[=+\-@＝＋－＠])")  # noqa: RUF001 - wide forms count as the others
+"""Where a cell that is computed begins; some spreadsheets cut cells at a semicolon."""
 
 
 def open_run(run: str | Path) -> Live:
@@ -99,7 +100,7 @@ def _write_csv(table: Table, path: Path) -> None:
 def _cell(name: str) -> str:
     """Return a name that a spreadsheet takes for text; what cannot be printed is written by its number."""
     shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name)
-    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) and not _is_number(shown) else shown
+    return shown if _is_number(shown) else _FORMULA.sub("'", shown)
 
 
 def _is_number(text: str) -> bool:

@@ -147,8 +147,8 @@ def _check_png(path: Path) -> None:
 
 def _write_picture(path: Path, thing: Any, record: Record) -> bool:
     """Write the file whole or not at all. A full disk loses it and counts it, as it does a line."""
-    runfiles.require_own(path.parent)
     try:
+        runfiles.require_own(path.parent)
         path.parent.mkdir(exist_ok=True)
         with runfiles.replacing(path) as file:
             file.write(_bytes(thing))

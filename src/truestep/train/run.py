@@ -116,15 +116,15 @@ class Run:
         with runfiles.explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = FolderLock(self.folder)
-        try:
-            for name in ("snapshots", "pictures"):  # now, not in the middle of training
-                runfiles.require_own(self.folder / name)
-            run_id = _identify(self.folder)
-            self._record = record.Record(self.folder / "record.jsonl")
+            try:
+                for name in ("snapshots", "pictures"):  # now, not in the middle of training
+                    runfiles.require_own(self.folder / name)
+                run_id = _identify(self.folder)
+                self._record = record.Record(self.folder / "record.jsonl")
+            except BaseException:
+                self._lock.release()
+                raise
             return run_id
-        except TruestepError:
-            self._lock.release()
-            raise
 
     @property
     def is_first(self) -> bool:
