@@ -5,6 +5,7 @@ a linked subfolder. What is written is up to the caller.
 """
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,9 +45,11 @@ def require_single(path: Path, *, opened: int | None = None) -> os.stat_result |
     """Do the same for a file that is changed in place: it may have no second name either."""
     found = require_own(path, opened=opened)
     if found is not None and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        quoted = shlex.quote(str(path))
         raise FolderUnusable(
             f"{path} has a second name (a hard link). Writing to it would change that file too, which may be "
-            f"outside of the folder. Put a copy in its place: cp FILE COPY && mv COPY FILE"
+            f"outside of the folder. Put a copy in its place: "
+            f"cp {quoted} {quoted}.new && mv {quoted}.new {quoted}"
         )
     return found
 

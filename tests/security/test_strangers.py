@@ -11,6 +11,7 @@ import traceback
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -21,10 +22,12 @@ from tests.security.mutations import DEEP
 from truestep import plainfile
 from truestep.checkpoint import Snapshot, Store
 from truestep.checkpoint import snapshot as snapshots
+from truestep.cli._page import Page
 from truestep.errors import DifferentRun, FolderUnusable, StateError, TruestepError, UsageError
 from truestep.memory import peak_bytes
 from truestep.record import Record
 from truestep.report.compose import write_report
+from truestep.watch.scratch import Scratch
 
 
 class Harm:
@@ -164,6 +167,45 @@ def test_a_record_and_its_report_have_no_secret_arguments(
     record.close()
     page = write_report([tmp_path]).read_text()
     assert "s3cret" not in page and "--token ***" in page and "--password ***" in page
+
+
+def test_a_refused_folder_can_be_used_once_the_link_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "pictures").symlink_to("../theirs")
+    with pytest.raises(FolderUnusable, match=r"run/pictures is a symbolic link.*Delete it or move it away"):
+        train(tmp_path / "run")
+    (tmp_path / "run" / "pictures").unlink()
+    train(tmp_path / "run")
+
+
+def test_a_run_folder_that_is_a_link_of_the_users_own_is_used(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to("disk")
+    train(tmp_path / "run")
+    assert write_report([tmp_path / "run"]).is_file()
+    assert (tmp_path / "disk" / "report.html").is_file()
+
+
+def test_a_snapshots_folder_that_cannot_be_listed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "snapshots").mkdir()
+    monkeypatch.setattr(os, "listdir", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(FolderUnusable, match=r"snapshots cannot be written \(Permission denied\)"):
+        train(tmp_path)
+
+
+def test_a_pipe_named_like_a_runs_file_does_not_hold_the_copy_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    os.mkfifo(tmp_path / "run" / "run.json")
+    with Scratch(tmp_path) as scratch:
+        assert (scratch.renew() / "run" / "run.json").is_symlink()
+
+
+def test_what_a_command_prints_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Page().print("name \x1b[2J", ("value \x9b2J\n", "bold"))
+    assert capsys.readouterr().out == "name \ufffd[2Jvalue \ufffd2J\n\n"
 
 
 @pytest.mark.parametrize("folder", ["/sys/kernel", "/sys/kernel/truestep-run", "/dev/null/run"])
