@@ -41,7 +41,7 @@ def begin_a_damaged_run(folder: Path) -> None:
 
 def begin_without_a_record(folder: Path) -> None:
     (folder / "record.jsonl").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(ts.errors.FolderUnusable, match=r"record.jsonl cannot be written \(Is a directory\)"):
         ts.Run(folder, seed=1, lanes=1, progress=False)
 
 
