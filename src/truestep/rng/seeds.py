@@ -118,7 +118,7 @@ class LazySeeds:
 
     Most training loops draw from torch alone, and the other two cost more than it. Until a place draws from
     them they stand at one state of the root's; from the round after that on, every place has its own. Whether
-    it has come to that is `is_used`: it belongs to what a resumed run must bring back.
+    it has come to that is `is_used`: with `is_touched` it belongs to what a resumed run must bring back.
     """
 
     def __init__(self, root: int, purpose: str) -> None:
@@ -131,6 +131,7 @@ class LazySeeds:
         self._are_parked = watch(self._python, self._numpy, rows=self._rows)
         self.is_used = False
         self.is_touched = False
+        """Whether a place has drawn from them; it takes effect with the end of the round."""
 
     def set(self, number: int, *where: int) -> None:
         """Set the generators for a place."""
@@ -141,6 +142,10 @@ class LazySeeds:
         if not self._are_parked():
             self._python.write(self._rows[0])
             self._numpy.write(self._rows[1])
+
+    def set_all(self, number: int) -> None:
+        """Set all generators for a place outside of rounds, whether they are in use or not."""
+        self._seeds.set(number)
 
     def leave(self) -> None:
         """Look whether the place that `set` was called for drew from Python's or NumPy's generator."""

@@ -17,7 +17,7 @@ from torch import nn
 from truestep.data import Batch, Loader, filled_lanes
 from truestep.dist import Schedule, World, lanes_of, schedule
 from truestep.errors import UsageError
-from truestep.rng import seed_generators
+from truestep.rng import kept_generators, seed_generators
 from truestep.train.fold import Fold, State, find_obstacle, pack, to_device, unpack, without_sync
 from truestep.train.place import move
 
@@ -91,7 +91,7 @@ def evaluate(
     metric.reset()
     is_folded = obstacle is None and under.num_lanes > 1
     taker = _Folding(metric, under.world) if is_folded else _Updating(metric)
-    with eval_mode(model), without_sync(metric):
+    with eval_mode(model), without_sync(metric), kept_generators():
         _run_lanes(model, loader, forward=forward or _forward_pair, taker=taker, under=under)
         taker.finish()
         return _plain(metric.compute())

@@ -50,7 +50,7 @@ class Surroundings:
 
 
 class Steps:
-    """Iterator over the steps of one phase of training."""
+    """The steps of one phase of training; an iterator over them ends the phase when it is dropped."""
 
     def __init__(self, parts: Parts, around: Surroundings, *, feed: Feed, total: int | None) -> None:
         self._parts, self._around, self._feed, self._total = parts, around, feed, total
@@ -64,15 +64,21 @@ class Steps:
         # Looked up once: a step has a budget of microseconds.
         self._next_batch = feed.batches.__next__
         self._seeds, self._interrupt = parts.seeds, around.interrupt
+        self._set_seeds = parts.seeds.set
         self._add_step = parts.journal.steps.append
         self._first = around.position.cursor
+        self._is_over = False
         around.terminal.start(done=self._first, total=total)
         around.interrupt.install()
 
     def __iter__(self) -> Iterator[Step]:
-        return self
+        try:
+            while (step := self._advance()) is not None:
+                yield step
+        finally:
+            self.abandon()  # right after a `break`: code behind the loop is outside of its last step
 
-    def __next__(self) -> Step:
+    def _advance(self) -> Step | None:
         if self._step is not None:
             self._finish(self._step)
             self._step = None
@@ -81,11 +87,13 @@ class Steps:
             batch = self._next_batch()
         except StopIteration:
             self._end()
-            raise
+            return None
         self._waited_s = _clock() - asked_s
         self._step = step = Step(self._parts, batch)
         if self._witness_job is not None:
             step.on_witness, self._witness_job = self._witness_job, None
+        # bits: after the batch was fetched, which without workers leaves the generators anywhere.
+        self._set_seeds(batch.step, 0)
         return step
 
     @property
@@ -121,6 +129,8 @@ class Steps:
         index, epoch, is_epoch_end, _, _ = step.batch
         if self._seeds.is_touched:
             self._seeds.end_round()
+        # bits: the processes have agreed on this round already, so what its end drew counts in the next one.
+        self._seeds.leave()
         position = self._position
         position.cursor = index + 1
         position.epoch = epoch + is_epoch_end
@@ -167,7 +177,7 @@ class Steps:
         cursor = self._position.cursor
         states: dict[str, Any] = {
             "loader": self._feed.state_dict(),
-            "lane_seeds": {"is_used": self._parts.seeds.is_used},
+            "lane_seeds": {"is_used": self._seeds.is_used, "is_touched": self._seeds.is_touched},
         }
         if self._parts.scaler is not None:
             states["scaler"] = self._parts.scaler.state_dict()
@@ -226,13 +236,17 @@ class Steps:
             )
 
     def _close(self) -> None:
+        self._is_over = True
         self._feed.close()
+        self._seeds.set_all(self._position.cursor)
         self._interrupt.remove()
         self._parts.journal.flush()
         self._around.terminal.stop()
 
     def abandon(self) -> None:
         """Settle a loop that was left early: count its last finished step, give back signals and workers."""
+        if self._is_over:
+            return
         if self._step is not None and self._step.is_updated:
             self._count(self._step)
         self._step = None

@@ -222,8 +222,9 @@ class Run:
             phase.update(first_step=saved[index]["first_step"], first_epoch=saved[index]["first_epoch"])
         self._phases.append(phase)
         if index < len(saved) - 1:
+            self._lane_seeds.set_all(saved[index + 1]["first_step"])  # bits: as that phase left them
             return iter(())
-        return self._open_loop(loader, phase, epochs=epochs, steps=steps)
+        return iter(self._open_loop(loader, phase, epochs=epochs, steps=steps))
 
     def _open_loop(
         self, loader: Loader, phase: dict[str, Any], *, epochs: int | None, steps: int | None
@@ -295,7 +296,9 @@ class Run:
             self._keeper.apply(snapshot)
             self._position.cursor = snapshot.cursor
             self._position.epoch = snapshot.facts["epoch"]
-            self._lane_seeds.is_used = snapshot.states["lane_seeds"]["is_used"]
+            seeds = snapshot.states["lane_seeds"]
+            self._lane_seeds.is_used = seeds["is_used"]
+            self._lane_seeds.is_touched = seeds.get("is_touched", False)  # 0.1 did not write it
             if self._scaler is not None and "scaler" in snapshot.states:
                 self._scaler.load_state_dict(snapshot.states["scaler"])
             self._terminal.say(f"{self.folder}: resumed at step {snapshot.cursor:,}")

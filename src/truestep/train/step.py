@@ -145,6 +145,7 @@ class Step:
             self.settle()
             self._weights, self._losses, self._is_reduced, self._is_bad = {}, {}, False, False
         self._num_passes += 1
+        self._parts.seeds.leave()
         if self._parts.num_lanes > 1:
             return self._iterate(self.batch.lanes)
         # One lane: nothing has to happen between lanes, and what follows the last one can wait for `update`.
@@ -178,6 +179,8 @@ class Step:
             if lane.lane == first and self.on_witness is not None and not self._is_filler:
                 self._witness = gradients.witness()
             gradients.end_lane(None if self._is_filler else lane.lane)
+        # bits: outside lanes the generators know nothing of which lanes ran in this process.
+        parts.seeds.set(self.batch.step, self._num_passes)
 
     def _enter(self, lane: LaneBatch) -> Any:
         self._lane = lane
@@ -297,9 +300,9 @@ class Step:
 
     def _reduce(self) -> None:
         is_alone = self._parts.num_lanes == 1
-        if is_alone and self._lane is not None:
+        if is_alone:
             self._lane = None
-            self._parts.seeds.leave()
+        self._parts.seeds.leave()
         if self._lane is not None or self._num_passes == 0:
             raise UsageError(_TOO_EARLY)
         given = self._weights
