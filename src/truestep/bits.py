@@ -18,7 +18,15 @@ _NUMBERS = "biufc"
 
 def _raw(tensor: torch.Tensor) -> memoryview:
     whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    flat = whole.detach().cpu().contiguous().reshape(-1)
+    return bytes_of(whole)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """Return the values of a dense tensor as bytes, row after row, whatever its strides and flags are."""
+    # Views that torch conjugates or negates when they are read have other bits in memory than they stand for.
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    # One element is contiguous at any stride, but not for the view as bytes.
+    flat = plain.contiguous().as_strided((plain.numel(),), (1,))
     return flat.view(torch.uint8).numpy().data
 
 
@@ -33,10 +41,64 @@ def digest(named: Iterable[tuple[str, torch.Tensor]]) -> str:
     """
     hashed = hashlib.sha256()
     for name, tensor in named:
-        hashed.update(f"{name}\0{tuple(tensor.shape)}\0{tensor.dtype}\0".encode())
-        if tensor.numel():
-            hashed.update(_raw(tensor))
+        _add(hashed, name, tensor)
     return hashed.hexdigest()[:32]
+
+
+def _add(hashed: Any, name: str, tensor: torch.Tensor) -> None:
+    hashed.update(f"{name}\0{tuple(tensor.shape)}\0{tensor.dtype}\0".encode())
+    pieces = take_apart(tensor)
+    if pieces is not None:
+        for path, piece in tensors_in(pieces, name):
+            _add(hashed, path, piece)
+    elif tensor.numel():
+        hashed.update(_raw(tensor))
+
+
+_COMPRESSED: dict[torch.layout, tuple[str, str]] = {
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+
+
+def take_apart(tensor: torch.Tensor) -> dict[str, Any] | None:
+    """Return what a sparse or quantised tensor consists of, for `put_together`; None for a dense one."""
+    tensor = tensor.detach()
+    about = {"layout": str(tensor.layout).removeprefix("torch."), "shape": list(tensor.shape)}
+    if tensor.layout == torch.sparse_coo:
+        # Not indices() and values(): they refuse a tensor that names one place twice.
+        parts = {"indices": tensor._indices(), "values": tensor._values()}
+        return {**about, **parts, "is_coalesced": tensor.is_coalesced()}
+    if tensor.layout in _COMPRESSED:
+        outer, inner = _COMPRESSED[tensor.layout]
+        parts = {"outer": getattr(tensor, outer)(), "inner": getattr(tensor, inner)()}
+        return {**about, **parts, "values": tensor.values()}
+    if not tensor.is_quantized:
+        return None
+    about |= {"layout": "quantised", "values": tensor.int_repr()}
+    if tensor.qscheme() == torch.per_tensor_affine:
+        return {**about, "scale": tensor.q_scale(), "zero_point": tensor.q_zero_point()}
+    scales = {"scales": tensor.q_per_channel_scales(), "zero_points": tensor.q_per_channel_zero_points()}
+    return {**about, **scales, "axis": tensor.q_per_channel_axis()}
+
+
+def put_together(pieces: Mapping[str, Any]) -> torch.Tensor:
+    """Return the tensor that `take_apart` was given."""
+    values: torch.Tensor = pieces["values"]
+    if pieces["layout"] == "quantised":
+        if "scale" in pieces:
+            return torch._make_per_tensor_quantized_tensor(values, pieces["scale"], pieces["zero_point"])
+        scales = pieces["scales"], pieces["zero_points"], pieces["axis"]
+        return torch._make_per_channel_quantized_tensor(values, *scales)
+    # Checked: indices from a file that somebody else wrote must not lead out of the tensor's memory.
+    options: dict[str, Any] = {"size": pieces["shape"], "check_invariants": True}
+    if pieces["layout"] == "sparse_coo":
+        is_coalesced = pieces["is_coalesced"]
+        return torch.sparse_coo_tensor(pieces["indices"], values, is_coalesced=is_coalesced, **options)
+    layout = next(layout for layout in _COMPRESSED if str(layout) == f"torch.{pieces['layout']}")
+    return torch.sparse_compressed_tensor(pieces["outer"], pieces["inner"], values, layout=layout, **options)
 
 
 def tensors_in(state: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:

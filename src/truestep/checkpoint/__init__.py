@@ -7,6 +7,7 @@ from truestep.checkpoint.background import BackgroundSaver
 from truestep.checkpoint.crew import Crew
 from truestep.checkpoint.parts import targets_of
 from truestep.checkpoint.snapshot import Snapshot
+from truestep.checkpoint.state import pack
 from truestep.checkpoint.store import Damage, Store
 
-__all__ = ["BackgroundSaver", "Crew", "Damage", "Snapshot", "Store", "targets_of"]
+__all__ = ["BackgroundSaver", "Crew", "Damage", "Snapshot", "Store", "pack", "targets_of"]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy
 import torch
 
+from truestep.bits import put_together, take_apart
 from truestep.checkpoint import tensorfile
 from truestep.checkpoint.chunks import Stored
 from truestep.checkpoint.parts import Box, Part, Path, Target, box_of, is_dtensor, part_of, spread_like
@@ -103,6 +104,9 @@ class _Packer:
             items = [self.node(item, _join(path, index), depth + 1) for index, item in enumerate(value)]
             return items if kind is list else {"type": "tuple", "items": items}
         if isinstance(value, torch.Tensor | Part):
+            pieces = take_apart(value) if type(value) in (torch.Tensor, torch.nn.Parameter) else None
+            if pieces is not None:
+                return {"type": "pieces", "of": self.node(pieces, path, depth + 1)}
             held = part_of(value, path, boxes=self._boxes) if is_dtensor(value) else value
             return self._part(held, path) if isinstance(held, Part) else self._tensor(held, path)
         if kind is numpy.ndarray:
@@ -198,6 +202,7 @@ class _Unpacker:
             "tuple": lambda node, path: tuple(self._list(node["items"], path)),
             "tensor": leaf,
             "array": self._array,
+            "pieces": lambda node, path: put_together(self.value(node["of"], path)),
         }
 
     def build(self, structure: Json) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from truestep.bits import bytes_of
 from truestep.checkpoint.durable import Written, write_file
 from truestep.errors import UsageError
 
@@ -72,5 +73,4 @@ def _pieces(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]
     yield struct.pack("<Q", len(text)) + text
     for tensor in tensors.values():
         if tensor.numel():
-            flat = tensor.detach().cpu().contiguous().reshape(-1)
-            yield flat.view(torch.uint8).numpy().data
+            yield bytes_of(tensor)
