@@ -1,5 +1,6 @@
 """A small training script that the tests in this folder vary."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ def train(
     *,
     num_steps: int = 20,
     stop_at: int | None = None,
+    fail_at: int | None = None,
+    on_step: Callable[[int], object] = lambda index: None,
     num_samples: int = 50,
     batch_size: int = 16,
     model: nn.Module | None = None,
@@ -40,8 +43,11 @@ def train(
         optimizer = AdamW(model.parameters(), lr=1e-2)
         run.track(model=model, optimizer=optimizer)
         for step in run.steps(ts.Loader(data(num_samples), batch_size=batch_size), steps=num_steps):
+            on_step(step.index)
             if step.index == stop_at:
                 break
+            if step.index == fail_at:
+                raise InterruptedError
             for x, y in step:
                 step.backward(F.cross_entropy(model(x), y))
             step.update(optimizer, clip_norm=1.0)

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,6 +126,36 @@ def test_phases_go_on_where_they_stopped(tmp_path: Path) -> None:
         folder = tmp_path / f"cut{stop_at}"
         phases(folder, stop_at)
         assert phases(folder, None) == whole
+
+
+def test_code_between_phases_does_not_change_the_state_that_a_later_phase_resumes_with(
+    tmp_path: Path,
+) -> None:
+    def phases(folder: Path, fail_at: int | None) -> str:
+        with ts.Run(folder, seed=1, progress=False, snapshots=ts.Snapshots(every_steps=3)) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+            run.track(model=model, optimizer=optimizer)
+            for _ in range(3):
+                for step in run.steps(ts.Loader(data(), batch_size=16), steps=5):
+                    if step.index == fail_at:
+                        raise InterruptedError
+                    for x, y in step:
+                        step.backward(F.cross_entropy(model(x), y))
+                    step.update(optimizer)
+                for group in optimizer.param_groups:
+                    group["lr"] *= 0.1
+                for state in optimizer.state.values():
+                    state["momentum_buffer"].mul_(0.5)
+                with torch.no_grad():
+                    model[0].weight += torch.rand(())
+            return ts.digest_state([model.state_dict(), optimizer.state_dict()])
+
+    whole = phases(tmp_path / "whole", None)
+    for fail_at in (3, 5, 7, 12):
+        with pytest.raises(InterruptedError):
+            phases(tmp_path / f"{fail_at}", fail_at)
+        assert phases(tmp_path / f"{fail_at}", None) == whole
 
 
 def test_one_loop_over_epochs_equals_a_loop_per_epoch(tmp_path: Path) -> None:
@@ -324,3 +355,73 @@ def test_draws_from_python_and_numpy_in_the_loop_resume_exactly(tmp_path: Path, 
     whole = mixed(tmp_path / "whole", None)
     mixed(tmp_path / "cut", stop_at)
     assert mixed(tmp_path / "cut", None) == whole
+
+
+def test_a_snapshot_without_a_witness_is_reported_and_gets_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "cut", stop_at=12)
+    witness = tmp_path / "cut/snapshots/step-000000000010.witness.json"
+    left = witness.read_bytes()
+    witness.unlink()
+    capfd.readouterr()
+    with pytest.raises(InterruptedError):
+        train(tmp_path / "cut", fail_at=12)
+    assert "step 10 is unverified" in capfd.readouterr().err
+    assert [event["cursor"] for event in read(tmp_path / "cut/record.jsonl") if event["kind"] == "unverified"] == [
+        10
+    ]
+    assert witness.read_bytes() == left
+    assert train(tmp_path / "cut") == whole
+    assert "unverified" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("loss", ["run.json gone", "run.json of another run", "all snapshots damaged"])
+def test_a_run_never_starts_over_beside_its_snapshots(tmp_path: Path, loss: str) -> None:
+    train(tmp_path, stop_at=12)
+    if loss == "run.json gone":
+        (tmp_path / "run.json").unlink()
+        words = r"run.json is missing.*newest is step-000000000010.*new folder"
+    elif loss == "run.json of another run":
+        (tmp_path / "run.json").write_text('{"format": "truestep-run", "version": 1, "id": "other"}')
+        words = r"(?s)none of this run's snapshots.*belongs to run.*new folder"
+    else:
+        for manifest in tmp_path.glob("snapshots/*/manifest.json"):
+            _flip(manifest)
+        words = r"(?s)none of this run's snapshots.*manifest.json is torn.*new folder"
+    before = sorted(path for path in tmp_path.rglob("*") if path.name != "lock")
+    with pytest.raises(TruestepError, match=words):
+        train(tmp_path)
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "lock") == before
+
+
+@pytest.mark.parametrize("fate", ["deleted", "moved", "replaced"])
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_run_stops_when_its_folder_is_gone(tmp_path: Path, fate: str, in_background: bool) -> None:
+    folder = tmp_path / "run"
+    snapshots = ts.Snapshots(every_steps=5, in_background=in_background)
+
+    def lose(index: int) -> None:
+        if index == 7 and fate == "deleted":
+            shutil.rmtree(folder)
+        elif index == 7:
+            folder.rename(tmp_path / "moved")
+            if fate == "replaced":
+                shutil.copytree(tmp_path / "moved", folder)
+
+    with pytest.raises(TruestepError, match=r"run was deleted, moved or replaced.*training stops"):
+        train(folder, on_step=lose, snapshots=snapshots)
+    assert fate == "replaced" or not folder.exists()
+    if fate == "moved":
+        assert train(tmp_path / "moved") == train(tmp_path / "whole")
+
+
+def test_a_run_stays_in_its_folder_when_the_script_changes_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    train(Path("run"), on_step=lambda index: os.chdir(tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere/run").exists()
+    assert (tmp_path / "run/snapshots/step-000000000020").is_dir()

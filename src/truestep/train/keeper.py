@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from truestep.checkpoint import BackgroundSaver, Crew, Snapshot, Store, targets_of
+import torch
+from torch import nn
+
+from truestep.checkpoint import BackgroundSaver, Crew, Snapshot, Store, pack, targets_of
 from truestep.dist import World
 from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError, printable, shared
 from truestep.record import Record
@@ -64,8 +67,10 @@ class Keeper:
         record: Record,
         terminal: Terminal,
         world: World,
+        require_folder: Callable[[], None],
     ) -> None:
         self._world = world
+        self._require_folder = require_folder
         crew = Crew(rank=world.rank, size=world.size, group=world.new_group())
         self._store = Store(folder / "snapshots", run_id=run_id, keep=options.keep, crew=crew)
         self._saver = BackgroundSaver(self._store)
@@ -95,8 +100,18 @@ class Keeper:
 
     def load(self) -> Snapshot | None:
         """Read the newest good snapshot; say which newer ones are damaged and why."""
+        for name, item in self.tracked.items():
+            pack({name: item.state_dict()})  # what cannot be stored is refused before anything is trained
         self._store.clean()
         snapshot, damages = self._store.load_newest(target=targets_of(self.tracked, under=("tracked",)))
+        if snapshot is None and damages:
+            reasons = "\n".join(f"  {damage.reason}" for damage in damages)
+            raise shared(
+                StateError(
+                    f"none of this run's snapshots can be used, and starting over beside them would bury them:\n"
+                    f"{reasons}\nRestore one of them, or give this run a new folder to start over."
+                )
+            )
         for damage in damages:
             self._terminal.warn(f"damaged snapshot passed over: {damage.reason}")
             self._record.write("damage", path=damage.path.name, reason=damage.reason)
@@ -106,27 +121,29 @@ class Keeper:
             self.saved_cursor = snapshot.cursor
         return snapshot
 
-    def apply(self, snapshot: Snapshot) -> None:
-        """Give the tracked objects their saved states."""
-        saved, wanted = snapshot.states["tracked"].keys(), self.tracked.keys()
+    def apply(self, states: Mapping[str, Any], *, cursor: int) -> None:
+        """Give the tracked objects their states, saved at a cursor."""
+        saved, wanted = states.keys(), self.tracked.keys()
         if saved != wanted:
             missing, extra = sorted(wanted - saved), sorted(saved - wanted)
             raise StateError(
-                f"the snapshot of step {snapshot.cursor} does not fit what this script tracks: "
+                f"the snapshot of step {cursor} does not fit what this script tracks: "
                 + "; ".join(
                     ([f"not in the snapshot: {', '.join(missing)}"] if missing else [])
                     + ([f"not tracked here: {', '.join(extra)}"] if extra else [])
                 )
                 + ". Track the same names, or give this run a folder of its own."
             )
-        for name, state in snapshot.states["tracked"].items():
+        for name, state in states.items():
             try:
+                if isinstance(self.tracked[name], nn.Module):
+                    _fill_expanded(self.tracked[name], state)
                 self.tracked[name].load_state_dict(state)
             except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
                 # Python prints a cause too, as it is.
                 cause = error if printable(error, keep="\n\t") == str(error) else None
                 raise StateError(
-                    f"{name} cannot take the state saved at step {snapshot.cursor}: {error}\n"
+                    f"{name} cannot take the state saved at step {cursor}: {error}\n"
                     f"Make it as it was then, or give this run a folder of its own."
                 ) from cause
 
@@ -171,9 +188,18 @@ class Keeper:
         """Leave a witness for the snapshot at a cursor, once that is written."""
         self._saver.attach(cursor, "witness", value=value)
 
-    def check_witness(self, cursor: int, *, then: str, now: str) -> None:
+    def check_witness(self, cursor: int, *, then: str | None, now: str) -> None:
         """Refuse to go on where the first lane's gradient has other bits than when the snapshot was made."""
         if then == now:
+            return
+        if then is None:
+            self._record.write("unverified", cursor=cursor)
+            self._terminal.warn(
+                f"step {cursor} is unverified: the run ended before it left a witness for its snapshot, so "
+                f"changed code, data or libraries would go unnoticed. If you changed any of them since, stop "
+                f"and undo it, or use a new folder. Later snapshots are checked against this run."
+            )
+            self.leave_witness(cursor, now)
             return
         # Where another difference was accepted here, other bits are what was accepted.
         is_expected = any(entry["step"] == cursor for entry in self.lineage)
@@ -205,6 +231,7 @@ class Keeper:
         self.saved_cursor = cursor
         if not (self._world.is_first or self.is_sharded):
             return  # all processes hold the same, and the first one saves it
+        self._require_folder()
         started_s = time.monotonic()
         tracked = {name: item.state_dict() for name, item in self.tracked.items()}
         snapshot = Snapshot(
@@ -222,7 +249,8 @@ class Keeper:
             self.settle()
 
     def poll(self) -> None:
-        """Notice a background save that failed."""
+        """Notice a background save that failed, or that the run's folder is gone."""
+        self._require_folder()
         self._notice(self._saver.poll)
 
     @property
@@ -247,6 +275,20 @@ class Keeper:
     def close(self) -> None:
         """Wait for the last save and end the background thread."""
         self._notice(self._saver.close, then=_AT_THE_END)
+
+
+def _fill_expanded(module: nn.Module, state: dict[str, Any]) -> None:
+    """Load the expanded tensors of a module, which torch refuses to write to: many elements are one there."""
+    for name, target in module.state_dict(keep_vars=True).items():
+        is_expanded = isinstance(target, torch.Tensor) and target.layout == torch.strided
+        is_expanded = is_expanded and any(
+            size > 1 and not step for size, step in zip(target.shape, target.stride(), strict=True)
+        )
+        if is_expanded and name in state and state[name].shape == target.shape:
+            once = tuple(slice(None) if step else slice(0, 1) for step in target.stride())
+            with torch.no_grad():
+                target[once].copy_(state[name][once])
+            state[name] = target  # to copy a tensor onto itself is nothing
 
 
 def _require_form(snapshot: Snapshot) -> None:

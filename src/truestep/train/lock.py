@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from truestep import runfiles
-from truestep.errors import FolderInUse
+from truestep.errors import FolderInUse, TruestepError
 
 _held: dict[tuple[int, int], int] = {}
 """The lock files held here, by device and inode, with this process's id: a fork of it holds none."""
@@ -16,7 +16,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._file = -1
-        path = folder / "lock"
+        self._path = path = folder.absolute() / "lock"  # the script may change its working folder
         # The system's lock belongs to the process and would let a second run in. The file is not even opened:
         # closing any descriptor of it gives the lock free.
         found = runfiles.require_single(path)
@@ -43,6 +43,15 @@ class FolderLock:
         _held[self._identity] = os.getpid()
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def require(self) -> None:
+        """Raise if the folder is not there any more, or is another one."""
+        if self._file >= 0 and not (self._path.exists() and _identity(self._path.stat()) == self._identity):
+            raise TruestepError(
+                f"{self._path.parent} was deleted, moved or replaced while the run trained in it (its file "
+                f"'lock' is gone). Nothing can be saved there any more, so training stops. Put the folder "
+                f"back and run the same command again: it resumes at its newest snapshot."
+            )
 
     def release(self) -> None:
         """Give the folder free."""

@@ -102,8 +102,11 @@ class Steps:
         is_done = self._step is not None and self._step.is_updated
         return self._position.cursor + is_done
 
-    def expect_witness(self, value: str) -> None:
-        """Compare the first lane's gradient of the next step with the one that the snapshot's process had."""
+    def expect_witness(self, value: str | None) -> None:
+        """Compare the first lane's gradient of the next step with the one that the snapshot's process had.
+
+        None: that process ended before it had one, and the step is reported as unverified.
+        """
         cursor = self._position.cursor
         self._witness_job = lambda now: self._around.keeper.check_witness(cursor, then=value, now=now)
 
@@ -214,6 +217,7 @@ class Steps:
     def _end(self) -> None:
         """All steps are done: save, say so."""
         self._flush()
+        self._around.keeper.poll()
         around, cursor = self._around, self._position.cursor
         if around.keeper.saved_cursor != cursor:
             self._save(wait=False)

@@ -4,6 +4,7 @@ Ties folder, seeds, placement, tracking, steps and evaluation together; each of 
 """
 
 import atexit
+import copy
 import json
 import os
 import platform
@@ -91,13 +92,14 @@ class Run:
         self._run_id = self._team.first(self._claim)
         self._terminal = Terminal(is_on=progress, is_first=world.is_first)
         self._keeper = Keeper(
-            self.folder,
+            self.folder.absolute(),
             run_id=self._run_id,
             options=snapshots or Snapshots(),
             accept=accept,
             record=self._record,
             terminal=self._terminal,
             world=world,
+            require_folder=self._lock.require if world.is_first else lambda: None,
         )
         self._journal = Journal(self._record)
         self._interrupt = Interrupt()
@@ -243,6 +245,9 @@ class Run:
             always_some=self._team.is_sharded,
         )
         snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None and len(self._phases) > 1:
+            # bits: what the code between phases did to the state is in the snapshot already.
+            self._restore(snapshot.states, snapshot.cursor)
         feed = loader.feed(plan, state=snapshot.states["loader"] if snapshot else None)
         per_epoch = loader.num_steps_per_epoch(self._num_lanes)
         total = steps if steps is not None else per_epoch and per_epoch * (epochs or 0)
@@ -276,9 +281,8 @@ class Run:
             describe=self._describe,
         )
         self._loop = Steps(parts, around, feed=feed, total=last)
-        expected = self._keeper.witness(self.cursor) if snapshot else None
-        if expected is not None:
-            self._loop.expect_witness(expected)
+        if snapshot is not None:
+            self._loop.expect_witness(self._keeper.witness(self.cursor))
         return self._loop
 
     def _begin(self) -> None:
@@ -293,14 +297,14 @@ class Run:
         if snapshot is not None:
             then = {**snapshot.facts["recipe"], **snapshot.facts["fingerprint"]}
             self._keeper.compare(then, {**facts["recipe"], **facts["fingerprint"]}, cursor=snapshot.cursor)
-            self._keeper.apply(snapshot)
+            # An optimizer keeps the tensors that it is given, and code between phases may write to them.
+            has_earlier = len(snapshot.facts["phases"]) > 1
+            self._restore(copy.deepcopy(snapshot.states) if has_earlier else snapshot.states, snapshot.cursor)
             self._position.cursor = snapshot.cursor
             self._position.epoch = snapshot.facts["epoch"]
             seeds = snapshot.states["lane_seeds"]
             self._lane_seeds.is_used = seeds["is_used"]
             self._lane_seeds.is_touched = seeds.get("is_touched", False)  # 0.1 did not write it
-            if self._scaler is not None and "scaler" in snapshot.states:
-                self._scaler.load_state_dict(snapshot.states["scaler"])
             self._terminal.say(f"{self.folder}: resumed at step {snapshot.cursor:,}")
         self._record.write(
             "start",
@@ -320,6 +324,11 @@ class Run:
             self._advise()
         self._snapshot = snapshot
         self._has_begun = True
+
+    def _restore(self, states: dict[str, Any], cursor: int) -> None:
+        self._keeper.apply(states["tracked"], cursor=cursor)
+        if self._scaler is not None and "scaler" in states:
+            self._scaler.load_state_dict(states["scaler"])
 
     def _advise(self) -> None:
         """After a failure: say so if another interval between snapshots would have saved time."""
@@ -455,10 +464,21 @@ def _check_arguments(seed: int, lanes: int | None, nonfinite: str, accept: Seque
         )
 
 
+def _require_no_snapshots(folder: Path) -> None:
+    found = sorted(path.name for path in folder.glob("snapshots/step-*/"))
+    if found:
+        raise TruestepError(
+            f"{folder / 'run.json'} is missing, but there are snapshots beside it (the newest is {found[-1]}). "
+            f"The run would start over at step 0 and replace them. Restore run.json, for example from a "
+            f"backup, or give this run a new folder."
+        )
+
+
 def _identify(folder: Path) -> str:
     """Return the run's id, made when the folder is used for the first time."""
     path = folder / "run.json"
     if not path.exists():
+        _require_no_snapshots(folder)
         fields = {"format": "truestep-run", "version": 1, "id": uuid.uuid4().hex}
         with runfiles.explained(path), runfiles.replacing(path) as file:
             file.write(json.dumps(fields).encode() + b"\n")
