@@ -66,7 +66,7 @@ _COMPRESSED: dict[torch.layout, tuple[str, str]] = {
 def take_apart(tensor: torch.Tensor) -> dict[str, Any] | None:
     """Return what a sparse or quantised tensor consists of, for `put_together`; None for a dense one."""
     tensor = tensor.detach()
-    about = {"layout": str(tensor.layout).removeprefix("torch."), "shape": list(tensor.shape)}
+    about: dict[str, Any] = {"layout": str(tensor.layout).removeprefix("torch."), "shape": list(tensor.shape)}
     if tensor.layout == torch.sparse_coo:
         # Not indices() and values(): they refuse a tensor that names one place twice.
         parts = {"indices": tensor._indices(), "values": tensor._values()}

@@ -242,7 +242,6 @@ REFUSED = {
     "object array": (numpy.array([print]), r"it is a ndarray: an array of object cannot be stored"),
     "structured array": (numpy.zeros(2, dtype=[("a", "i4")]), r"it is a ndarray: an array of"),
     "numpy string": (numpy.str_("a"), r"it is a str_: "),
-    "sparse": (torch.eye(2).to_sparse(), r"it is a torch\.sparse_coo cpu tensor: only dense"),
     "meta": (torch.empty(2, device="meta"), r"it is a torch\.strided meta tensor: only dense"),
     "tensor subclass": (torch.nn.UninitializedParameter(), r"it is an UninitializedParameter: .*Unwrap it"),
     "bool key": ({True: 1}, r"opt\.state\.3\.it has the key True of type bool: keys must be str or int"),

@@ -1,5 +1,6 @@
 """A small training script that the tests in this folder vary."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,26 +30,27 @@ def train(
     *,
     num_steps: int = 20,
     stop_at: int | None = None,
-    fail_at: int | None = None,
+    leave_at: int | None = None,
     on_step: Callable[[int], object] = lambda index: None,
     num_samples: int = 50,
     batch_size: int = 16,
     model: nn.Module | None = None,
     **options: Any,
 ) -> str:
-    """Train `num_steps` steps, or leave the loop before step `stop_at`; return the digest of the result."""
+    """Train `num_steps` steps, fail before step `stop_at`, break after step `leave_at`; return the digest."""
     options = {"seed": 1, "lanes": 2, "progress": False, "snapshots": ts.Snapshots(every_steps=5), **options}
-    with ts.Run(folder, **options) as run:
+    with contextlib.suppress(InterruptedError), ts.Run(folder, **options) as run:
         model = run.place(model or net())
         optimizer = AdamW(model.parameters(), lr=1e-2)
         run.track(model=model, optimizer=optimizer)
         for step in run.steps(ts.Loader(data(num_samples), batch_size=batch_size), steps=num_steps):
             on_step(step.index)
             if step.index == stop_at:
-                break
-            if step.index == fail_at:
                 raise InterruptedError
             for x, y in step:
                 step.backward(F.cross_entropy(model(x), y))
             step.update(optimizer, clip_norm=1.0)
+            if step.index == leave_at:
+                break
         return ts.digest_state({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    return ""

@@ -20,7 +20,7 @@ BUFFERS: dict[str, Callable[[], torch.Tensor]] = {
     "negative": lambda: COMPLEX.clone().conj().imag,
     "both": lambda: torch._neg_view(COMPLEX.clone().conj()),
     "one element, strided": lambda: torch.arange(10.0)[::3][:1],
-    "one complex element, strided": lambda: torch.zeros(10, dtype=torch.complex64)[::3][:1].conj(),
+    "one complex element, strided": lambda: torch.conj(torch.ones(10).to(torch.complex64)[::3][:1]),
     "strided": lambda: torch.arange(10.0)[1::3],
     "transposed": lambda: NUMBERS.clone().view(3, 4).t(),
     "expanded": lambda: torch.arange(3.0).view(3, 1).expand(3, 5),

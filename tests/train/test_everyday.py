@@ -1,5 +1,6 @@
 """What scripts do every day: dictionaries as batches, losses from inside the model, settings for bits."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,17 +84,20 @@ def test_threads_are_shared_out_where_the_system_tells_no_affinity(monkeypatch: 
 def train(folder: Path, *, stop_at: int | None = None) -> str:
     model, inputs = t5()
     rows = [{name: tensor[index % 4] for name, tensor in inputs.items()} for index in range(12)]
-    with ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=ts.Snapshots(every_steps=1)) as run:
+    snapshots = ts.Snapshots(every_steps=1)
+    stopped = contextlib.suppress(InterruptedError)
+    with stopped, ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=snapshots) as run:
         model = run.place(model)
         optimizer = AdamW(ts.decay_groups(model, weight_decay=0.01), lr=1e-2)
         run.track(model=model, optimizer=optimizer)
         for step in run.steps(ts.Loader(rows, batch_size=4), steps=6):
             if step.index == stop_at:
-                break
+                raise InterruptedError
             for batch in step:
                 step.backward(model(**batch).loss)
             step.update(optimizer, clip_norm=1.0)
         return ts.digest_state(model.state_dict())
+    return ""
 
 
 @pytest.mark.practice("P75")

@@ -1,5 +1,6 @@
 """The same run on several processes: the same bits, and one voice."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -27,13 +28,15 @@ def train(folder: str, parallel: str = "ddp", stop_at: int | None = None, **opti
     options = {"lanes": LANES, "seed": 1, "threads": 1, "progress": False, **options}
     num_steps = options.pop("num_steps", 10)
     model = options.pop("model", None)
-    with ts.Run(folder, snapshots=ts.Snapshots(every_steps=3), **options) as run:
+    digest = ""
+    stopped = contextlib.suppress(InterruptedError)
+    with stopped, ts.Run(folder, snapshots=ts.Snapshots(every_steps=3), **options) as run:
         model = run.place(small.net() if model is None else model(), parallel=parallel)
         optimizer = AdamW(model.parameters(), lr=1e-2)
         run.track(model=model, optimizer=optimizer)
         for step in run.steps(ts.Loader(small.data(), batch_size=16), steps=num_steps):
             if step.index == stop_at:
-                break
+                raise InterruptedError
             for x, y in step:
                 step.backward(F.cross_entropy(model(x), y))
             step.update(optimizer, clip_norm=0.1)

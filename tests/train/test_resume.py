@@ -1,5 +1,6 @@
 """Resuming: the same bits, or a refusal that names what differs."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -106,7 +107,9 @@ def test_the_witness_catches_a_change_that_no_field_shows(
 
 def test_phases_go_on_where_they_stopped(tmp_path: Path) -> None:
     def phases(folder: Path, stop_at: int | None) -> str:
-        with ts.Run(folder, seed=1, progress=False, snapshots=ts.Snapshots(every_steps=3)) as run:
+        snapshots = ts.Snapshots(every_steps=3)
+        stopped = contextlib.suppress(InterruptedError)
+        with stopped, ts.Run(folder, seed=1, progress=False, snapshots=snapshots) as run:
             model = run.place(net())
             optimizer = SGD(model.parameters(), lr=0.1)
             run.track(model=model, optimizer=optimizer)
@@ -114,11 +117,12 @@ def test_phases_go_on_where_they_stopped(tmp_path: Path) -> None:
                 for _ in range(2):
                     for step in run.steps(loader, epochs=1):
                         if step.index == stop_at:
-                            return ""
+                            raise InterruptedError
                         for x, y in step:
                             step.backward(F.cross_entropy(model(x), y))
                         step.update(optimizer)
             return ts.digest_state(model.state_dict()) + f" {run.cursor}"
+        return ""
 
     whole = phases(tmp_path / "whole", None)
     assert whole.endswith(" 16")
@@ -338,19 +342,22 @@ def test_draws_from_python_and_numpy_in_the_loop_resume_exactly(tmp_path: Path, 
     """Draws from Python's and NumPy's generators in the loop go on exactly after a resume."""
 
     def mixed(folder: Path, stop_at: int | None) -> str:
-        with ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=ts.Snapshots(every_steps=1)) as run:
+        snapshots = ts.Snapshots(every_steps=1)
+        stopped = contextlib.suppress(InterruptedError)
+        with stopped, ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=snapshots) as run:
             model = run.place(net())
             optimizer = SGD(model.parameters(), lr=0.1)
             run.track(model=model, optimizer=optimizer)
             for step in run.steps(ts.Loader(data(), batch_size=16), steps=18):
                 if step.index == stop_at:
-                    break
+                    raise InterruptedError
                 for x, y in step:
                     is_mixed = step.index >= 7  # the first use comes late: what came before must not matter
                     noise = float(numpy.random.beta(2, 2)) + random.gauss(0, 1) if is_mixed else 0.0
                     step.backward(F.cross_entropy(model(x + noise), y))
                 step.update(optimizer)
             return ts.digest_state(model.state_dict())
+        return ""
 
     whole = mixed(tmp_path / "whole", None)
     mixed(tmp_path / "cut", stop_at)
@@ -366,12 +373,11 @@ def test_a_snapshot_without_a_witness_is_reported_and_gets_one(
     left = witness.read_bytes()
     witness.unlink()
     capfd.readouterr()
-    with pytest.raises(InterruptedError):
-        train(tmp_path / "cut", fail_at=12)
+    train(tmp_path / "cut", stop_at=12)
     assert "step 10 is unverified" in capfd.readouterr().err
-    assert [event["cursor"] for event in read(tmp_path / "cut/record.jsonl") if event["kind"] == "unverified"] == [
-        10
-    ]
+    assert [
+        event["cursor"] for event in read(tmp_path / "cut/record.jsonl") if event["kind"] == "unverified"
+    ] == [10]
     assert witness.read_bytes() == left
     assert train(tmp_path / "cut") == whole
     assert "unverified" not in capfd.readouterr().err
@@ -425,3 +431,71 @@ def test_a_run_stays_in_its_folder_when_the_script_changes_its_own(
     train(Path("run"), on_step=lambda index: os.chdir(tmp_path / "elsewhere"))
     assert not (tmp_path / "elsewhere/run").exists()
     assert (tmp_path / "run/snapshots/step-000000000020").is_dir()
+
+
+def test_a_run_that_was_left_early_is_finished_until_continuing_is_accepted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = train(tmp_path / "whole")
+    left = train(tmp_path / "left", leave_at=12)
+    assert left not in ("", whole)
+    for _ in range(3):  # the first of them computes the steps after the snapshot again
+        capfd.readouterr()
+        assert train(tmp_path / "left") == left
+        assert "left the loop early, after step 13. To continue" in capfd.readouterr().err
+    assert train(tmp_path / "left", accept=["stopped"]) == whole
+    assert "stopped" in [event.get("field") for event in read(tmp_path / "left/record.jsonl")]
+    assert train(tmp_path / "left") == whole
+
+
+@pytest.mark.cold  # Python itself notes which exception ended a script
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_script_that_ends_after_a_break_is_finished_and_one_that_fails_is_not(
+    tmp_path: Path, fails: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, torch, truestep as ts\n"
+        "run = ts.Run('run', seed=1, threads=1, progress=False, snapshots=ts.Snapshots(every_steps=2))\n"
+        "model = run.place(torch.nn.Linear(2, 1))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "run.track(model=model, optimizer=optimizer)\n"
+        "for step in run.steps(ts.Loader(torch.ones(40, 2), batch_size=4), steps=8):\n"
+        "    for x in step:\n"
+        "        step.backward(model(x).pow(2).mean())\n"
+        "    step.update(optimizer)\n"
+        "    if step.index == 4 and sys.argv[1:]:\n"
+        "        break\n"
+        f"assert not (sys.argv[1:] and {fails})\n"
+        "print(run.cursor)\n"
+    )
+    subprocess.run([sys.executable, script, "leave"], cwd=tmp_path, capture_output=True, check=not fails)
+    again = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, check=True, text=True)
+    assert again.stdout == ("8\n" if fails else "5\n")
+    assert ("left the loop early" in again.stderr) is not fails
+
+
+def test_an_early_end_of_a_phase_holds_when_the_next_one_left_no_snapshot(tmp_path: Path) -> None:
+    def phases(folder: Path, patience: int | None, stop_at: int | None) -> str:
+        snapshots = ts.Snapshots(every_steps=3, every_s=None)
+        stopped = contextlib.suppress(InterruptedError)
+        with stopped, ts.Run(folder, seed=1, progress=False, snapshots=snapshots) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            for _ in range(2):
+                for step in run.steps(ts.Loader(data(), batch_size=16), steps=8):
+                    if step.index == stop_at:
+                        raise InterruptedError
+                    for x, y in step:
+                        step.backward(F.cross_entropy(model(x), y))
+                    step.update(optimizer)
+                    if step.index == patience:
+                        break
+            return ts.digest_state(model.state_dict()) + f" {run.cursor}"
+        return ""
+
+    whole = phases(tmp_path / "whole", 4, None)
+    assert whole.endswith(" 13")
+    phases(tmp_path / "cut", 4, 5)
+    assert phases(tmp_path / "cut", None, None) == whole  # patience is lost, as untracked state is

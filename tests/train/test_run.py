@@ -1,5 +1,6 @@
 """The run beside the loop: modes, precision, non-finite values, signals, disk full."""
 
+import contextlib
 import math
 import os
 import signal
@@ -239,13 +240,15 @@ def test_fp16_finds_its_scale_and_resumes_with_it(tmp_path: Path) -> None:
     """Training in fp16 finds its loss scale, and resumes with it to the same bits."""
 
     def trained(folder: Path, stop_at: int | None) -> tuple[str, list[Any]]:
-        with ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=ts.Snapshots(every_steps=2)) as run:
+        digest, snapshots = "", ts.Snapshots(every_steps=2)
+        stopped = contextlib.suppress(InterruptedError)
+        with stopped, ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=snapshots) as run:
             model = run.place(net(), precision="fp16")
             optimizer = SGD(model.parameters(), lr=0.1)
             run.track(model=model, optimizer=optimizer)
             for step in run.steps(ts.Loader(data(), batch_size=16), steps=8):
                 if step.index == stop_at:
-                    break
+                    raise InterruptedError
                 for x, y in step:
                     step.backward(1000 * F.cross_entropy(model(x), y))
                 step.update(optimizer, clip_norm=1.0)
@@ -356,17 +359,20 @@ def test_a_compiled_model_trains_and_resumes_to_the_same_bits(tmp_path: Path) ->
     """A compiled model trains, and resumes to the same bits."""
 
     def trained(folder: Path, stop_at: int | None) -> str:
-        with ts.Run(folder, seed=1, progress=False, snapshots=ts.Snapshots(every_steps=2)) as run:
+        snapshots = ts.Snapshots(every_steps=2)
+        stopped = contextlib.suppress(InterruptedError)
+        with stopped, ts.Run(folder, seed=1, progress=False, snapshots=snapshots) as run:
             model = run.place(net(), compile=True)
             optimizer = SGD(model.parameters(), lr=0.1)
             run.track(model=model, optimizer=optimizer)
             for step in run.steps(ts.Loader(data(), batch_size=10), steps=6):
                 if step.index == stop_at:
-                    break
+                    raise InterruptedError
                 for x, y in step:
                     step.backward(F.cross_entropy(model(x), y))
                 step.update(optimizer)
             return ts.digest_state(model.state_dict())
+        return ""
 
     whole = trained(tmp_path / "whole", None)
     trained(tmp_path / "cut", 3)

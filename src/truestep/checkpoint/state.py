@@ -30,6 +30,7 @@ _MANY_ELEMENTS = 32768  # from here on torch copies with several threads
 _PIECE_BYTES = 2 << 20  # of a copy that several threads share: a thread that gets no core delays it by one
 _MAX_THREADS = 8  # they fill the memory's bandwidth
 _MAX_JSON_INT = 2**53  # beyond it other JSON readers round
+_PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
 _SCALAR_KINDS = "biufcmM"
 _ARRAY_KINDS = _SCALAR_KINDS + "US"
 
@@ -104,11 +105,8 @@ class _Packer:
             items = [self.node(item, _join(path, index), depth + 1) for index, item in enumerate(value)]
             return items if kind is list else {"type": "tuple", "items": items}
         if isinstance(value, torch.Tensor | Part):
-            pieces = take_apart(value) if type(value) in (torch.Tensor, torch.nn.Parameter) else None
-            if pieces is not None:
-                return {"type": "pieces", "of": self.node(pieces, path, depth + 1)}
             held = part_of(value, path, boxes=self._boxes) if is_dtensor(value) else value
-            return self._part(held, path) if isinstance(held, Part) else self._tensor(held, path)
+            return self._part(held, path) if isinstance(held, Part) else self._tensor(held, path, depth)
         if kind is numpy.ndarray:
             return self._array(value, path)
         if isinstance(value, numpy.generic) and value.dtype.kind in _SCALAR_KINDS:
@@ -134,7 +132,10 @@ class _Packer:
         noted = self.node(metadata, _join(path, "_metadata"), depth + 1)
         return {"type": "state_dict", "items": items, "metadata": noted}
 
-    def _tensor(self, value: torch.Tensor, path: str) -> Json:
+    def _tensor(self, value: torch.Tensor, path: str, depth: int) -> Json:
+        pieces = take_apart(value) if type(value) in _PLAIN_CLASSES else None
+        if pieces is not None:
+            return {"type": "pieces", "of": self.node(pieces, path, depth + 1)}
         stored = _carrier(value, path)
         node: dict[str, Json] = {"type": "tensor", "key": self._name(value, stored, path)}
         if stored.dtype != value.dtype:
@@ -314,7 +315,7 @@ class _Loader:
 
 def _carrier(value: torch.Tensor, path: str) -> torch.Tensor:
     """Return the tensor as one that a safetensors file can hold, without copying it if possible."""
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+    if type(value) not in _PLAIN_CLASSES:
         raise _unstorable(value, path, "tensors with a class of their own cannot be stored. Unwrap it")
     if value.layout != torch.strided or value.device.type == "meta":
         kind = f"{value.layout} {value.device.type}"

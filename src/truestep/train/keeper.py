@@ -80,6 +80,7 @@ class Keeper:
         self._terminal = terminal
         self.tracked: dict[str, Any] = {}
         self.lineage: list[dict[str, Any]] = []
+        self._stops: dict[str, int] = {}  # by phase: the cursor at which the script left it early
         self.saved_cursor: int | None = None
         self.is_sharded = False
         """Whether some of what is tracked is spread over processes, so that each saves its part."""
@@ -108,7 +109,7 @@ class Keeper:
             reasons = "\n".join(f"  {damage.reason}" for damage in damages)
             raise shared(
                 StateError(
-                    f"none of this run's snapshots can be used, and starting over beside them would bury them:\n"
+                    f"none of this run's snapshots can be used, so it cannot be resumed at any step:\n"
                     f"{reasons}\nRestore one of them, or give this run a new folder to start over."
                 )
             )
@@ -119,6 +120,7 @@ class Keeper:
             _require_form(snapshot)
             self.lineage = list(snapshot.facts["lineage"])
             self.saved_cursor = snapshot.cursor
+            self._stops = self._find_stops(snapshot)
         return snapshot
 
     def apply(self, states: Mapping[str, Any], *, cursor: int) -> None:
@@ -178,6 +180,36 @@ class Keeper:
         self._record.write("lineage", **entry)
         self._terminal.warn(f"accepted at step {cursor}: {field} was {_shown(then)}, is {_shown(now)}.")
 
+    def leave_stop(self, phase: int, *, cursor: int) -> None:
+        """Note beside the newest snapshot, if there is one, that the script ended a phase early."""
+        self._stops[str(phase)] = cursor
+        if self.saved_cursor is not None:
+            self._saver.attach(self.saved_cursor, "stopped", value=dict(self._stops))
+
+    def take_stop(self, phase: int) -> int | None:
+        """Return the cursor at which the script ended a phase early, unless it is accepted to continue it."""
+        stop = self._stops.get(str(phase))
+        if stop is not None and "stopped" in self._accept:
+            self._break(stop, "stopped", stop, None)
+            del self._stops[str(phase)]
+            return None
+        if stop is not None:
+            self._terminal.warn(
+                f"this run is finished: its script left the loop early, after step {stop:,}. To continue "
+                f"from there, pass accept=['stopped'] to Run. A new folder starts over."
+            )
+        return stop
+
+    def _find_stops(self, snapshot: Snapshot) -> dict[str, int]:
+        found = self._store.attached(snapshot.cursor, "stopped") if self._world.is_first else None
+        stops = {**snapshot.facts.get("stops", {}), **(self._world.share(found) or {})}
+        if not all(type(cursor) is int and cursor >= 0 for cursor in stops.values()):
+            raise StateError(
+                f"what is noted beside the snapshot of step {snapshot.cursor} about an early end has another "
+                f"form than truestep.Run writes: {stops}. Give this run a folder of its own."
+            )
+        return stops
+
     def witness(self, cursor: int) -> str | None:
         """Return the witness that was left for a snapshot, if its process lived to leave one."""
         # Whether there is one decides how gradients are summed: the first process looks for all.
@@ -234,9 +266,8 @@ class Keeper:
         self._require_folder()
         started_s = time.monotonic()
         tracked = {name: item.state_dict() for name, item in self.tracked.items()}
-        snapshot = Snapshot(
-            cursor=cursor, states={"tracked": tracked, **states}, facts={**facts, "lineage": self.lineage}
-        )
+        facts = {**facts, "lineage": self.lineage, "stops": dict(self._stops)}
+        snapshot = Snapshot(cursor=cursor, states={"tracked": tracked, **states}, facts=facts)
         self._notice(self._saver.wait)  # the one before, which may have failed, does not decide over this one
         write_s = self._saver.write_s and round(self._saver.write_s, 6)  # of the one before
         self._saver.submit(snapshot, copies=self._options.in_background)

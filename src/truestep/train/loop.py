@@ -68,6 +68,8 @@ class Steps:
         self._add_step = parts.journal.steps.append
         self._first = around.position.cursor
         self._is_over = False
+        self.left_at: int | None = None
+        """The cursor at which the script left this loop, between two steps and before its end; else None."""
         around.terminal.start(done=self._first, total=total)
         around.interrupt.install()
 
@@ -79,9 +81,9 @@ class Steps:
             self.abandon()  # right after a `break`: code behind the loop is outside of its last step
 
     def _advance(self) -> Step | None:
-        if self._step is not None:
-            self._finish(self._step)
-            self._step = None
+        step, self._step = self._step, None
+        if step is not None:
+            self._finish(step)
         asked_s = _clock()
         try:
             batch = self._next_batch()
@@ -251,7 +253,9 @@ class Steps:
         """Settle a loop that was left early: count its last finished step, give back signals and workers."""
         if self._is_over:
             return
-        if self._step is not None and self._step.is_updated:
-            self._count(self._step)
-        self._step = None
+        step, self._step = self._step, None
+        if step is not None and step.is_updated:
+            self._count(step)
+        if step is not None and (step.is_updated or not step.is_begun):
+            self.left_at = self._position.cursor
         self._close()

@@ -111,7 +111,7 @@ class Run:
         self._snapshot: Snapshot | None = None
         self._has_begun = False
         self._phases: list[dict[str, Any]] = []  # one per call of steps: first_step, first_epoch, loader
-        atexit.register(self.close)
+        atexit.register(self._close_at_exit)
 
     def _claim(self) -> str:
         """Take the folder for this run; return the run's id."""
@@ -200,7 +200,8 @@ class Run:
     def steps(self, loader: Loader, *, epochs: int | None = None, steps: int | None = None) -> Iterator[Step]:
         """Return an iterator over global steps, standing where the run stopped.
 
-        Give `epochs` or `steps`. Called again, it goes on with a next phase of training.
+        Give `epochs` or `steps`. Called again, it continues with the next phase of training. A `break` ends
+        the phase: started again, the run ends it at the same step, or continues with accept=["stopped"].
         """
         if (epochs is None) == (steps is None):
             raise UsageError("run.steps(loader, ...) needs exactly one of epochs= and steps=.")
@@ -208,7 +209,7 @@ class Run:
             raise UsageError(
                 "nothing is tracked. Call run.track(model=model, optimizer=optimizer) before run.steps(...)."
             )
-        self._leave_loop()
+        self._leave_loop(is_failed=False)
         if not self._has_begun:
             self._begin()
         loader.workers = self._settings.get("workers", loader.workers)
@@ -226,6 +227,9 @@ class Run:
         if index < len(saved) - 1:
             self._lane_seeds.set_all(saved[index + 1]["first_step"])  # bits: as that phase left them
             return iter(())
+        stop = self._keeper.take_stop(index)
+        if stop is not None:
+            epochs, steps = None, stop - phase["first_step"]
         return iter(self._open_loop(loader, phase, epochs=epochs, steps=steps))
 
     def _open_loop(
@@ -406,16 +410,26 @@ class Run:
         folder = self.folder if self._world.is_first else None
         write_exhibit(name, thing, record=self._record, folder=folder, cursor=self.cursor)
 
-    def _leave_loop(self) -> None:
+    def _leave_loop(self, *, is_failed: bool) -> None:
+        """End the loop that the script left; unless by a failure, that is where its phase ends for good."""
         if self._loop is not None:
             self._loop.abandon()
+            if self._loop.left_at is not None and not is_failed:
+                self._keeper.leave_stop(len(self._phases) - 1, cursor=self._loop.left_at)
             self._loop = None
 
     def close(self) -> None:
         """Finish writing and give the folder free; done at exit by itself, and once only."""
-        atexit.unregister(self.close)
+        self._close(is_failed=sys.exc_info()[1] is not None)
+
+    def _close_at_exit(self) -> None:
+        # Python's note of the exception that ended the script, if one did.
+        self._close(is_failed=getattr(sys, "last_value", None) is not None)
+
+    def _close(self, *, is_failed: bool) -> None:
+        atexit.unregister(self._close_at_exit)
         try:
-            self._leave_loop()
+            self._leave_loop(is_failed=is_failed)
             self._keeper.close()
             if self._has_begun:
                 self._record.write("end", cursor=self.cursor)
@@ -434,7 +448,7 @@ class Run:
     ) -> None:
         if isinstance(value, Exception):
             self._pulse.end_if_lost(value)  # before `close` says goodbye as if nothing had happened
-        self.close()
+        self._close(is_failed=value is not None)
 
 
 def _look_at_meta(model: nn.Module, init: "Init | None") -> "Deferred | None":
@@ -468,7 +482,7 @@ def _require_no_snapshots(folder: Path) -> None:
     found = sorted(path.name for path in folder.glob("snapshots/step-*/"))
     if found:
         raise TruestepError(
-            f"{folder / 'run.json'} is missing, but there are snapshots beside it (the newest is {found[-1]}). "
+            f"{folder / 'run.json'} is missing beside snapshots (the newest is {found[-1]}). "
             f"The run would start over at step 0 and replace them. Restore run.json, for example from a "
             f"backup, or give this run a new folder."
         )

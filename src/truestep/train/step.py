@@ -136,6 +136,11 @@ class Step:
         return self.batch.is_epoch_end
 
     @property
+    def is_begun(self) -> bool:
+        """Whether a pass over its lanes has begun."""
+        return self._num_passes > 0
+
+    @property
     def num_samples(self) -> int:
         """Samples in the whole batch, over all lanes and processes."""
         return self.batch.num_samples
