@@ -139,6 +139,11 @@ def digest_state(state: Any) -> str:
     return digest(tensors_in(state))
 
 
+def real_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Return complex numbers as pairs of real ones, for operations that know only these."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def witness(tensors: Iterable[torch.Tensor]) -> int:
     """Return a fast hash of 64 bits for comparing one computation with itself on another machine.
 
@@ -149,7 +154,7 @@ def witness(tensors: Iterable[torch.Tensor]) -> int:
     value = 0
     for tensor in tensors:
         if tensor.numel():
-            value ^= int(torch.hash_tensor(tensor).item())
+            value ^= int(torch.hash_tensor(real_values(tensor)).item())
     return value
 
 

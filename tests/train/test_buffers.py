@@ -26,7 +26,7 @@ BUFFERS: dict[str, Callable[[], torch.Tensor]] = {
     "expanded": lambda: torch.arange(3.0).view(3, 1).expand(3, 5),
     "expanded from one": lambda: torch.tensor(2.0).expand(2, 3),
     "overlapping": lambda: torch.arange(6.0).unfold(0, 3, 1),
-    "channels last": lambda: torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "channels last": lambda: torch.arange(24.0).view(1, 2, 3, 4).to(memory_format=torch.channels_last),
     "no element": lambda: torch.empty(0, 3),
     "no dimension": lambda: torch.tensor(3.0),
     "COO": lambda: NUMBERS.view(3, 4).to_sparse(),
@@ -106,6 +106,37 @@ def test_equal_values_have_equal_digests_whatever_the_flags_and_strides() -> Non
     assert ts.digest_state(conjugate) != ts.digest_state(COMPLEX)
     sparse = NUMBERS.view(3, 4).to_sparse()
     assert ts.digest_state(sparse) == ts.digest_state(sparse.clone()) != ts.digest_state(sparse * 2)
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.view_as_complex(torch.rand(4, 2)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight).sum(1, keepdim=True).abs()
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_complex_parameters_are_trained_and_resumed(tmp_path: Path, lanes: int) -> None:
+    def trained(folder: Path, fail_at: int | None = None) -> str:
+        snapshots = ts.Snapshots(every_steps=2)
+        with ts.Run(folder, seed=1, lanes=lanes, progress=False, snapshots=snapshots) as run:
+            model = run.place(Complex())
+            optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
+            run.track(model=model, optimizer=optimizer)
+            for step in run.steps(ts.Loader(TensorDataset(torch.ones(32, 4)), batch_size=8), steps=6):
+                if step.index == fail_at:
+                    raise InterruptedError
+                for (x,) in step:
+                    step.backward(model(x).mean())
+                step.update(optimizer)
+            return ts.digest_state([model.state_dict(), optimizer.state_dict()])
+
+    whole = trained(tmp_path / "whole")
+    with pytest.raises(InterruptedError):
+        trained(tmp_path / "cut", fail_at=3)
+    assert trained(tmp_path / "cut") == whole
 
 
 class OwnTensor(torch.Tensor):

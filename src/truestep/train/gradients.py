@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_
 from torch.optim import Optimizer
 
-from truestep.bits import witness
+from truestep.bits import real_values, witness
 from truestep.dist import Schedule, World
 from truestep.dist.flat import FlatSum
 from truestep.dist.reduce import TreeReduce
@@ -155,8 +155,10 @@ class FiniteCheck:
         try:
             # The operation behind torch.amp.GradScaler. It also multiplies: by one, which changes nothing.
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)
-        except NotImplementedError:  # for sparse ones
-            values = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+        except NotImplementedError:  # for sparse and complex ones
+            values = [
+                real_values(gradient._values() if gradient.is_sparse else gradient) for gradient in gradients
+            ]
             torch._amp_foreach_non_finite_check_and_unscale_(values, self._found, self._one)
         if self._found.item() == 0.0:
             return True
