@@ -102,10 +102,51 @@ def test_text_shows_the_line_and_what_to_do(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) < 25
 
 
-def test_a_script_without_an_optimizer_is_told_that_its_training_was_not_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("print('trained already')\n", "No optimizer step ran, so nothing was checked."),
+        (
+            "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import torch'], check=True)\n",
+            "Does the script train in a process that it starts",
+        ),
+        ("import torch\noptimizer = torch.optim.SGD([torch.ones(1)])\n", "need arguments to train"),
+        (
+            """\
+import torch
+class Descent:
+    def __init__(self, parameters):
+        self.parameters = list(parameters)
+    def step(self):
+        with torch.no_grad():
+            for item in self.parameters:
+                item -= 0.1 * item.grad
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = Descent(model.parameters())
+for _ in range(5):
+    model.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+""",
+            "If a class of yours updates the weights, derive it from torch.optim.Optimizer.",
+        ),
+    ],
+    ids=["finished", "subprocess", "no-step", "own-optimizer"],
+)
+def test_a_run_without_an_optimizer_step_is_inconclusive(tmp_path: Path, text: str, reason: str) -> None:
+    write(tmp_path, text)
+    done = check(tmp_path, "--format", "json", "train.py")
+    answer = json.loads(done.stdout)
+    assert done.returncode == 2 and answer["steps"] == 0 and reason in answer["inconclusive"]
+    assert answer["findings"] == [] and answer["exit_code"] == 0
+
+
+def test_an_inconclusive_run_is_not_said_to_be_without_findings(tmp_path: Path) -> None:
     write(tmp_path, "import torch\n\ntorch.ones(2, requires_grad=True).sum().backward()\n")
     done = check(tmp_path, "train.py")
-    assert "in 0 steps\nno step of a torch optimizer was seen" in done.stdout
+    assert done.returncode == 2 and "inconclusive: No optimizer step ran, so" in done.stdout
+    assert "nothing found" not in done.stdout
 
 
 def test_a_right_script_ends_with_0_and_a_failing_one_with_2(tmp_path: Path) -> None:
@@ -115,7 +156,7 @@ def test_a_right_script_ends_with_0_and_a_failing_one_with_2(tmp_path: Path) -> 
     write(tmp_path, SCRIPT + "raise ValueError('no more data')\n")
     done = check(tmp_path, "train.py")
     assert done.returncode == 2
-    assert "the script failed (exit code 1): ValueError: no more data" in done.stdout
+    assert "inconclusive: the script failed (exit code 1): ValueError: no more data" in done.stdout
     assert "LOOP01" in done.stdout, "what was seen before it failed is told"
     done = check(tmp_path, "missing.py")
     assert done.returncode == 2 and "missing.py is not a file. Options of truestep come before" in done.stderr
@@ -373,14 +414,14 @@ def test_a_script_that_cannot_be_mended_is_still_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path)
-    write_text = Path.write_text
+    write_bytes = Path.write_bytes
 
     def refuse(self: Path, *words: Any, **options: Any) -> int:
         if self.name == "train.py":
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        return write_text(self, *words, **options)
+        return write_bytes(self, *words, **options)
 
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
     monkeypatch.setattr(sys, "argv", ["truestep", "check", "--fix", str(path)])
     with pytest.raises(SystemExit) as exit_:
         cli.main()

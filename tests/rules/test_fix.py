@@ -8,10 +8,23 @@ from typing import Any
 import pytest
 
 from tests.gathering import run_script, run_text
-from truestep.rules import Evidence, find_rules, judge, propose
+from truestep.errors import UsageError
+from truestep.rules import (
+    Evidence,
+    Finding,
+    Judgement,
+    Meta,
+    Result,
+    Told,
+    apply_fixes,
+    find_rules,
+    judge,
+    propose,
+)
 from truestep.rules.edits import Edit, apply, diff
 from truestep.rules.evidence import Source
 from truestep.rules.rule import Rule
+from truestep.watch import Process
 
 RULES = find_rules()
 MENDING = [rule for rule in RULES if rule.mend is not None]
@@ -111,3 +124,145 @@ def test_mending_finds_imports_in_a_script_of_windows() -> None:
     (file,) = propose(told, found)
     again = Evidence(processes=found.processes, texts={file: rule.buggy.replace("\n", "\r\n")})
     assert propose(told, again)[file].count("\r\n") > rule.buggy.count("\n")
+
+
+def test_an_edit_after_a_last_line_without_a_newline_is_applied() -> None:
+    text = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    for _ in range(2):
+        x = torch.randn(8, 4)
+        ((model(x) - x.sum(1, keepdim=True)).square().mean() / 2).backward()
+    optimizer.step()"""
+    found = run_text(text)
+    ((_, changed),) = propose(judge(RULES, found.evidence).findings, found.evidence).items()
+    assert changed == text + "\n    optimizer.zero_grad()"
+    assert apply(Source("train.py", "a\r\nb"), [Edit(first=2, last=2, lines=("B", "c"))]) == "a\r\nB\r\nc"
+
+
+KEPT = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+losses = []
+for step in range(10):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss)
+"""
+
+
+def test_kept_losses_stay_tensors_for_who_reads_them_later(tmp_path: Path) -> None:
+    text = KEPT + "print(sum(item.item() for item in losses), torch.stack(losses).mean())\n"
+    done, after = fix(tmp_path, text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert after == text.replace("append(loss)", "append(loss.detach())")
+
+
+def test_an_edit_that_breaks_the_script_is_withdrawn_and_the_others_stay(tmp_path: Path) -> None:
+    text = (
+        KEPT.replace("    optimizer.zero_grad()\n", "") + "assert losses[0].grad_fn is not None, 'no graph'\n"
+    )
+    done, after = fix(tmp_path, text)
+    assert after == text.replace("    loss.b", "    optimizer.zero_grad()\n    loss.b")
+    wanted = (
+        "truestep: withdrew the edit for LOOP15 at train.py:13. With it, the script failed (exit code 1): "
+    )
+    assert wanted + "AssertionError: no graph" in done.stderr
+    assert done.returncode == 1 and "LOOP15" in done.stdout and "LOOP01" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "use", ["torch.stack(losses).sum().backward()", "total = sum(losses)\ntorch.autograd.grad(total, [x])"]
+)
+def test_losses_of_which_a_gradient_is_taken_later_are_not_detached(use: str) -> None:
+    (rule,) = [rule for rule in RULES if rule.meta.code == "LOOP15"]
+    assert rule.mend is not None
+    finding = Finding(message="", file="train.py", line=14)
+    assert rule.mend(Source("train.py", KEPT), finding) != []
+    assert rule.mend(Source("train.py", KEPT + use + "\n"), finding) == []
+
+
+def test_a_script_that_fails_before_the_fix_is_not_edited(tmp_path: Path) -> None:
+    text = KEPT + "raise ValueError('no data')\n"
+    done, after = fix(tmp_path, text)
+    assert after == text and done.returncode == 2
+    assert "nothing is fixed, as an edit could not be tested: the script failed" in done.stderr
+
+
+def fix(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    path = folder / "train.py"
+    path.write_text(text)
+    words = [COMMAND, "check", "--fix", "train.py"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=180)
+    return done, path.read_text()
+
+
+def _rule(code: str) -> Rule:
+    def mend(source: Source, finding: Finding) -> list[Edit]:
+        line = finding.line or 0
+        return [Edit(first=line, last=line, lines=(source.line(line).upper(),))]
+
+    meta = Meta(code=code, severity="error", fix="")
+    return Rule(name=code.lower(), meta=meta, check=lambda _: (), document="", mend=mend)
+
+
+def _result(path: Path, **lines: int) -> Result:
+    told = [
+        Told(rule=_rule(code), finding=Finding(message="m", file=str(path), line=line))
+        for code, line in lines.items()
+    ]
+    evidence = Evidence(processes=[Process(pid=1, argv=[], num_steps=3)])
+    return Result(code=0, evidence=evidence, rules=[], judgement=Judgement(findings=told))
+
+
+def test_an_edit_that_brings_a_new_finding_is_withdrawn(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("a\nb\n")
+    seen = []
+
+    def examine() -> Result:
+        seen.append(path.read_text())
+        return _result(path, C01=1) if "B" in seen[-1] else _result(path, B01=2)
+
+    fixed = apply_fixes(_result(path, A01=1, B01=2), examine)
+    assert seen == ["A\nB\n", "A\nb\n", "A\nB\n"] and path.read_text() == "A\nb\n"
+    ((told, reason),) = fixed.withdrawn
+    assert told.rule.meta.code == "B01" and reason == "a new finding appears: C01 c01, m"
+    assert [item.rule.meta.code for item in fixed.result.findings] == ["B01"]
+
+
+def test_files_are_restored_when_the_second_run_is_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(b"a\r\nb")
+
+    def interrupted() -> Result:
+        assert path.read_bytes() == b"A\r\nb"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apply_fixes(_result(path, A01=1), interrupted)
+    assert path.read_bytes() == b"a\r\nb"
+
+
+def test_a_file_that_its_user_edits_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("a\n")
+
+    def edited() -> Result:
+        path.write_text("mine\n")
+        return _result(path, C01=1)
+
+    with pytest.raises(UsageError, match="was changed by someone else while the script ran"):
+        apply_fixes(_result(path, A01=1), edited)
+    assert path.read_text() == "mine\n"

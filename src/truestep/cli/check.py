@@ -33,8 +33,7 @@ from truestep.errors import UsageError
 if TYPE_CHECKING:
     from truestep.rules import Result, Script, Settings, Told
 
-_INTERRUPTED = (-2, 130)
-_FOUND, _FAILED, _OWN_FAULT, _ENDED = 1, 2, 3, 130
+_FOUND, _INCONCLUSIVE, _OWN_FAULT, _ENDED = 1, 2, 3, 130
 _RULES = "What is looked for"
 _MAX_EVIDENCE = 400
 
@@ -88,7 +87,7 @@ _Fix = Annotated[
     bool,
     typer.Option(
         "--fix",
-        help="Change SCRIPT where that is safe, show the changes, and check again.",
+        help="Change SCRIPT where that is safe and check again. A change that makes it worse is withdrawn.",
         rich_help_panel=ANSWER,
     ),
 ]
@@ -130,7 +129,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     Exit codes:
       0    nothing worse than a remark was found
       1    a mistake was found
-      2    the script failed, or what was asked cannot be done
+      2    inconclusive: the script failed, or no optimizer step ran; or what was asked cannot be done
       3    truestep or one of its rules failed: please report
       130  ended by Ctrl-C, and nothing was found until then
 
@@ -155,15 +154,15 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     look = _Look(
         script=given, settings=settings, steps=steps, processes=processes, format=format_, record=record
     )
-    result = look.examine_mended() if fix else look.examine()
-    _show(result, format_)
+    result = look.fix() if fix else look.examine()
+    _show(result, format_, is_fixed=fix)
     look.keep(result, baseline=write_baseline)
     raise typer.Exit(_exit_code(result))
 
 
-def _show(result: "Result", format_: Format) -> None:
+def _show(result: "Result", format_: Format, *, is_fixed: bool) -> None:
     if format_ is Format.text:
-        _Answer().show(result)
+        _Answer().show(result, is_fixed=is_fixed)
     else:
         print(json.dumps(_fields(result) if format_ is Format.json else _sarif(result), indent=2))
 
@@ -195,15 +194,29 @@ class _Look:
             before_start=lambda: open_record(self.record),
         )
 
-    def examine_mended(self) -> "Result":
-        """Do so, change the user's files as the rules propose, and do so again."""
+    def fix(self) -> "Result":
+        """Examine, change the user's files where that is safe, and return what is known of them then."""
+        from truestep.rules import apply_fixes
+
         result = self.examine()
+
+        def tell(changed: dict[str, str]) -> None:
+            _tell(*_diff_lines(changed, result))
+            _tell(f"truestep: changed {', '.join(map(short, changed))}; checking again")
+
         try:
-            has_changed = _mend(result)
+            fixed = apply_fixes(result, self.examine, tell=tell)
         except UsageError:
-            _show(result, self.format)
+            _show(result, self.format, is_fixed=True)
             raise
-        return self.examine() if has_changed else result
+        for told, reason in fixed.withdrawn:
+            where = f"{short(told.finding.file or '')}:{told.finding.line}"
+            _tell(f"truestep: withdrew the edit for {told.rule.meta.code} at {where}. With it, {reason}")
+        if result.inconclusive:
+            _tell(f"truestep: nothing is fixed, as an edit could not be tested: {result.inconclusive}")
+        elif not fixed.changed:
+            _tell("truestep: nothing was changed")
+        return fixed.result
 
     def keep(self, result: "Result", *, baseline: Path | None) -> None:
         """Write the answer where it was asked for."""
@@ -213,23 +226,9 @@ class _Look:
             _write_baseline(baseline, result)
 
 
-def _mend(result: "Result") -> bool:
-    """Change the user's files as the rules propose, and show it; False if there is nothing to change."""
-    from truestep.rules import propose
-
-    changed = propose(result.findings, result.evidence)
-    for line in _diff_lines(changed, result):
+def _tell(*lines: str) -> None:
+    for line in lines:
         print(line, file=sys.stderr)
-    for file, text in changed.items():
-        try:
-            Path(file).write_text(text, encoding="utf-8", newline="")
-        except OSError as error:
-            raise UsageError(
-                f"{short(file)} cannot be written ({error.strerror}). Make it writable, or leave --fix out."
-            ) from error
-    words = f"changed {', '.join(map(short, changed))}; checking again" if changed else "nothing to mend"
-    print(f"truestep: {words}", file=sys.stderr)
-    return bool(changed)
 
 
 def _diff_lines(changed: dict[str, str], result: "Result") -> list[str]:
@@ -251,20 +250,25 @@ def _write_baseline(path: Path, result: "Result") -> None:
 
 
 def _exit_code(result: "Result") -> int:
-    if result.code and result.code not in _INTERRUPTED:
-        return _FAILED
+    from truestep.rules.examine import INTERRUPTED
+
+    if result.code and result.code not in INTERRUPTED:
+        return _INCONCLUSIVE
     if result.has_mistakes:
         return _FOUND
     if result.judgement.failed:
         return _OWN_FAULT
-    return _ENDED if result.code else 0
+    if result.code:
+        return _ENDED
+    return _INCONCLUSIVE if result.inconclusive else 0
 
 
 def _fields(result: "Result") -> dict[str, Any]:
     return {
         "findings": [told.as_fields() for told in result.findings],
         "not_observed": [rule.meta.code for rule in result.judgement.not_observed],
-        "steps": max((process.num_steps for process in result.evidence.processes), default=0),
+        "steps": result.num_steps,
+        "inconclusive": result.inconclusive,
         "exit_code": result.code,
         "hidden": result.num_hidden,
         "unused_comments": [{"file": item.file, "line": item.line} for item in result.unused],
@@ -284,8 +288,8 @@ class _Answer:
     def __init__(self) -> None:
         self._page = Page()
 
-    def show(self, result: "Result") -> None:
-        """Print all of it."""
+    def show(self, result: "Result", *, is_fixed: bool) -> None:
+        """Print all of it; what `--fix` would do, unless it has been done."""
         for told in result.findings:
             self._show(told, result)
         for comment, name in result.unknown:
@@ -301,7 +305,8 @@ class _Answer:
                 )
         for text in result.judgement.failed:
             self._page.print(("a rule failed: ", "bold red"), text)
-        self._show_mending(result)
+        if not is_fixed:
+            self._show_mending(result)
         self._show_end(result)
 
     def _show_mending(self, result: "Result") -> None:
@@ -332,24 +337,19 @@ class _Answer:
             self._page.show_rows({"so": words})
 
     def _show_end(self, result: "Result") -> None:
-        steps = max((process.num_steps for process in result.evidence.processes), default=0)
+        steps = result.num_steps
         num = {name: sum(told.severity == name for told in result.findings) for name in STYLES}
         plural = {"error": "errors", "warning": "warnings", "info": "remarks"}
         single = {"error": "error", "warning": "warning", "info": "remark"}
         parts = [
             f"{count} {(single if count == 1 else plural)[name]}" for name, count in num.items() if count
         ]
-        style = "bold green" if not result.has_mistakes else "bold"
         self._page.print("")
-        if result.code and result.code not in _INTERRUPTED:
-            error = result.evidence.processes[0].error if result.evidence.processes else None
-            first = (error or "").partition("\n")[0]
-            self._page.print(("the script failed", "bold red"), f" (exit code {result.code}): {first}")
-        elif result.code:
-            self._page.print(("ended by Ctrl-C", "bold yellow"))
-        self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
-        if not steps:
-            self._page.print("no step of a torch optimizer was seen: training was not looked at")
+        if result.inconclusive is not None:
+            self._page.print(("inconclusive", "bold yellow"), f": {result.inconclusive}")
+        if parts or result.inconclusive is None:
+            style = "bold green" if not result.has_mistakes else "bold"
+            self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
         looked = len(result.rules) - len(result.judgement.not_observed)
         rest = f"{looked} rules looked, {len(result.judgement.not_observed)} had nothing to look at"
         words = "finding is" if result.num_hidden == 1 else "findings are"

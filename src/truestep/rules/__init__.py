@@ -7,6 +7,7 @@ from truestep.rules.baseline import write_baseline
 from truestep.rules.edits import Edit, diff, propose
 from truestep.rules.evidence import Evidence, Source
 from truestep.rules.examine import Result, examine
+from truestep.rules.fixing import Fixed, apply_fixes
 from truestep.rules.gather import check_plan, gather
 from truestep.rules.judge import Judgement, Told, judge
 from truestep.rules.rule import Finding, Meta, Rule, Severity, find_rules
@@ -18,6 +19,7 @@ __all__ = [
     "Edit",
     "Evidence",
     "Finding",
+    "Fixed",
     "Judgement",
     "Meta",
     "Result",
@@ -27,6 +29,7 @@ __all__ = [
     "Severity",
     "Source",
     "Told",
+    "apply_fixes",
     "as_sarif",
     "check_plan",
     "diff",

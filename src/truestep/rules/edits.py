@@ -98,20 +98,18 @@ def statement_at(source: Source, line: int) -> ast.stmt | None:
 
 def propose(findings: Iterable[Told], evidence: Evidence) -> dict[str, str]:
     """Return new texts of the files in which something can be mended."""
-    edits: dict[str, list[Edit]] = {}
+    edits: dict[Source, list[Edit]] = {}
     for told in findings:
-        file = told.finding.file
-        source = evidence.source(file)
-        if told.rule.mend is not None and file is not None and source is not None:
-            edits.setdefault(file, []).extend(told.rule.mend(source, told.finding))
-    changed = {file: apply(_source(evidence, file), items) for file, items in edits.items() if items}
+        source = evidence.source(told.finding.file)
+        if source is not None:
+            edits.setdefault(source, []).extend(edits_of(told, source))
+    changed = {source.path: apply(source, items) for source, items in edits.items() if items}
     return {file: text for file, text in changed.items() if _is_python(text)}
 
 
-def _source(evidence: Evidence, file: str) -> Source:
-    source = evidence.source(file)
-    assert source is not None
-    return source
+def edits_of(told: Told, source: Source) -> list[Edit]:
+    """Return what would fix one finding; nothing if its rule does not know."""
+    return told.rule.mend(source, told.finding) if told.rule.mend is not None else []
 
 
 def _is_python(text: str) -> bool:
@@ -126,6 +124,9 @@ def apply(source: Source, edits: Iterable[Edit]) -> str:
     """Return the text with all changes made; those that overlap an earlier one are left out."""
     lines = io.StringIO(source.raw, newline="").readlines()
     end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    is_open = bool(lines) and not lines[-1].endswith(("\r", "\n"))
+    if is_open:  # what is put in after it must not run on in the same line
+        lines[-1] += end
     taken: set[int] = set()
     for edit in sorted(dict.fromkeys(edits), key=lambda item: (-item.first, -item.last)):
         touched = set(range(edit.first, edit.last + 1))
@@ -133,7 +134,8 @@ def apply(source: Source, edits: Iterable[Edit]) -> str:
             continue
         taken |= touched
         lines[edit.first - 1 : edit.last] = [text.replace("\n", end) + end for text in edit.lines]
-    return "".join(lines)
+    text = "".join(lines)
+    return text.removesuffix(end) if is_open else text
 
 
 def diff(source: Source, changed: str, *, name: str) -> Iterator[str]:

@@ -18,6 +18,8 @@ from truestep.rules.suppress import Comment, hide, unknown_names
 from truestep.watch import Plan, Script
 
 _NON_FINITE = "LOOP11"
+INTERRUPTED = (-2, 130)
+"""Exit codes of a script that Ctrl-C has ended."""
 
 
 @dataclass(kw_only=True)
@@ -46,6 +48,33 @@ class Result:
     def has_mistakes(self) -> bool:
         """Whether there is more than remarks."""
         return any(told.severity != "info" for told in self.findings)
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps optimizers made, in the process that made most."""
+        return max((process.num_steps for process in self.evidence.processes), default=0)
+
+    @property
+    def inconclusive(self) -> str | None:
+        """Why nothing can be concluded from finding nothing; None if something can."""
+        if self.code in INTERRUPTED:
+            return "Ctrl-C ended the script"
+        if self.code:
+            error = self.evidence.processes[0].error if self.evidence.processes else None
+            return f"the script failed (exit code {self.code}): {(error or '').partition(chr(10))[0]}"
+        if self.num_steps:
+            return None
+        if self.evidence.has("backward"):
+            return (
+                "No optimizer step ran, so training was not checked. There were backward passes, but most "
+                "rules need the steps of a torch.optim.Optimizer. If a class of yours updates the weights, "
+                "derive it from torch.optim.Optimizer."
+            )
+        return (
+            "No optimizer step ran, so nothing was checked. Does the script train in a process that it "
+            "starts, need arguments to train, or find its training finished? Pass the script and the "
+            "arguments that train."
+        )
 
 
 def examine(

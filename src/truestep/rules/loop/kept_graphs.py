@@ -289,17 +289,40 @@ def _received(callee: Function, call: ast.Call, names: set[str]) -> set[str]:
 
 
 def mend(source: Source, finding: Finding) -> list[Edit]:
-    """Keep the number where the loss itself was added up or put into a list."""
+    """Keep the loss without its graph where it was added up or put into a list.
+
+    It stays a tensor, so whatever reads it later still can. Nothing is changed if a gradient is taken of what
+    is kept.
+    """
     statement = statement_at(source, finding.line or 0)
     kept: ast.expr | None = None
+    keeper: ast.expr | None = None
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
-        kept = statement.value
+        kept, keeper = statement.value, statement.target
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
-        kept = call.args[0] if _is_keeper(call) and len(call.args) == 1 else None
-    if not isinstance(kept, ast.Name | ast.Attribute):
+        if _is_keeper(call) and len(call.args) == 1 and isinstance(call.func, ast.Attribute):
+            kept, keeper = call.args[0], call.func.value
+    if not isinstance(kept, ast.Name | ast.Attribute) or _is_differentiated(source, keeper):
         return []
-    return replace_node(source, kept, text=f"{text_of(source, kept)}.item()")
+    return replace_node(source, kept, text=f"{text_of(source, kept)}.detach()")
+
+
+def _is_differentiated(source: Source, keeper: ast.expr | None) -> bool:
+    """Whether a gradient may be taken of what is kept, or of something that is made of it."""
+    while isinstance(keeper, ast.Subscript):
+        keeper = keeper.value
+    name = name_of(keeper)
+    if name is None:  # who reads it later is not known
+        return True
+    for scope in scopes_of(source.tree):
+        found = _with_aliases(scope, {name})
+        for call in own_nodes(scope):
+            if isinstance(call, ast.Call) and (_is_backward(call) or name_of(call.func) == "grad"):
+                inside = {name_of(item) for item in walk(call) if isinstance(item, ast.Name | ast.Attribute)}
+                if inside & found:
+                    return True
+    return False
 
 
 BUGGY = """
