@@ -8,12 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from tests.tune.planting import SCRIPTS, put
 from truestep.cli import tune as command
 from truestep.errors import UsageError
 from truestep.picture import Picture
+from truestep.tune import Result, Trial
 from truestep.tune.compare import Comparison
+from truestep.tune.intervals import Interval
+from truestep.watch import Script
 
 TRUESTEP = str(Path(sys.executable).with_name("truestep"))
 
@@ -57,7 +61,9 @@ def test_the_answer_as_json_and_in_the_record(tmp_path: Path) -> None:
     words = ("--knobs", "pin_memory,set_to_none", "--format", "json", "--record", "runs/one", "pausing.py")
     done = tune(tmp_path, *words)
     said = json.loads(done.stdout)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2 and said["inconclusive"] == "no setting was measured (2 skipped).", (
+        done.stderr
+    )
     assert {trial["knob"]: trial["status"] for trial in said["trials"]} == {
         "pin_memory": "skipped",
         "set_to_none": "skipped",
@@ -127,6 +133,8 @@ class Found:
     def as_fields(self) -> dict[str, str]:
         return {"settings": "found"}
 
+    inconclusive = None
+
     def write_settings(self) -> Path | None:
         raise UsageError("truestep.toml cannot be written (Is a directory).")
 
@@ -154,7 +162,69 @@ def test_a_picture_that_cannot_be_written_is_told_after_the_answer_and_the_recor
 
 def test_what_paid_alone_and_failed_together_is_told_with_the_reason() -> None:
     final = Comparison(ratio=None, failed="it fails after 9 steps: out of memory")
-    result: Any = SimpleNamespace(final=final, settings={}, learning=None, lines={}, for_run={}, trials=())
+    result: Any = SimpleNamespace(
+        final=final, settings={}, learning=None, lines={}, for_run={}, trials=(), inconclusive=None
+    )
     told = "".join(str(part) for line in command._closing(result, None) for part in line)
     assert "could not be measured once more (it fails after 9 steps: out of memory)" in told
     assert "no setting made this script faster" not in told
+
+
+def told_of(result: Result) -> str:
+    parts = [part for line in command._closing(result, None) for part in line]
+    return "".join(part if isinstance(part, str) else part[0] for part in parts)
+
+
+def result_of(*trials: Trial, is_interrupted: bool = False) -> Result:
+    anything: Any = SimpleNamespace(as_fields=dict)
+    return Result(
+        script=Script(path="train.py"),
+        facts=anything,
+        profile=anything,
+        advice=None,
+        trials=trials,
+        settings={},
+        lines={},
+        for_run={},
+        final=None,
+        learning=None,
+        seconds=1.0,
+        budget_s=1.0,
+        is_interrupted=is_interrupted,
+    )
+
+
+SLOWER = Comparison(ratio=Interval(median=0.9, low=0.8, high=1.0, num=20))
+FASTER = Comparison(ratio=Interval(median=2.0, low=1.9, high=2.1, num=20))
+
+
+LATE = Trial(knob="a", words="1", status="not tried")
+FAILED = Trial(knob="a", words="1", status="failed", found=Comparison(ratio=None, failed="x"))
+NO_GAIN = Trial(knob="a", words="1", status="no gain", found=SLOWER)
+PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "said"),
+    [
+        (result_of(NO_GAIN), 0, "no setting made this script faster"),
+        (result_of(LATE), 2, "no setting was measured (1 not tried). Pass a larger --budget."),
+        (result_of(FAILED), 2, "(1 failed)"),
+        (result_of(), 2, "no setting was measured (there was none to try)"),
+        (result_of(PAYS, is_interrupted=True), 130, "seemed to pay until then: a 1"),
+    ],
+    ids=["measured", "too-late", "failed", "nothing", "interrupted"],
+)
+def test_what_was_not_measured_is_not_called_no_gain(
+    monkeypatch: pytest.MonkeyPatch, result: Result, code: int, said: str
+) -> None:
+    answer = command._Answer(is_json=False, picture=None, record=None)
+    monkeypatch.setattr(answer, "_follow", lambda _: result)
+    assert said in told_of(result)
+    assert ("no setting made this script faster" in told_of(result)) is (code == 0)
+    if not code:
+        answer.show_settings(Any, Any)  # type: ignore[arg-type]
+        return
+    with pytest.raises(typer.Exit) as ended:
+        answer.show_settings(Any, Any)  # type: ignore[arg-type]
+    assert ended.value.exit_code == code

@@ -206,3 +206,21 @@ def test_a_curve_that_is_not_finite_is_plain_json() -> None:
     found = judge([float("nan")] * 80, own, seeds=())
     fields = json.loads(json.dumps(found.as_fields(), allow_nan=False))
     assert fields["curve"] == [None] * 8 and len(fields["own"]) == 8
+
+
+def test_ctrl_c_ends_the_search_and_returns_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiled = SimpleNamespace(facts=SEEN, device="cpu", step_s=0.01, shares=())
+
+    def compare(_script: Any, _base: Any, other: dict[str, Any], **_more: Any) -> Comparison:
+        if "nothing" in other:
+            raise KeyboardInterrupt
+        return Comparison(ratio=Interval(median=2.0, low=1.9, high=2.1, num=20), seconds=1.0)
+
+    monkeypatch.setattr(searching, "compare", compare)
+    monkeypatch.setattr(searching, "profile", lambda *_, **__: profiled)
+    monkeypatch.setattr(searching, "data_advice", lambda *_: None)
+    told: list[str] = []
+    asked = Asked(knobs={name: PLANTED[name] for name in ("less", "nothing", "more")})
+    found = tune(watch.Script(path="train.py"), asked, told=lambda trial: told.append(trial.knob))
+    assert told == ["less"] and found.is_interrupted
+    assert found.settings == {} and found.final is None, "nothing was confirmed"

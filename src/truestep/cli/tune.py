@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _ASKED = "What is measured"
 _BUDGET_S = 120.0
+_INCONCLUSIVE, _ENDED = 2, 130
 _STYLES = {"pays": "green", "refused": "bold red", "failed": "red"}
 _DIM = ("skipped", "not tried")
 
@@ -112,9 +113,10 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     are printed. The script itself is not changed.
 
     Exit codes:
-      0  it was measured, whether something paid or not
-      2  it could not be measured, or what was asked cannot be done
-      3  truestep itself failed: please report it
+      0    it was measured, whether something paid or not
+      2    no setting could be measured, or what was asked cannot be done
+      3    truestep itself failed: please report it
+      130  ended by Ctrl-C: what was measured until then is told
 
     Examples:
       truestep tune train.py
@@ -212,6 +214,8 @@ class _Answer:
         )
         if trouble is not None:
             raise trouble
+        if found.inconclusive is not None:
+            raise typer.Exit(_ENDED if found.is_interrupted else _INCONCLUSIVE)
 
     def _follow(self, work: "Callable[[Callable[[str], None]], Any]") -> Any:
         """Do the work; on a terminal a line says what is being done."""
@@ -292,7 +296,11 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
     final = result.final.ratio if result.final is not None else None
     told = f"{final.median:.2f}, {final.low:.2f} to {final.high:.2f}" if final is not None else ""
     lines: list[Line] = [[""]]
-    if result.settings and final is not None:
+    if result.inconclusive is not None:
+        lines.append([("inconclusive", "bold yellow"), f": {result.inconclusive}"])
+        paid = [f"{trial.knob} {trial.words}" for trial in result.trials if trial.status == "pays"]
+        lines += [[f"seemed to pay until then: {', '.join(paid)}"]] if paid else []
+    elif result.settings and final is not None:
         kept = ", ".join(f"{name} {value}" for name, value in result.settings.items())
         spread = f" ({final.low:.2f} to {final.high:.2f}) with {kept}, measured against the start once more"
         lines.append([(f"{final.median:.2f} times as fast", "bold green"), spread])

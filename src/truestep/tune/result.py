@@ -3,6 +3,7 @@
 Owns the form of the answer and its plain values. Printing is the command's.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +88,20 @@ class Result:
     learning: Learning | None
     seconds: float
     budget_s: float
+    is_interrupted: bool = False
+    """Whether Ctrl-C ended the search; what it had found by then is here, and nothing is kept of it."""
+
+    @property
+    def inconclusive(self) -> str | None:
+        """Why there is no answer; None if at least one setting was measured and the search was not ended."""
+        if self.is_interrupted:
+            return "Ctrl-C ended the search, so no setting was measured against the start once more"
+        if any(trial.found is not None and trial.found.ratio is not None for trial in self.trials):
+            return None
+        counts = Counter(trial.status for trial in self.trials)
+        told = ", ".join(f"{count} {status}" for status, count in counts.items()) or "there was none to try"
+        late = " Pass a larger --budget." if counts["not tried"] else ""
+        return f"no setting was measured ({told}).{late}"
 
     def write_settings(self) -> Path | None:
         """Write `truestep.toml` beside a script that reads it; other settings in it stay."""
@@ -115,4 +130,5 @@ class Result:
             "learning": self.learning.as_fields() if self.learning is not None else None,
             "seconds": round(self.seconds, 1),
             "budget_s": self.budget_s,
+            "inconclusive": self.inconclusive,
         }

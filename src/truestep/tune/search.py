@@ -135,16 +135,21 @@ class _Search:
         self._seeds: list[list[float | None]] = []
 
     def run(self, profiled: Profile, advice: Advice | None) -> Result:
-        """Go through the knobs, and put together those that pay."""
+        """Go through the knobs, and put together those that pay. Ctrl-C ends that: return what is known."""
         self._facts = self._learn(profiled, advice)
-        alone = self._try_alone()
-        chosen = self._combine(alone)
-        final = self._confirm(chosen)
-        is_judged = final is not None and final.ratio is not None and self._may_differ(chosen)
-        learning = self._judge(final) if final is not None and is_judged else None
+        chosen: dict[str, Any] = {}
+        final, learning, is_interrupted = None, None, False
+        try:
+            chosen = self._combine(self._try_alone())
+            final = self._confirm(chosen)
+            is_judged = final is not None and final.ratio is not None and self._may_differ(chosen)
+            learning = self._judge(final) if final is not None and is_judged else None
+        except KeyboardInterrupt:
+            chosen, final, is_interrupted = {}, None, True
         if final is not None and not (_is_faster(final) and (learning is None or learning.survives)):
             chosen = {}
         return Result(
+            is_interrupted=is_interrupted,
             script=self._script,
             facts=self._facts,
             profile=profiled,
