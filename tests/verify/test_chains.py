@@ -5,7 +5,7 @@ from typing import Any
 from truestep.verify import chains
 from truestep.verify.runs import Ran
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
-from truestep.watch import Process, Update
+from truestep.watch import Moment, Process, Update
 
 
 def update(step: int, *, before: str | None = None, **parts: Any) -> Update:
@@ -68,3 +68,44 @@ def test_digests_cover_what_is_compared_and_nothing_else() -> None:
     assert whole == chains.digest([update(0, inputs="other"), update(1)], OUTCOME)
     assert whole != chains.digest([update(0), update(1, state="other")], OUTCOME)
     assert whole != chains.digest([update(0)], OUTCOME)
+
+
+def saved(value: str, *, step: int = 2) -> Moment:
+    facts = {"how": "torch", "path": "ema.pt"}
+    return Moment(
+        kind="save", step=step, at_s=0, took_s=0, file="train.py", line=20, function=None, facts=facts,
+        value={"weight": value},
+    )  # fmt: skip
+
+
+def test_what_a_script_keeps_is_compared_under_the_names_that_both_runs_have() -> None:
+    first = [update(0, kept={"ema": "a", "queue": "q"})]
+    assert chains.part(first, [update(0, kept={"ema": "a", "loaded": "c"})], outcome=OUTCOME) is None
+    parting = chains.part(first, [update(0, kept={"ema": "b", "queue": "q"})], outcome=OUTCOME)
+    assert parting is not None and parting.is_kept and parting.what == "kept state: ema"
+
+
+def test_saved_files_and_the_last_state_are_compared_though_all_steps_are_the_same() -> None:
+    first, second = ran(update(0)), ran(update(0))
+    assert chains.compare(first, second, outcome=OUTCOME) is None
+    first.processes[0].kept, second.processes[0].kept = {"ema": "a"}, {"ema": "b"}
+    parting = chains.compare(first, second, outcome=OUTCOME)
+    assert parting is not None and parting.what == "kept state: ema"
+    first.processes[0].moments, second.processes[0].moments = [saved("a")], [saved("b")]
+    parting = chains.compare(first, second, outcome=OUTCOME)
+    assert parting is not None and (parting.step, parting.what) == (2, "saved file ema.pt: weight")
+    assert chains.compare(first, second, outcome=SHARED_OUTCOME) is None
+
+
+def test_of_a_resumed_run_the_last_file_counts_and_only_at_the_end() -> None:
+    first, second = ran(update(0)), ran(update(0))
+    second.before_kill = [Process(pid=2, argv=[])]
+    first.processes[0].moments = [saved("a", step=1), saved("b")]
+    second.processes[0].moments = [saved("b")]
+    for how in ("stopped", "finished"):
+        first.processes[0].ended = second.processes[0].ended = how
+        assert chains.compare(first, second, outcome=OUTCOME) is None
+    second.processes[0].moments = [saved("c")]
+    assert chains.compare(first, second, outcome=OUTCOME) is not None
+    first.processes[0].ended = second.processes[0].ended = "stopped"
+    assert chains.compare(first, second, outcome=OUTCOME) is None

@@ -1,11 +1,17 @@
-"""Which steps are looked at when two runs part elsewhere each time."""
+"""Which steps are looked at when two runs part elsewhere each time, and what counts as a proof."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.verify.test_chains import ran, update
+from truestep.verify.causes import CAUSES, Finding
 from truestep.verify.proof import Proof
+from truestep.verify.runs import Ran
+from truestep.verify.suspects import can_matter, seed_seen
+from truestep.verify.ways import Way
+from truestep.watch import Moment, Process
 
 
 @pytest.mark.parametrize(("num_operations", "again"), [(3_000, (0, 5)), (30_000, (5, 5))])
@@ -24,3 +30,61 @@ def test_all_steps_are_looked_at_together_where_their_operations_are_few(
     anything: Any = None
     Proof(runner=anything, base=anything, tell=print)._look(anything, 5)
     assert windows == [(0, 5), again]
+
+
+class Runs:
+    """Runs of a script whose result is one of several, by chance, unless the right thing is held."""
+
+    def __init__(self, cause: str | None, results: str) -> None:
+        self.cause = cause
+        self.results = results
+        self.num_free = 0
+        self.held: list[str] = []
+
+    def run(self, way: Way, *, plan: Any) -> Ran:
+        self.held += way.hold
+        if self.cause is not None and self.cause in way.hold:
+            return ran(update(0))
+        result = self.results[self.num_free % len(self.results)]
+        self.num_free += 1
+        return ran(update(0, weights=result))
+
+
+def experiment(runs: Runs, hold: str) -> int:
+    anything: Any = runs
+    return Proof(runner=anything, base=Way(), tell=lambda _: None)._num_same_with(hold, limit=0.01)
+
+
+def test_a_cause_is_proved_by_enough_runs_and_a_control_without_it() -> None:
+    runs = Runs("clock", "abcdefgh")
+    num = experiment(runs, "clock")
+    assert num >= 4 and runs.held == ["clock"] * num
+    assert runs.num_free == 2, "two runs without it were compared"
+
+
+def test_runs_that_are_the_same_by_chance_prove_nothing() -> None:
+    assert experiment(Runs(None, "aaab"), "random") == 0
+    assert experiment(Runs(None, "a"), "random") == 0, "without it they are the same, too"
+
+
+def test_the_rarer_a_difference_the_more_runs_are_needed() -> None:
+    rare, always = Runs("clock", "aaaabaaaab"), Runs("clock", "abcdefgh")
+    few, many = experiment(always, "clock"), experiment(rare, "clock")
+    assert many > few
+
+
+@pytest.mark.parametrize(("how", "name"), [("seed", "late-seed-random"), ("fresh", "unseeded-random")])
+def test_a_generator_is_not_called_unseeded_where_a_seed_was_seen(how: str, name: str) -> None:
+    facts = {"generator": "random", "how": how, "seed": 0}
+    seed = Moment(kind="seed", step=0, at_s=0, took_s=0, file="train.py", line=5, function=None, facts=facts)
+    process = Process(pid=1, argv=[], moments=[seed])
+    assert seed_seen(Finding(name="unseeded-random"), process).name == name
+    assert "never seeded" not in CAUSES["late-seed-random"].words
+
+
+def test_what_was_not_seen_to_differ_is_not_experimented_with() -> None:
+    """A seeded generator, and folders that nobody lists."""
+    same = ran(update(0, generators={"random": "r", "torch": "t"}))
+    other = ran(update(0, generators={"random": "r", "torch": "u"}))
+    names = ("random", "listing", "clock", "torch", "hash")
+    assert [name for name in names if can_matter(name, (same, other))] == ["torch", "hash"]

@@ -147,7 +147,7 @@ def test_a_run_that_is_finished_already_begins_anew(tmp_path: Path) -> None:
     done = verify(
         tmp_path, "--kill", "--steps", "6", "train.py"
     )  # fewer than it would make: also after the resume
-    assert done.returncode == 0 and done.stdout.count("6 steps") == 3, done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.count(" 6 steps   ") == 3, done.stdout + done.stderr
     assert (tmp_path / "runs/small/record.jsonl").read_bytes() == record
 
 
@@ -263,3 +263,51 @@ def test_what_looks_like_markup_in_a_variable_is_told_as_it_is(tmp_path: Path) -
 def test_a_form_feed_ends_no_line_of_a_source(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_bytes(b"\x0cimport torch\r\nloss.backward()\r\n")
     assert command._source(str(tmp_path / "train.py"), 2) == "loss.backward()"
+
+
+AVERAGED = """\
+import copy, os, random, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+average, start, draws = copy.deepcopy(model), 0, random.SystemRandom()
+if os.path.exists("last.pt"):
+    start, state = torch.load("last.pt")
+    model.load_state_dict(state)
+    average = copy.deepcopy(model)
+for step in range(start, 8):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).square().mean().backward()
+    optimizer.step()
+    share = SHARE
+    with torch.no_grad():
+        for mine, item in zip(average.parameters(), model.parameters()):
+            mine.lerp_(item, share)
+    torch.save((step + 1, model.state_dict()), "last.pt")
+torch.save(average.state_dict(), "average.pt")
+"""
+
+
+def test_an_average_that_the_checkpoint_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(AVERAGED.replace("SHARE", "0.1"))
+    said = answer(verify(tmp_path, "--format", "json", "--kill", "--runs", "1", "train.py"))
+    found = said["first_difference"]
+    assert said["same"] is False and found["name"] == "kept-state-not-saved", said
+    assert found["what"].startswith("kept state: average.weight") and not found["proved"]
+    assert (said["steps"], said["whole"]) == (8, True)
+
+
+def test_an_average_by_numbers_that_no_seed_fixes_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(AVERAGED.replace("SHARE", "draws.random() / 2"))
+    done = verify(tmp_path, "--steps", "3", "train.py")
+    assert done.returncode == 1 and "kept state: average.weight" in done.stdout, done.stdout
+    assert "train.py:14\n    share = draws.random() / 2\n" in done.stdout
+    assert "system's entropy, which no seed can fix" in done.stdout
+    assert "runs are the same; a run without it differs" in done.stdout
+
+
+def test_the_number_of_steps_that_were_compared_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(AVERAGED.replace("SHARE", "0.1"))
+    done = verify(tmp_path, "--steps", "3", "train.py")
+    wanted = "in the first 3 steps. The script makes more: --steps 0 compares them all"
+    assert done.returncode == 0 and wanted in done.stdout, done.stdout

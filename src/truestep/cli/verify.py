@@ -133,9 +133,9 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
 ) -> None:
     """Run a script again: the same to the bit? If not, where and why.
 
-    Losses, gradients, weights, optimizer state and buffers are compared after every optimizer step. If one
-    differs, the first operation that differs is named, with its line, its cause and what to do. Options of
-    truestep come before SCRIPT.
+    Losses, gradients, weights, optimizer state, buffers and all else that the script keeps (averaged weights,
+    a queue) or saves are compared after every optimizer step. If one differs, the first operation that
+    differs is named, with its line, its cause and what to do. Options of truestep come before SCRIPT.
 
     The runs happen in copies of the working folder, so that none finds what another has written. With
     --format json the answer alone is on standard output.
@@ -224,7 +224,7 @@ class _Answer:
             self._page.print(("could not tell", "bold yellow"), f": {verdict.reason}")
         elif verdict.same:
             self._page.print(
-                ("same", "bold green"), f": {_compared(verdict)} are equal to the bit at every step"
+                ("same", "bold green"), f": {_compared(verdict)} are equal to the bit in {_steps(verdict)}"
             )
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference)
@@ -249,7 +249,13 @@ def _compared(verdict: "Verdict") -> str:
     """Return what all runs had in common: each of several processes has batches and losses of its own."""
     if any(run.kind == "processes" for run in verdict.runs):
         return "gradients, weights and optimizer state"
-    return "losses, gradients, weights, optimizer state and buffers"
+    return "losses, gradients, weights, optimizer state, buffers, all other tensors kept and files saved"
+
+
+def _steps(verdict: "Verdict") -> str:
+    if verdict.is_whole:
+        return f"all {verdict.num_steps} steps"
+    return f"the first {verdict.num_steps} steps. The script makes more: --steps 0 compares them all"
 
 
 def _operation(found: "Difference") -> str:

@@ -31,6 +31,30 @@ CAUSES = {
         fix="call random.seed(SEED) before the first draw, or draw from random.Random(SEED)",
         holds=("random",),
     ),
+    "late-seed-torch": Cause(
+        words=(
+            "numbers are drawn from torch's generator before it is seeded, or from one that is made without "
+            "a seed"
+        ),
+        fix="call torch.manual_seed(SEED) before the first draw: making a layer draws, too",
+        holds=("torch",),
+    ),
+    "late-seed-numpy": Cause(
+        words=(
+            "numbers are drawn from NumPy's generator before it is seeded, or from one that is made without "
+            "a seed"
+        ),
+        fix="call numpy.random.seed(SEED) before the first draw, and pass a seed to numpy.random.default_rng",
+        holds=("numpy",),
+    ),
+    "late-seed-random": Cause(
+        words=(
+            "numbers are drawn from the generator of Python's `random` before it is seeded, or from one "
+            "that is made without a seed"
+        ),
+        fix="call random.seed(SEED) before the first draw, and pass a seed to random.Random",
+        holds=("random",),
+    ),
     "seeded-from-time": Cause(
         words="a generator is seeded from the clock, another number in each run",
         fix="seed it with a fixed number",
@@ -39,6 +63,11 @@ CAUSES = {
     "seeded-from-system": Cause(
         words="a generator is seeded from the process id or the system's entropy, another number in each run",
         fix="seed it with a fixed number",
+        holds=("entropy",),
+    ),
+    "drawn-from-system": Cause(
+        words="a number comes from the system's entropy, which no seed can fix",
+        fix="draw it from a generator with a seed: random.Random(SEED), torch.Generator().manual_seed(SEED)",
         holds=("entropy",),
     ),
     "clock-branch": Cause(
@@ -137,6 +166,13 @@ CAUSES = {
     "generator-not-saved": Cause(
         words="the checkpoint has no generator state: after a resume other numbers are drawn",
         fix="save torch.get_rng_state() (and those of NumPy and random where used), and set them again",
+    ),
+    "kept-state-not-saved": Cause(
+        words=(
+            "the checkpoint lacks something that the script keeps besides model and optimizer, such as "
+            "averaged weights, a teacher or a queue: it begins again after a resume"
+        ),
+        fix="save it too (a module's state_dict(), a tensor as it is), and load it",
     ),
     "state-not-saved": Cause(
         words="same data, same weights, no draw, another loss: something that it depends on was not saved",

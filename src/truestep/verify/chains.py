@@ -6,13 +6,24 @@ Owns where two chains part, and at which step of the first run a resumed one goe
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from truestep.verify.runs import Ran
-from truestep.watch import Update
+from truestep.watch import Moment, Process, Update
 
-_ORDER = ("batch", "inputs", "loss", "gradients", "settings", "weights", "state", "buffers", "generators")
+_ORDER = (
+    "batch",
+    "inputs",
+    "loss",
+    "gradients",
+    "settings",
+    "weights",
+    "state",
+    "buffers",
+    "kept",
+    "generators",
+)
 """In which order the parts of a step come about: the first that differs is told."""
 
 
@@ -28,13 +39,26 @@ class Parting:
     first: Update | None
     """None when this run had ended before; so for the second one."""
     second: Update | None
+    names: tuple[str, ...] = ()
+    """Of what is kept or saved: which differ."""
+    saved: Moment | None = None
+    """Where the first run saved what differs."""
 
     @property
     def what(self) -> str:
         """The first part that differs."""
+        if self.saved is not None:
+            return f"saved file {self.saved.facts['path'] or ''}: {_listed(self.names)}"
+        if self.is_kept:
+            return f"kept state: {_listed(self.names)}"
         if self.first is None or self.second is None:
             return "number of steps"
         return self.parts[0]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all that optimizers own is the same, and what the script keeps besides is not."""
+        return self.parts[:1] == ("kept",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +78,57 @@ def part(first: Sequence[Update], second: Sequence[Update], *, outcome: Sequence
             known = ours or theirs
             assert known is not None
             return Parting(place=place, step=known.step, parts=(), first=ours, second=theirs)
-        if any(_value(ours, name) != _value(theirs, name) for name in outcome):
-            parts = _differing(ours, theirs)
-            return Parting(place=place, step=ours.step, parts=parts, first=ours, second=theirs)
+        if any(_differs(ours, theirs, name) for name in outcome):
+            parts, names = _differing(ours, theirs), _unlike(ours.parts.get("kept"), theirs.parts.get("kept"))
+            return Parting(place=place, step=ours.step, parts=parts, first=ours, second=theirs, names=names)
     return None
+
+
+def compare(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Parting | None:
+    """Return where two runs part: in a step, in what they save, or in what they keep to the end."""
+    parting = part(first.updates, second.updates, outcome=outcome)
+    return parting or compare_ends(first, second, outcome=outcome)
+
+
+def compare_ends(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Parting | None:
+    """Return where two runs part whose steps are the same. Of a resumed one only the last files count."""
+    ours, theirs = first.first, second.first
+    is_resumed = bool(second.before_kill)
+    is_whole = ours is not None and theirs is not None and ours.ended == theirs.ended
+    if "kept" not in outcome or ours is None or theirs is None or not is_whole:
+        return None
+    if is_resumed and ours.ended != "finished":
+        return None  # they were ended at other steps
+    last, place = ours.updates[-1] if ours.updates else None, len(ours.updates)
+    at_end = Parting(place=place, step=ours.num_steps, parts=("kept",), first=last, second=last)
+    saves = [_saves(process, is_resumed) for process in (ours, theirs)]
+    for site, files in saves[0].items():
+        for one, other in zip(files, saves[1].get(site, ()), strict=False):
+            names = _unlike(one.value, other.value)
+            if names:
+                return replace(at_end, step=one.step, names=names, saved=one)
+    names = _unlike(ours.kept, theirs.kept)
+    return replace(at_end, names=names) if names else None
+
+
+def _saves(process: Process, is_resumed: bool) -> dict[tuple[str | None, int | None], list[Moment]]:
+    """Return what was saved, by the line that saved it: names of files may have the time in them."""
+    found: dict[tuple[str | None, int | None], list[Moment]] = {}
+    for moment in process.moments:
+        if moment.kind == "save":
+            found.setdefault((moment.file, moment.line), []).append(moment)
+    return {site: files[-1:] if is_resumed else files for site, files in found.items()}
+
+
+def _unlike(ours: dict[str, str] | None, theirs: dict[str, str] | None) -> tuple[str, ...]:
+    """Return names under which both have something else: a resumed run has what it loaded, too."""
+    ours, theirs = ours or {}, theirs or {}
+    return tuple(name for name in ours if name in theirs and ours[name] != theirs[name])
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more
 
 
 def resumed_at(first: Ran, second: Ran, *, kill_at: int) -> Resumed:
@@ -76,16 +147,22 @@ def resumed_at(first: Ran, second: Ran, *, kill_at: int) -> Resumed:
 
 
 def digest(updates: Sequence[Update], outcome: Sequence[str]) -> str:
-    """Return one digest over all that is compared."""
-    values = [[_value(update, name) for name in outcome] for update in updates]
+    """Return one digest over all that is compared, but for what has other names in a resumed run."""
+    values = [[_value(update, name) for name in outcome if name != "kept"] for update in updates]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
 def _differing(ours: Update, theirs: Update) -> tuple[str, ...]:
     """Return the parts that differ. A loader that reads ahead hands out other batches than the step uses."""
-    parts = tuple(name for name in _ORDER if _value(ours, name) != _value(theirs, name))
+    parts = tuple(name for name in _ORDER if _differs(ours, theirs, name))
     has_same_inputs = bool(_value(ours, "inputs")) and "inputs" not in parts
     return tuple(name for name in parts if name != "batch") if has_same_inputs else parts
+
+
+def _differs(ours: Update, theirs: Update, name: str) -> bool:
+    if name == "kept":
+        return bool(_unlike(ours.parts.get(name), theirs.parts.get(name)))
+    return bool(_value(ours, name) != _value(theirs, name))
 
 
 def _value(update: Update, name: str) -> Any:

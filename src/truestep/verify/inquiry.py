@@ -113,6 +113,8 @@ class _Inquiry:
         """Fill in the verdict."""
         self._first = self._run(self.asked.base)
         self._note(self._first, self._first.updates, parting=None)
+        self.verdict.num_steps = self.verdict.runs[0].num_steps
+        self.verdict.is_whole = self._first.first is None or self._first.first.ended != "stopped"
         ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
         for way in ways:
             if way.kind == "killed":
@@ -120,7 +122,7 @@ class _Inquiry:
             else:
                 ran = self._run(way)
                 self._check_apart(ran)
-                parting = chains.part(self._first.updates, ran.updates, outcome=way.outcome)
+                parting = chains.compare(self._first, ran, outcome=way.outcome)
                 self._note(ran, ran.updates, parting=parting)
                 finding = self._explain(ran, parting) if parting is not None else None
             if parting is not None and finding is not None:
@@ -195,6 +197,7 @@ class _Inquiry:
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
         whole = _as_far_as(self._first, [*before, *ran.updates])
         parting = chains.part(self._first.updates, whole, outcome=way.outcome)
+        parting = parting or chains.compare_ends(self._first, ran, outcome=way.outcome)
         self._note(ran, whole, parting=parting, num_before=len(before))
         if parting is None:
             return None, None
@@ -203,7 +206,7 @@ class _Inquiry:
         finding = resume.explain(self._first, ran, parting=parting, resumed=resumed)
         if "generator" in finding.name:
             finding = self._explain_workers(way, kill_at) or finding
-        if finding.operation is None:
+        if finding.operation is None and not parting.is_kept:
             self._add_operation(finding, ran, parting=parting, kill_at=kill_at)
         return parting, finding
 
@@ -279,7 +282,10 @@ class _Inquiry:
         if ran.way.kind == "processes":
             return ranks.explain(self._first, ran, parting=parting)
         proof = Proof(runner=self.runner, base=self.asked.base, tell=self.tell)
-        return proof.find(ran.way, parting=parting)
+        finding = proof.find(ran.way, parting=parting)
+        if self.asked.runs < 2 and ran.way.kind != "again":
+            finding.is_proved = False
+        return finding
 
     def _difference(self, parting: chains.Parting, finding: Finding) -> Difference:
         cause = CAUSES[finding.name]

@@ -1,7 +1,7 @@
 """Finding a cause and proving it: the two runs once more with every operation noted, then experiments.
 
-Owns which steps are looked at and which experiment is made. An experiment holds one thing still in both runs:
-if they are the same then, and were not before, it is the cause.
+Owns which steps are looked at and which experiment is made. An experiment holds one thing still in some runs:
+if they are the same, a control run without it is not, and chance is ruled out, it is the cause.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from truestep.verify import chains
 from truestep.verify.causes import CAUSES, Finding
 from truestep.verify.runs import Ran, Runner
-from truestep.verify.suspects import drawn_in_dataset, suspects
+from truestep.verify.suspects import can_matter, drawn_in_dataset, seed_seen, suspects
 from truestep.verify.ways import Way
 from truestep.watch import DIGESTS, Plan
 
@@ -21,8 +21,9 @@ _MAX_OPERATIONS = 100_000
 _MAX_TRIES = 4
 _MAX_SUSPECTS = 10
 _MORE_STEPS = 3
-_MANY_RUNS = 5
-_NUMBERS = {2: "two", _MANY_RUNS: "five"}
+_MAX_CHANCE = 0.01
+"""How likely runs may be the same by chance, in any of the experiments, for a cause to be called proved."""
+_MAX_AGREED = 24
 _WORDS = {
     "torch": "torch's generator seeded",
     "numpy": "NumPy's generator seeded",
@@ -59,9 +60,12 @@ class Proof:
     base: Way
     tell: Callable[[str], None]
     _step: int = 0
-    _num_runs: int = 2
-    """Of an experiment. What differs now and then needs more to be called the same."""
-    _outcomes: dict[str, bool] = field(default_factory=dict)
+    _num_compared: int = 1
+    """How often two runs were compared in which nothing is held: once, before this was asked."""
+    _num_agreed: int = 0
+    """How often those were the same."""
+    _control: Ran | None = None
+    _outcomes: dict[str, int] = field(default_factory=dict)
 
     def find(self, way: Way, *, parting: chains.Parting) -> Finding:
         """Return the cause of a difference, proved where an experiment can."""
@@ -79,7 +83,8 @@ class Proof:
             if finding.is_proved:
                 return finding
         if way.kind in ("first", "again", "killed"):
-            proved = self._try(found[:_MAX_SUSPECTS]) or self._try_all(found or [_unknown(parting)])
+            proved = self._try(found[:_MAX_SUSPECTS])
+            proved = proved or self._try_all(found or [_unknown(parting)], first, second)
             if proved is not None:
                 return proved
         return found[0] if found else _unknown(parting)
@@ -98,7 +103,6 @@ class Proof:
             is_small = num_each * (last + 1) <= _MAX_OPERATIONS
             step = last if parting is None else parting.step
             first, second, parting = self._look_at(way, (0, last) if is_small else (step, step))
-            self._num_runs = _MANY_RUNS
         return first, second, step if parting is None else parting.step
 
     def _look_at(self, way: Way, window: tuple[int, int]) -> tuple[Ran, Ran, chains.Parting | None]:
@@ -109,39 +113,72 @@ class Proof:
         first = self.runner.run(replace(self.base, kind="first"), plan=plan)
         for _ in range(_MAX_TRIES):
             second = self.runner.run(way, plan=plan)
-            parting = chains.part(first.updates, second.updates, outcome=way.outcome)
+            parting = chains.compare(first, second, outcome=way.outcome)
+            self._count(is_same=parting is None)
             if parting is not None:
                 break
         return first, second, parting
 
+    def _count(self, *, is_same: bool) -> None:
+        self._num_compared += 1
+        self._num_agreed += is_same
+
     def _try(self, found: list[Finding]) -> Finding | None:
+        holds = {hold for finding in found for hold in CAUSES[finding.name].holds}
         for finding in found:
             for hold in CAUSES[finding.name].holds:
-                if self._is_same_with(hold):
-                    return _proved(finding, hold, num_runs=self._num_runs)
+                num_runs = self._num_same_with(hold, limit=_MAX_CHANCE / len(holds))
+                if num_runs:
+                    return _proved(finding, hold, num_runs=num_runs)
         return None
 
-    def _try_all(self, found: list[Finding]) -> Finding | None:
-        """Make every experiment: one of them may tell what the evidence did not."""
-        for hold in _BLIND:
-            if self._is_same_with(hold):
+    def _try_all(self, found: list[Finding], first: Ran, second: Ran) -> Finding | None:
+        """Make every experiment that can matter: one of them may tell what the evidence did not."""
+        holds = [hold for hold in _BLIND if can_matter(hold, (first, second))]
+        for hold in holds:
+            num_runs = self._num_same_with(hold, limit=_MAX_CHANCE / len(holds))
+            if num_runs:
                 finding = replace(found[0], name=_OF_HOLD[hold], evidence=[])
-                return _proved(finding, hold, num_runs=self._num_runs)
+                return _proved(seed_seen(finding, first.first, second.first), hold, num_runs=num_runs)
         return None
 
-    def _is_same_with(self, hold: str) -> bool:
+    def _num_same_with(self, hold: str, *, limit: float) -> int:
+        """Return how many runs were the same with something held still, if that is the cause; else 0.
+
+        They are as many as it takes to rule out chance, and a run without it, made after them, differs.
+        """
         if hold not in self._outcomes:
-            self.tell(f"{self._num_runs} runs with {_WORDS[hold]}")
-            way = replace(self.base, kind="again", hold=(hold,))
-            plan = Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS)
-            first = self.runner.run(way, plan=plan)
-            self._outcomes[hold] = first.code == 0 and bool(first.updates)
-            for _ in range(self._num_runs - 1):
-                if self._outcomes[hold]:
-                    again = self.runner.run(way, plan=plan)
-                    parting = chains.part(first.updates, again.updates, outcome=way.outcome)
-                    self._outcomes[hold] = again.code == 0 and parting is None
+            self.tell(f"runs with {_WORDS[hold]}")
+            self._outcomes[hold] = self._experiment(hold, limit)
         return self._outcomes[hold]
+
+    def _experiment(self, hold: str, limit: float) -> int:
+        way = replace(self.base, kind="again", hold=(hold,))
+        first = self._run(way)
+        num_agreed, has_control = 0, False
+        while num_agreed <= _MAX_AGREED and first.code == 0 and first.updates:
+            chance = ((self._num_agreed + 1) / (self._num_compared + 2)) ** num_agreed
+            if chance >= limit:
+                again = self._run(way)
+                if again.code != 0 or chains.compare(first, again, outcome=way.outcome) is not None:
+                    return 0
+                num_agreed += 1
+            elif has_control:
+                return num_agreed + 1
+            else:
+                has_control = self._differs_without()
+        return 0
+
+    def _differs_without(self) -> bool:
+        """Whether a run in which nothing is held differs from one before."""
+        way = replace(self.base, kind="again")
+        self._control = self._control or self._run(way)
+        parting = chains.compare(self._control, self._run(way), outcome=way.outcome)
+        self._count(is_same=parting is None)
+        return parting is not None
+
+    def _run(self, way: Way) -> Ran:
+        return self.runner.run(way, plan=Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS))
 
 
 def _unknown(parting: chains.Parting) -> Finding:
@@ -153,5 +190,5 @@ def _unknown(parting: chains.Parting) -> Finding:
 
 def _proved(finding: Finding, hold: str, *, num_runs: int) -> Finding:
     finding.is_proved = True
-    finding.evidence.append(f"with {_WORDS[hold]}, {_NUMBERS[num_runs]} runs are the same")
+    finding.evidence.append(f"with {_WORDS[hold]}, {num_runs} runs are the same; a run without it differs")
     return finding

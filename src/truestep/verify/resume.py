@@ -48,8 +48,17 @@ class _Case:
             return self._explain_draws(self.after)
         return self._explain_state()
 
+    def _explain_kept(self) -> Finding:
+        """All that optimizers own is the same: the script keeps more than it saved."""
+        before = [moment for moment in self.ours.moments if moment.step <= self.parting.step]
+        place = _last(before, "save") or _last(self.theirs.moments, "load")
+        said = f"model, optimizer and data are the same there, {' and '.join(self.parting.names[:2])} are not"
+        return _at(place, "kept-state-not-saved", said)
+
     def _explain_state(self) -> Finding:
         """Same data, same gradients: what is made of them differs."""
+        if self.parting.is_kept:
+            return self._explain_kept()
         restores = [moment for moment in self.theirs.moments if moment.kind == "restore"]
         restored = {moment.facts["what"] for moment in restores}
         has_scheduler = any(moment.kind == "scheduler" for moment in self.ours.moments)

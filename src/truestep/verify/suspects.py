@@ -6,12 +6,13 @@ Owns the way from the first operation that differs back to a line and a cause. P
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from truestep.verify.causes import Finding
 from truestep.verify.lines import Statement, slice_from
 from truestep.verify.runs import Ran
 from truestep.verify.streams import Split, distance, split, writers
-from truestep.watch import Moment, Operation, Process
+from truestep.watch import Moment, Operation, Process, Update
 
 _ONLY_WORKERS = "nothing but the number of workers was changed, and this line draws in them"
 
@@ -23,7 +24,7 @@ _OF_SOURCE = {
     "environment": ("environment-branch", "environment-branch"),
     "listing": ("listing-order", "listing-order"),
     "pid": ("seeded-from-system", None),
-    "entropy": ("seeded-from-system", None),
+    "entropy": ("seeded-from-system", "drawn-from-system"),
     "random": ("unseeded-random", "unseeded-random"),
     "numpy": ("unseeded-numpy", "unseeded-numpy"),
 }
@@ -43,7 +44,7 @@ def suspects(first: Ran, second: Ran, *, step: int) -> list[Finding]:
         return [compiled]
     found = split(_of(ours, step), _of(theirs, step)) or split(ours.operations, theirs.operations)
     case = _Case(ours, theirs, found=found)
-    findings = list(case.suspects(second.way.kind, step=step))
+    findings = [seed_seen(finding, ours, theirs) for finding in case.suspects(second.way.kind, step=step)]
     if found is not None:
         _add_place(findings, found, apart=distance(ours, theirs, found=found))
     return _without_repeats(findings)
@@ -51,6 +52,35 @@ def suspects(first: Ran, second: Ran, *, step: int) -> list[Finding]:
 
 def _of(process: Process, step: int) -> list[Operation]:
     return [operation for operation in process.operations if operation.step == step]
+
+
+def seed_seen(
+    finding: Finding, *processes: Process | None
+) -> Finding:  # limits: the runs that were looked at
+    """Return a finding; a generator that was seen to be seeded is not called one that never is."""
+    generator = finding.name.removeprefix("unseeded-")
+    if generator == finding.name:
+        return finding
+    seeds = [seed for process in processes if process is not None for seed in _seeds(process, generator)]
+    has_seed = any(seed.facts["how"] != "fresh" for seed in seeds)
+    return replace(finding, name=f"late-seed-{generator}") if has_seed else finding
+
+
+def can_matter(hold: str, runs: tuple[Ran, Ran]) -> bool:
+    """Whether a script may depend on what an experiment holds still, by what was seen in two runs of it."""
+    ours, theirs = runs[0].first, runs[1].first
+    if ours is None or theirs is None:
+        return False
+    if hold in ("clock", "listing"):
+        return any(what == hold for read in _readings(ours).values() for what, _, _ in read)
+    if hold in ("random", "numpy"):
+        states = [[_state(update, hold) for update in process.updates] for process in (ours, theirs)]
+        return states[0] != states[1] or any(seed.facts["how"] == "fresh" for seed in _seeds(ours, hold))
+    return True
+
+
+def _state(update: Update, generator: str) -> Any:
+    return update.parts.get("generators", {}).get(generator)
 
 
 def drawn_by_dataset(process: Process) -> list[Operation]:

@@ -65,6 +65,10 @@ class Verdict:
     runs: list[RunTold] = field(default_factory=list)
     first_difference: Difference | None = None
     reason: str | None = None
+    num_steps: int = 0
+    """How many steps of the script were compared."""
+    is_whole: bool = True
+    """Whether those are all that it makes."""
 
     @property
     def exit_code(self) -> int:
@@ -79,5 +83,7 @@ class Verdict:
             "same": self.same,
             "runs": runs,
             "first_difference": None if difference is None else difference.as_fields(),
+            "steps": self.num_steps,
+            "whole": self.is_whole,
         }
         return fields if self.reason is None else {**fields, "reason": self.reason}

@@ -9,8 +9,9 @@ from typing import Literal
 
 Kind = Literal["first", "again", "killed", "processes", "workers", "threads", "environment"]
 
-OUTCOME = ("loss", "gradients", "weights", "state", "buffers", "settings")
-"""What two runs must have in common to be the same. Batches, inputs and generators only explain."""
+OUTCOME = ("loss", "gradients", "weights", "state", "buffers", "settings", "kept")
+"""What two runs must have in common to be the same. Batches, inputs and generators only explain. `kept` is
+all else that the script keeps from step to step or saves."""
 
 SHARED_OUTCOME = ("gradients", "weights", "state", "settings")
 """The same for other numbers of processes, of which each has batches and a loss of its own."""

@@ -13,11 +13,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch.digests import fold, fold_nest
+from truestep.watch.keeping import Kept, find_kept, find_stored
 from truestep.watch.leaves import Leaf, walk
 from truestep.watch.seeds import states
 from truestep.watch.tape import Tape
 
 Named = list[tuple[str, Leaf]]
+_LARGE = 1 << 18
+"""Elements from which on a tensor's digest is taken again only if torch has counted a change."""
 
 
 class Chain:
@@ -35,6 +38,10 @@ class Chain:
         self._met: set[int] = set()
         self._before: dict[int, str | list[Tensor]] = {}
         self._chain = ""
+        self._kept: dict[str, str] = {}
+        self._large: dict[int, tuple[weakref.ref[Tensor], Any, str]] = {}
+        if "kept" in self._wanted:
+            tape.listeners["closing"].append(self._close)
 
     def take_batch(self, batch: Any) -> None:
         """A loader has handed out a batch."""
@@ -85,6 +92,8 @@ class Chain:
         self._take("buffers", self._buffers)
         if "generators" in self._wanted:
             self._parts["generators"] = {name: _digest_text(state) for name, state in states().items()}
+        if "kept" in self._wanted:
+            self._parts["kept"] = self._kept = self._digests_of(self._find_kept())
         settings = [
             (f"{place}.{key}", leaf)
             for place, group in enumerate(optimizer.param_groups)
@@ -101,6 +110,51 @@ class Chain:
         )
         self._parts, self._named = {}, {}
         self._models.clear()
+
+    def digests_of_stored(self, stored: Any) -> dict[str, str] | None:
+        """Return digests of what is about to be saved, by name."""
+        if "kept" not in self._wanted:
+            return None
+        try:
+            return self._digests_of(find_stored(stored))
+        except Exception as error:  # noqa: BLE001 - an object of the user's may be anything; written down
+            self._tell(error)
+            return None
+
+    def _find_kept(self) -> dict[str, Kept]:
+        optimizers = [kept for _, kept in self._tape.things("optimizer").values()]
+        alive = [item() if isinstance(item, weakref.ref) else item for item in optimizers]
+        owned = {
+            id(item)
+            for one in alive
+            if one is not None
+            for group in one.param_groups
+            for item in group["params"]
+        }
+        try:
+            return find_kept(self._tape.sites, skip=owned)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._tell(error)
+            return {}
+
+    def _digests_of(self, found: dict[str, Kept]) -> dict[str, str]:
+        return {name: self._try(self._digest_of, item) for name, item in found.items()}
+
+    def _digest_of(self, item: Kept) -> str:
+        if not isinstance(item, Tensor):
+            return fold([("", f"{item.dtype}{item.shape}"), ("", item.tobytes())])
+        if item.numel() < _LARGE or item.is_inference():
+            return fold([("", item)])
+        known, now = self._large.get(id(item)), (item._version, item.shape)
+        if known is None or known[0]() is not item or known[1] != now:
+            known = self._large[id(item)] = (weakref.ref(item), now, fold([("", item)]))
+        return known[2]
+
+    def _close(self) -> None:
+        """The script is over: write what its modules still hold of what it kept, every tensor read again."""
+        self._large.clear()
+        found = {name: item for name, item in self._find_kept().items() if name in self._kept}
+        self._tape.write("kept", digests=self._digests_of(found))
 
     def _fold_before(self, optimizer: Optimizer, number: int) -> str:
         before = self._before.pop(number)

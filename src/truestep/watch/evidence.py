@@ -147,6 +147,8 @@ class Process:
     """Those in the steps that the plan named, in the order in which they began."""
     values: Path | None = None
     """The file with values of what operations gave."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Digests of what the script kept besides its optimizers', at its end, by name."""
 
 
 def read(folder: Path) -> list[Process]:
@@ -255,6 +257,8 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.models.append({**line, "file": file, "line": number})
     elif line["kind"] == "operations":
         process.operations.extend(_read_operations(line, names))
+    elif line["kind"] == "kept":
+        process.kept = dict(line["digests"])
     elif line["kind"] == "trouble":
         process.troubles.append(line["error"])
     elif line["kind"] == "end":

@@ -1,6 +1,6 @@
 """What is saved, loaded, and put back into models, optimizers and schedulers.
 
-Owns torch's own files and safetensors. Looks at names and sizes, never into what is stored.
+Owns torch's own files, safetensors and NumPy's. What is stored is left to the chain of digests.
 """
 
 import os
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -21,12 +22,14 @@ Function = Callable[..., Any]
 
 
 def watch(tape: Tape, wraps: Wraps) -> None:
-    """Observe torch's save and load, and every `load_state_dict`."""
+    """Observe torch's save and load, and every `load_state_dict`; NumPy's files, if digests are asked for."""
     modules = (torch.serialization, torch)
     wraps.put("save", lambda save: _wrap(save, tape, _saved("torch", place=1)), *modules)
     wraps.put("load", lambda load: _wrap(load, tape, _loaded), *modules)
     for what, kind in (("model", nn.Module), ("optimizer", Optimizer), ("scheduler", LRScheduler)):
         wraps.put("load_state_dict", lambda restore, what=what: _wrap_restore(restore, tape, what), kind)  # type: ignore[misc]
+    for name in ("save", "savez", "savez_compressed") if tape.chain is not None else ():
+        wraps.put(name, lambda save: _wrap(save, tape, _saved("numpy", place=0)), numpy)
 
 
 def watch_safetensors(tape: Tape) -> None:
@@ -60,7 +63,15 @@ def _name(given: Any) -> str | None:
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int | None) -> Any:
     if place is not None and len(args) > place:
         return args[place]
-    return next((kwargs[name] for name in ("f", "filename", "checkpoint_id") if name in kwargs), None)
+    return next((kwargs[name] for name in ("f", "file", "filename", "checkpoint_id") if name in kwargs), None)
+
+
+def _stored(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Any, Any]:
+    """Return what is to be saved: all arguments, of which names of files hold no tensors."""
+    given = [item for item in args if not isinstance(item, str | os.PathLike)]
+    if len(given) == 1 and type(given[0]) is dict:
+        return {**given[0], **kwargs}
+    return {**{"" if len(given) == 1 else index: item for index, item in enumerate(given)}, **kwargs}
 
 
 def _saved(how: str, *, place: int | None) -> Function:
@@ -85,13 +96,15 @@ def _wrap(act: Function, tape: Tape, describe: Function) -> Function:
                 raise
         kind, *facts = describe(args, kwargs)
         key = (kind, tape.sites.here(), *facts)
+        stored = _stored(args, kwargs) if kind == "save" and tape.chain is not None else None
+        digests = tape.chain.digests_of_stored(stored) if stored is not None else None
         begun = perf_counter_ns()
         try:
             result = act(*args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
-        tape.mark(key, begun)
+        tape.mark(key, begun, value=digests)
         return result
 
     return wrapper

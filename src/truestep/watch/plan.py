@@ -11,8 +11,9 @@ from truestep.errors import UsageError
 FAMILIES = ("data", "forward", "backward", "optimizer", "scheduler", "files", "seeds", "group", "setup")
 """Moments are observed by families; `optimizer` is always on, as steps are counted by it."""
 
-DIGESTS = ("batch", "inputs", "loss", "gradients", "weights", "state", "buffers", "generators")
-"""What a digest can be kept of at each step of an optimizer."""
+DIGESTS = ("batch", "inputs", "loss", "gradients", "weights", "state", "buffers", "generators", "kept")
+"""What a digest can be kept of at each step of an optimizer; `kept` is all else that outlives the step, by
+name, and the contents of saved files."""
 
 HOLDS = (
     "torch",
