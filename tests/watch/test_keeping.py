@@ -135,3 +135,27 @@ def clean():
 clean()
 """
     run(tmp_path, HEAD + text)
+
+
+def test_what_a_script_keeps_does_not_notice_that_it_is_read(tmp_path: Path) -> None:
+    text = """\
+calls = []
+class Counted(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        calls.append(function)
+        return super().__torch_function__(function, types, args, kwargs or {})
+class Proxy:
+    __slots__ = ()
+    def __getattr__(self, name):
+        calls.append(name)
+        raise AttributeError(name)
+queue, proxy = torch.zeros(4).as_subclass(Counted), Proxy()
+calls.clear()
+for number in range(2):
+    step(data)
+torch.save({"data": data}, "a.pt")
+assert calls == [], calls
+"""
+    process = run(tmp_path, HEAD + text)
+    assert "queue" in process.updates[-1].parts["kept"]

@@ -46,14 +46,16 @@ def find_kept(sites: Sites, *, skip: set[int]) -> dict[str, Kept]:
     for frame in reversed(frames):
         if frame.f_code.co_name != "<module>":
             walk.add("", _chosen(_locals_of(frame), _carried(frame)))
-    return {name: item for name, item in walk.found.items() if _size(item) > 1}
+    with torch._C.DisableTorchFunctionSubclass():
+        return {name: item for name, item in walk.found.items() if _size(item) > 1}
 
 
 def find_stored(value: Any) -> dict[str, Kept]:
     """Return all tensors and arrays in something that is saved, without states of generators."""
     walk = _Walk(set())
     walk.add("", value if type(value) is dict else {"": value})
-    return {name.strip("."): item for name, item in walk.found.items() if not _is_generator(item)}
+    with torch._C.DisableTorchFunctionSubclass():
+        return {name.strip("."): item for name, item in walk.found.items() if not _is_generator(item)}
 
 
 def _is_generator(item: Kept) -> bool:
@@ -101,8 +103,17 @@ def _inside(value: Any, kind: type) -> Iterator[tuple[str, Any, int]]:
         for index, item in enumerate(itertools.islice(list(value), _MAX_ITEMS)):
             yield f".{index}", item, 1
     elif not issubclass(kind, _CODE) and kind.__module__.partition(".")[0] not in _FOREIGN:
-        for name, item in list(getattr(value, "__dict__", {}).items()):
+        for name, item in list(_attributes(value).items()):
             yield f".{name}", item, 1
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return what an object holds, past its own ways of handing it out."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
 
 
 def _own_frames(sites: Sites) -> Iterator[FrameType]:
