@@ -130,7 +130,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
       0    nothing worse than a remark was found
       1    a mistake was found
       2    inconclusive: the script failed, or no optimizer step ran; or what was asked cannot be done
-      3    truestep or one of its rules failed: please report
+      3    truestep, one of its observers or one of its rules failed: please report
       130  ended by Ctrl-C, and nothing was found until then
 
     Examples:
@@ -256,7 +256,7 @@ def _exit_code(result: "Result") -> int:
         return _INCONCLUSIVE
     if result.has_mistakes:
         return _FOUND
-    if result.judgement.failed:
+    if result.judgement.failed or _switched_off(result):
         return _OWN_FAULT
     if result.code:
         return _ENDED
@@ -273,7 +273,14 @@ def _fields(result: "Result") -> dict[str, Any]:
         "hidden": result.num_hidden,
         "unused_comments": [{"file": item.file, "line": item.line} for item in result.unused],
         "failed_rules": result.judgement.failed,
+        "failed_observers": _switched_off(result),
     }
+
+
+def _switched_off(result: "Result") -> list[str]:
+    """Return what truestep could not observe, and why."""
+    texts = (text for process in result.evidence.processes for text in process.switched_off)
+    return list(dict.fromkeys(texts))
 
 
 def _sarif(result: "Result") -> dict[str, Any]:
@@ -305,6 +312,8 @@ class _Answer:
                 )
         for text in result.judgement.failed:
             self._page.print(("a rule failed: ", "bold red"), text)
+        for text in _switched_off(result):
+            self._page.print(("not observed, findings may be wrong or missing: ", "bold red"), text)
         if not is_fixed:
             self._show_mending(result)
         self._show_end(result)

@@ -34,6 +34,10 @@ _OBSERVERS = {
 }
 
 
+_CHANGE = frozenset({"engine", "hold", "threads", "vary"})
+"""Who changes something on purpose: only what cannot be changed ends the script."""
+
+
 def expect(tape: Tape) -> None:
     """Install the observers of what is there already, and wait for the rest."""
     waiting = dict(_OBSERVERS)
@@ -46,7 +50,11 @@ def expect(tape: Tape) -> None:
 def _install(observers: tuple[str, ...], tape: Tape) -> None:
     for where in observers:
         module, function = where.split(":")
-        getattr(import_module(f"truestep.watch.{module}"), function)(tape)
+        act = getattr(import_module(f"truestep.watch.{module}"), function)
+        if module in _CHANGE:
+            act(tape)
+        else:
+            tape.attempt(act)
 
 
 class _Finder:

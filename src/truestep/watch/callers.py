@@ -5,6 +5,7 @@ what is under way in their thread, also in hooks and where a checkpointed part i
 """
 
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,17 @@ _MARKS = {  # end of the file's name, then the function's qualified name
     ("torch/optim/optimizer.py", "Optimizer.profile_hook_step.<locals>.wrapper"): _OPTIMIZER,
     ("torch/autograd/graph.py", "_engine_run_backward"): _BACKWARD,
 }
+
+
+def frame_above(depth: int, thread: int) -> FrameType | None:
+    """Return the frame so many calls above the caller's own; else the innermost one of this thread.
+
+    Autograd's own threads, which work for every device but the CPU, have no frames: a thread waits for them.
+    """
+    try:
+        return sys._getframe(depth + 1)
+    except ValueError:
+        return sys._current_frames().get(thread)
 
 
 class Caller(NamedTuple):

@@ -33,7 +33,7 @@ def watch_stateful(tape: Tape) -> None:
     """Observe torchdata's StatefulDataLoader, which has iterators of its own."""
     module = sys.modules["torchdata.stateful_dataloader.stateful_dataloader"]
     chain = tape.chain if isinstance(tape.chain, Chain) else None
-    _watch_class(tape, chain, Wraps(), module.StatefulDataLoader, module._BaseDataLoaderIter)
+    _watch_class(tape, chain, Wraps(tape), module.StatefulDataLoader, module._BaseDataLoaderIter)
 
 
 def _watch_class(tape: Tape, chain: Chain | None, wraps: Wraps, loader: Any, iterator: Any) -> None:
@@ -62,15 +62,15 @@ def _wrap_iter(begin: Function, tape: Tape, loader_of: dict[int, tuple[int, Any]
         key = ("epoch", tape.sites.here(), number)
         begun = perf_counter_ns()
         try:
-            iterator = begin(self)
+            result = begin(self)
         except BaseException as error:
             drop_frame(error)
             raise
-        address = id(iterator)
-        loader_of[address] = (number, weakref.ref(iterator, lambda _: loader_of.pop(address, None)))
+        address = id(result)
+        loader_of[address] = (number, weakref.ref(result, lambda _: loader_of.pop(address, None)))
         tape.mark(key, begun)
         tape.tell("epoch", self, number)
-        return iterator
+        return result
 
     return __iter__
 
@@ -111,19 +111,19 @@ def _wrap_next(
         begun = perf_counter_ns()
         tape.is_fetching = True
         try:
-            batch = fetch(self)
+            result = fetch(self)
         except BaseException as error:
             drop_frame(error)
             raise
         finally:
             tape.is_fetching = False
         number = loader_of.get(id(self), unknown)[0]
-        tape.mark(("batch", sites.here(), number, outline(batch)), begun)
+        tape.mark(("batch", sites.here(), number, outline(result)), begun)
         if chain is not None:
-            chain.take_batch(batch)
+            chain.take_batch(result)
         if told:
-            tape.tell("batch", number, batch)
-        return batch
+            tape.tell("batch", number, result)
+        return result
 
     return __next__
 

@@ -54,7 +54,7 @@ def watch_random(tape: Tape) -> None:
     if tape.plan.inspect:
         module: Any = sys.modules["random"]
         _put(tape, module, owner=module._inst, setters=("seed", "setstate"))
-        Wraps().put("seed", lambda seed: _wrap_own_seed(seed, tape), module.Random)
+        Wraps(tape).put("seed", lambda seed: _wrap_own_seed(seed, tape), module.Random)
 
 
 def watch_numpy(tape: Tape) -> None:
@@ -65,9 +65,9 @@ def watch_numpy(tape: Tape) -> None:
 
 
 def _put(tape: Tape, module: Any, *, owner: Any, setters: tuple[str, ...]) -> None:
-    wraps, generator = Wraps(), _Generator(tape, "numpy" if "numpy" in module.__name__ else "random")
+    wraps, generator = Wraps(tape), _Generator(tape, "numpy" if "numpy" in module.__name__ else "random")
     for name in module.__all__:
-        if name not in _STATES and getattr(getattr(module, name), "__self__", None) is owner:
+        if name not in _STATES and getattr(getattr(module, name, None), "__self__", None) is owner:
             wraps.put(name, lambda draw, name=name: _wrap_draw(draw, generator, name), module)  # type: ignore[misc]
     for name in setters:
         wraps.put(name, lambda seed: _wrap_seed(seed, generator), module)

@@ -28,30 +28,27 @@ def watch_torch(tape: Tape) -> Wraps:
     """Observe torch's entry points as the tape's plan says."""
     plan = tape.plan
     chain = Chain(tape) if plan.digests else None
-    wraps = Wraps()
-    hold.hold_torch(tape, wraps)
-    optimizer.watch(tape, chain, wraps)
-    if "data" in plan.families or chain:
-        data.watch(tape, chain, wraps)
-    if "forward" in plan.families or chain:
-        forward.watch(tape, chain, wraps)
-    if "backward" in plan.families or chain:
-        backward.watch(tape, chain, wraps)
-    if "scheduler" in plan.families:
-        scheduler.watch(tape, wraps)
-    if "files" in plan.families:
-        files.watch(tape, wraps)
-    if "seeds" in plan.families:
-        seeds.watch_torch(tape, wraps)
-    if "group" in plan.families and torch.distributed.is_available():
-        group.watch(tape, wraps)
-    if "setup" in plan.families:
-        setup.watch(tape, wraps)
-    vary.vary_torch(tape, wraps)
+    wraps = Wraps(tape)
+    hold.hold_torch(tape, Wraps())
+    tape.attempt(optimizer.watch, chain, wraps)
+    for name, watch in (("data", data.watch), ("forward", forward.watch), ("backward", backward.watch)):
+        if name in plan.families or chain:
+            tape.attempt(watch, chain, wraps)
+    others = {
+        "scheduler": scheduler.watch,
+        "files": files.watch,
+        "seeds": seeds.watch_torch,
+        "group": group.watch,
+        "setup": setup.watch,
+    }
+    for name, observe in others.items():
+        if name in plan.families:
+            tape.attempt(observe, wraps)
+    vary.vary_torch(tape, Wraps())
     if plan.inspect:
         from truestep.watch.inspect import inspect_torch  # noqa: PLC0415 - a lot to import; verify does without
 
         inspect_torch(tape, wraps)
-    light.watch(tape, wraps)
+    tape.attempt(light.watch, wraps)
     tape.note("torch", torch.__version__, torch.get_num_threads())
     return wraps

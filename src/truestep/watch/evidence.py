@@ -142,6 +142,8 @@ class Process:
     updates: list[Update] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     """What could not be read, so that no digest stands for it."""
+    switched_off: list[str] = field(default_factory=list)
+    """Those among them after which an observer was switched off: what it would have seen is missing."""
     begun_s: float = 0.0
     operations: list[Operation] = field(default_factory=list)
     """Those in the steps that the plan named, in the order in which they began."""
@@ -261,6 +263,8 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.kept = dict(line["digests"])
     elif line["kind"] == "trouble":
         process.troubles.append(line["error"])
+        if line.get("is_off"):
+            process.switched_off.append(line["error"])
     elif line["kind"] == "end":
         process.ended, process.error = line["how"], line.get("error")
 

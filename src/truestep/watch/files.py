@@ -37,7 +37,7 @@ def watch_safetensors(tape: Tape) -> None:
     if "files" not in tape.plan.families:
         return
     module = sys.modules["safetensors.torch"]
-    wraps = Wraps()
+    wraps = Wraps(tape)
     wraps.put("save_file", lambda save: _wrap(save, tape, _saved("safetensors", place=1)), module)
     wraps.put("load_file", lambda load: _wrap(load, tape, _read("safetensors")), module)
 
@@ -47,7 +47,7 @@ def watch_distributed(tape: Tape) -> None:
     if "files" not in tape.plan.families:
         return
     module = sys.modules["torch.distributed.checkpoint"]
-    wraps = Wraps()
+    wraps = Wraps(tape)
     for name in ("save", "async_save"):
         wraps.put(name, lambda save: _wrap(save, tape, _saved("distributed", place=None)), module)
     wraps.put("load", lambda load: _wrap(load, tape, _read("distributed", place=None)), module)

@@ -22,10 +22,10 @@ Function = Callable[..., Any]
 
 def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
     """Observe `Module.__call__`, `train` and `eval`."""
-    call: Any = nn.Module.__call__
+    call = vars(nn.Module).get("__call__")
     wraps.put("__call__", lambda call: _wrap_call(call, tape, chain), nn.Module)
-    # The compiler goes through the call of a module with hooks, and would stop at ours.
-    vars(nn.Module)["__call__"]._torchdynamo_inline = call
+    if call is not None:  # the compiler goes through the call of a module with hooks, and would stop at ours
+        vars(nn.Module)["__call__"]._torchdynamo_inline = call
     wraps.put("train", lambda train: _wrap_train(train, tape), nn.Module)
     _tell_compiler()
 
@@ -82,7 +82,7 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
         tape.is_inside = True
         begun = perf_counter_ns()
         try:
-            output = call(self, *args, **kwargs)
+            result = call(self, *args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
@@ -90,8 +90,8 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
             tape.is_inside = False
         tape.mark(key, begun)
         if ends and is_told:
-            tape.tell("forward_ends", self, args, kwargs, output)
-        return output
+            tape.tell("forward_ends", self, args, kwargs, result)
+        return result
 
     return __call__
 

@@ -16,7 +16,8 @@ Function = Callable[..., Any]
 
 def watch(tape: Tape, wraps: Wraps) -> None:
     """Observe the beginning of a process group."""
-    wraps.put("init_process_group", lambda begin: _wrap(begin, tape), dist.distributed_c10d, dist)
+    if dist.is_available():
+        wraps.put("init_process_group", lambda begin: _wrap(begin, tape), dist.distributed_c10d, dist)
 
 
 def _wrap(begin: Function, tape: Tape) -> Function:

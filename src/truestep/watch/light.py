@@ -5,6 +5,8 @@ operations, and who called them, are the look's own.
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,13 +15,13 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from truestep.watch import look
-from truestep.watch.callers import Caller
+from truestep.watch.callers import Caller, frame_above
 from truestep.watch.evidence import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
 from truestep.watch.look import Look, Mode
 from truestep.watch.tape import Tape
 from truestep.watch.traces import Facts, draws_from, find_generator, gather, scalars_of, tensors_in
 from truestep.watch.windows import Place, Windows
-from truestep.watch.wrap import Wraps
+from truestep.watch.wrap import Wraps, drop_frame
 
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _MAX_PER_STEP = 4096
@@ -143,29 +145,46 @@ class LightLook(Look):
         self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run an operation and note it, if it is one that rules read."""
-        frame = sys._getframe(2)
+        met = self._meet(mode, func, args, kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        if met is not None:
+            met(args, kwargs, result)
+        return result
+
+    def _meet(  # limits: private to this class
+        self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[..., None] | None:
+        """Return what is to be told of the operation once it has run; None if no rule reads it."""
+        frame = frame_above(4, self._tape.thread)
         facts = self._facts.get(func) or self._facts_of(func)
         if not mode.thread:
-            if self._is_own(frame.f_code.co_filename):
+            if frame is not None and self._is_own(frame.f_code.co_filename):
                 place = self._place(frame, func)
                 if place.num_calls > _MAX_PER_PLACE:
-                    return _pass_by(place, func, args, kwargs)
+                    return partial(_pass_by, place, perf_counter_ns())
             if self._is_left_out(facts):
-                return func(*args, **kwargs)
+                return None
         begun = self._try(self._begin_row, mode, facts, args, kwargs, frame)
         if begun is None:
-            return func(*args, **kwargs)
+            return None
+        return partial(
+            self._finish, facts, begun, self._try(draws_from, args, kwargs) if facts.may_draw else None
+        )
+
+    def _finish(  # limits: private to this class
+        self, facts: Facts, begun: Any, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         row, owned, changed = begun
-        source: Any = self._try(draws_from, args, kwargs) if facts.may_draw else None
-        before = None if source is None else self._try(source.state)
-        result = func(*args, **kwargs)
-        if facts.may_draw and (before is None or self._try(source.state) != before):
+        if facts.may_draw and (drawn is None or drawn.has_moved()):
             row[_FLAGS] |= IS_RANDOM
         self._try(self._end_row, row, owned, changed, result, facts.is_view)
         reader = self._tape.readers.get(facts.name)
         if reader is not None:
             self._try(reader, row[0], args, kwargs, result)
-        return result
 
     def _is_left_out(self, facts: Facts) -> bool:
         """Whether no rule reads it: what a step does to weights, or parts of data before they are a batch."""
@@ -272,11 +291,8 @@ class LightLook(Look):
 
 
 def _pass_by(  # limits: private to this module
-    place: Place, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Run an operation of a crowd: it is timed, and no more."""
-    begun = perf_counter_ns()
-    result = func(*args, **kwargs)
-    place.took_ns += perf_counter_ns() - begun
+    place: Place, begun_ns: int, _args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any
+) -> None:
+    """Time an operation of a crowd, and no more."""
+    place.took_ns += perf_counter_ns() - begun_ns
     place.num_single += type(result) is not Tensor or result.numel() == 1
-    return result

@@ -6,7 +6,6 @@ in `callers`, what is kept in `traces`.
 
 import itertools
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import thread as pools
@@ -21,7 +20,7 @@ from torch._ops import OpOverload
 from torch.autograd.function import BackwardCFunction
 from torch.utils import _python_dispatch as dispatch
 
-from truestep.watch.callers import Caller, Callers
+from truestep.watch.callers import Caller, Callers, frame_above
 from truestep.watch.evidence import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
 from truestep.watch.tape import Tape
 from truestep.watch.traces import (
@@ -36,7 +35,7 @@ from truestep.watch.traces import (
     scalars_of,
     tensors_in,
 )
-from truestep.watch.wrap import UNSEEN, Wraps, drop_frame
+from truestep.watch.wrap import UNSEEN, Wraps, drop_frame, guard
 
 Function = Callable[..., Any]
 _BLOCK = 512
@@ -92,7 +91,7 @@ class Mode(dispatch.TorchDispatchMode):
                 return NotImplemented  # a subclass does it by operations on plain tensors, which come here
             compiler = set_eval_frame(None)
             try:
-                return look.note(self, func, args, kwargs or {})
+                return look.observe(self, func, args, kwargs or {})
             finally:
                 set_eval_frame(compiler)
         except BaseException as error:
@@ -143,7 +142,8 @@ class Look:
         self._local = threading.local()
         self._modes: list[Mode] = []
         self._num_threads = 1
-        self._troubles: set[str] = set()
+        self.observe = guard(self.note, _run, where="torch's operations", tape=tape)
+        """Runs an operation and notes it."""
         os.register_at_fork(after_in_child=self._leave_child)
 
     def move(self, num_steps: int) -> None:
@@ -188,17 +188,17 @@ class Look:
             thread._truestep_number = self._num_threads  # type: ignore[attr-defined]
             self._num_threads += 1
 
-    @contextmanager
-    def inside(self, thread: threading.Thread) -> Iterator[None]:
-        """Have the mode on in this thread while the window is open."""
+    def enter(self, thread: threading.Thread) -> bool:
+        """Have the mode on in this thread, if the window is open; return whether it was not on yet."""
         is_new = self.is_open and getattr(self._local, "mode", None) is None
         if is_new:
             self._enter(thread)
-        try:
-            yield
-        finally:
-            if is_new:
-                self._leave()
+        return is_new
+
+    def leave(self, is_new: bool) -> None:
+        """The thread's work is done."""
+        if is_new:
+            self._leave()
 
     def _enter(self, thread: threading.Thread) -> None:
         mode = Mode(self, self._number_of(thread))
@@ -235,25 +235,23 @@ class Look:
     ) -> Any:
         """Run an operation and note it."""
         begun = self._try(self._begin, mode, func, args, kwargs)
-        if begun is None:
-            return func(*args, **kwargs)
-        call, given, facts = begun
-        source: Any = self._try(draws_from, args, kwargs) if facts.may_draw else None
-        before = None if source is None else self._try(source.state)
-        result = func(*args, **kwargs)
-        if facts.may_draw and (before is None or self._try(source.state) != before):
-            call.flags |= IS_RANDOM
-        self._try(self._end, call, given, tensors_in((result,)), facts)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        if begun is not None:
+            self._try(self._end, *begun, result)
         return result
 
     def _begin(
         self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Call, list[Given], Facts] | None:
+    ) -> tuple[Call, list[Given], Facts, Any] | None:
         facts = self._facts_of(func)
         if facts.is_passed_by:
             return None
         given = gather(args, kwargs, facts=facts)
-        caller = self._look_up(mode, sys._getframe(4))
+        caller = self._look_up(mode, frame_above(5, self._tape.thread))
         if caller.is_ours:
             return None
         name = self._tables.text(facts.name)
@@ -265,7 +263,7 @@ class Look:
         if facts.takes_generator:
             call.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
         call.ins = self._traces.read_ins(given)
-        return call, given, facts
+        return call, given, facts, self._try(draws_from, args, kwargs) if facts.may_draw else None
 
     def _facts_of(self, func: OpOverload) -> Facts:
         facts = self._facts.get(func)
@@ -309,9 +307,14 @@ class Look:
         name, site, module = origin
         return self._tables.origin(name, site, module=module)
 
-    def _end(self, call: Call, given: list[Given], results: list[Tensor], facts: Facts) -> None:
+    def _end(  # limits: private to this class
+        self, call: Call, given: list[Given], facts: Facts, drawn: Any, result: Any
+    ) -> None:
+        if facts.may_draw and (drawn is None or drawn.has_moved()):
+            call.flags |= IS_RANDOM
         with self._lock:
-            call.outs = self._traces.read_outs(call.index, given, results=results, facts=facts)
+            outs = tensors_in((result,))
+            call.outs = self._traces.read_outs(call.index, given, results=outs, facts=facts)
         self._keep(call)
 
     def _keep(self, call: Call) -> None:
@@ -336,17 +339,14 @@ class Look:
             with torch._C.DisableTorchFunction():
                 return act(*args)
         except Exception as error:  # noqa: BLE001 - written down
-            text = f"{act.__name__.strip('_')} of an operation: {type(error).__name__}: {error}"
-            if text not in self._troubles:
-                self._troubles.add(text)
-                self._tape.write("trouble", error=text)
+            self._tape.note_trouble(f"{act.__name__.strip('_')} of an operation", error)
             return None
 
     def meet_function(self, function: Any) -> None:
         """The user's own autograd function is about to be called; its node has just been made."""
         mode = getattr(self._local, "mode", None)
         if mode is not None:
-            caller = self._look_up(mode, sys._getframe(3))
+            caller = self._look_up(mode, frame_above(3, self._tape.thread))
             name = self._tables.text(type(function).__name__.removesuffix("Backward"))
             mode.claim_nodes((name, caller.site, caller.module), has_node=True)
 
@@ -362,7 +362,7 @@ class Look:
         return result
 
     def _begin_function(self, mode: Mode, function: Any, gradients: tuple[Any, ...]) -> Call:
-        caller = self._look_up(mode, sys._getframe(3))
+        caller = self._look_up(mode, frame_above(3, self._tape.thread))
         call = self._new_call(mode, caller, self._tables.text(type(function).__name__))
         origin = self._origin_of(mode, function._sequence_nr())
         call.phase = _BACKWARD
@@ -377,6 +377,12 @@ class Look:
             given = Given.read_only(gradients)
             call.outs = self._traces.read_outs(call.index, given, results=tensors_in((result,)), facts=None)
         self._keep(call)
+
+
+def _run(  # limits: takes what `Look.note` takes
+    _mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return func(*args, **kwargs)
 
 
 def _lift_modes() -> list[Any]:
@@ -413,16 +419,30 @@ def _wrap_start(start: Function, look: Look) -> Function:
 
 def _wrap_thread(run: Function, look: Look) -> Function:
     def wrapper(self: threading.Thread) -> Any:
-        with look.inside(self):  # who asks for the current thread before it has begun makes another one
-            return run(self)
+        is_new = look.enter(self)  # who asks for the current thread before it has begun makes another one
+        try:
+            result = run(self)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            look.leave(is_new)
+        return result
 
     return wrapper
 
 
 def _wrap_work(run: Function, look: Look) -> Function:
     def wrapper(self: Any) -> Any:
-        with look.inside(threading.current_thread()):
-            return run(self)
+        is_new = look.enter(threading.current_thread())
+        try:
+            result = run(self)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            look.leave(is_new)
+        return result
 
     return wrapper
 

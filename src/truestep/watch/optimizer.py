@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from truestep.watch.chain import Chain
 from truestep.watch.seeds import Draws
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame, unseen
+from truestep.watch.wrap import Wraps, drop_frame, guard
 
 Function = Callable[..., Any]
 _NUM_FIRST = 8
@@ -90,13 +90,18 @@ class _Steps:
 
 
 def _wrap_patch(patch: Function, steps: _Steps) -> Function:
-    def wrapper(self: Any) -> None:
-        patch(self)
+    def wrapper(self: Any) -> Any:
+        try:
+            result = patch(self)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         kind = type(self)
         if not getattr(kind.step, "is_watched", False):
             step = kind.step
-            kind.step = unseen(_wrap_step(step, steps), step)
+            kind.step = guard(_wrap_step(step, steps), step, where=f"{kind.__name__}.step", tape=steps.tape)
             kind.step.is_watched = True
+        return result
 
     return wrapper
 

@@ -28,7 +28,7 @@ def _wrap(step: Function, tape: Tape, under_way: list[Any]) -> Function:
     """Return the wrapper; those of all classes share what is under way, as one scheduler may step another."""
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if under_way or not tape.is_on or sys._getframe(1).f_code.co_name == "_initial_step":
+        if under_way or not tape.is_on or sys._getframe(2).f_code.co_name == "_initial_step":
             if tape.is_on and under_way and under_way[0] is not self:
                 tape.tell("scheduler_inner", self)
             try:

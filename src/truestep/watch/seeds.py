@@ -41,7 +41,7 @@ def watch_numpy(tape: Tape) -> None:
 def watch_ours(tape: Tape) -> None:
     """Observe how a run of ours seeds all three at once, past their own functions."""
     if "seeds" in tape.plan.families:
-        Wraps().put("seed_generators", lambda act: _noting_all(tape, act), sys.modules["truestep.rng"])
+        Wraps(tape).put("seed_generators", lambda act: _noting_all(tape, act), sys.modules["truestep.rng"])
 
 
 def _noting_all(tape: Tape, act: Function) -> Function:
@@ -49,13 +49,17 @@ def _noting_all(tape: Tape, act: Function) -> Function:
         if tape.is_on:
             for generator in ("torch", "random", "numpy"):
                 tape.note("seed", generator, "seed", root)
-        act(root, purpose, *where)
+        try:
+            act(root, purpose, *where)
+        except BaseException as error:
+            drop_frame(error)
+            raise
 
     return wrapper
 
 
 def _put(tape: Tape, module: Any, generator: str, names: tuple[tuple[str, str], ...]) -> None:
-    wraps = Wraps()
+    wraps = Wraps(tape)
     for name, how in names:
         wraps.put(name, _noting(tape, generator, how), module)
 

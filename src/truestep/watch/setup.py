@@ -31,13 +31,13 @@ def watch_sharding(tape: Tape) -> None:
     """Observe `fully_shard`."""
     if "setup" in tape.plan.families:
         module = sys.modules[_SHARDING]
-        Wraps().put("fully_shard", _noting(tape, "parallel", lambda *_, **__: "fully_shard"), module)
+        Wraps(tape).put("fully_shard", _noting(tape, "parallel", lambda *_, **__: "fully_shard"), module)
 
 
 def _noting(tape: Tape, kind: str, fact_of: Function) -> Callable[[Function], Function]:
     def make(act: Function) -> Function:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if tape.is_on and not _is_torch(sys._getframe(1).f_globals.get("__name__") or ""):
+            if tape.is_on and not _is_torch(sys._getframe(2).f_globals.get("__name__") or ""):
                 fact = fact_of(*args, **kwargs)
                 if fact is not None:
                     tape.note(kind, fact)

@@ -82,7 +82,7 @@ class _Notes:
 def watch_time(tape: Tape) -> None:
     """Observe the clocks."""
     if tape.plan.sources:
-        notes, wraps = _Notes(tape, "clock"), Wraps()
+        notes, wraps = _Notes(tape, "clock"), Wraps(tape)
         for clock in _CLOCKS:
             for name in (clock, f"{clock}_ns"):
                 wraps.put(name, notes.noting(f"time.{name}"), time)
@@ -92,7 +92,7 @@ def watch_os(tape: Tape) -> None:
     """Observe listings of folders; if asked also the environment, the process id and the system's entropy."""
     if not tape.plan.sources and not tape.plan.inspect:
         return
-    wraps, listings = Wraps(), _Notes(tape, "listing", FOLDERS)
+    wraps, listings = Wraps(tape), _Notes(tape, "listing", FOLDERS)
     wraps.put("listdir", listings.noting("os.listdir"), os)
     wraps.put("scandir", lambda scan: _wrap_scandir(scan, listings), os)
     if not tape.plan.sources:
@@ -107,7 +107,7 @@ def watch_uuid(tape: Tape) -> None:
     """Observe ids made from address and clock; others are made from the system's entropy."""
     if tape.plan.sources:
         made = _Notes(tape, "entropy").noting("uuid.uuid1", lambda result, *_: str(result))
-        Wraps().put("uuid1", made, sys.modules["uuid"])
+        Wraps(tape).put("uuid1", made, sys.modules["uuid"])
 
 
 def watch_random(tape: Tape) -> None:
@@ -115,7 +115,7 @@ def watch_random(tape: Tape) -> None:
     if not tape.plan.sources:
         return
     random: Any = sys.modules["random"]
-    wraps = Wraps()
+    wraps = Wraps(tape)
     if random._urandom is not os.urandom:  # imported before us
         random._urandom = os.urandom
     entropy = _Notes(tape, "entropy", frozenset({"random"}))
@@ -127,14 +127,14 @@ def watch_numpy(tape: Tape) -> None:
     """Observe draws from NumPy's global generator, and generators made without a seed."""
     if not tape.plan.sources:
         return
-    random, wraps = sys.modules["numpy"].random, Wraps()
+    random, wraps = sys.modules["numpy"].random, Wraps(tape)
     wraps.put("default_rng", lambda make: _wrap_default_rng(make, _Notes(tape, "entropy")), random)
     _watch_draws(_Notes(tape, "numpy"), wraps, random, owner=random.mtrand._rand)
 
 
 def _watch_draws(notes: _Notes, wraps: Wraps, module: Any, *, owner: Any) -> None:
     for name in module.__all__:
-        if name not in _STATES and getattr(getattr(module, name), "__self__", None) is owner:
+        if name not in _STATES and getattr(getattr(module, name, None), "__self__", None) is owner:
             wraps.put(name, notes.noting(f"{module.__name__}.{name}", _drawn), module)
 
 
@@ -145,17 +145,16 @@ def _drawn(result: Any, *args: Any) -> Any:
 
 def _wrap_variable(get: Function, notes: _Notes) -> Function:
     def __getitem__(self: Any, key: Any) -> Any:  # noqa: N807
-        begun, found = perf_counter_ns(), None
+        begun = perf_counter_ns()
         try:
-            found = get(self, key)
+            result = get(self, key)
         except BaseException as error:
+            notes.end(notes.begin(str(key)), begun, None)
             drop_frame(error)
             raise
-        finally:
-            name = str(key)
-            is_secret = found is not None and any(word in name.upper() for word in _SECRET)
-            notes.end(notes.begin(name), begun, _digest(repr(found).encode()) if is_secret else found)
-        return found
+        is_secret = any(word in str(key).upper() for word in _SECRET)
+        notes.end(notes.begin(str(key)), begun, _digest(repr(result).encode()) if is_secret else result)
+        return result
 
     return __getitem__
 
@@ -164,11 +163,11 @@ def _wrap_scandir(scan: Function, notes: _Notes) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         key, begun = notes.begin("os.scandir"), perf_counter_ns()
         try:
-            entries = scan(*args, **kwargs)
+            result = scan(*args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
-        return entries if key is None else _Listed(entries, lambda names: notes.end(key, begun, names))
+        return result if key is None else _Listed(result, lambda names: notes.end(key, begun, names))
 
     return wrapper
 
@@ -230,14 +229,14 @@ def _wrap_default_rng(make: Function, notes: _Notes) -> Function:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         begun = perf_counter_ns()
         try:
-            generator = make(*args, **kwargs)
+            result = make(*args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
         if next(iter((*args, *kwargs.values())), None) is None:
             key = notes.begin("numpy.random.default_rng")
-            notes.end(key, begun, repr(generator.bit_generator.state))
-        return generator
+            notes.end(key, begun, repr(result.bit_generator.state))
+        return result
 
     return wrapper
 

@@ -25,28 +25,34 @@ def watch_spawning(tape: Tape) -> None:
         return
     starting: list[Any] = []
     forks = _Forks(tape)
-    wraps = Wraps()
+    wraps = Wraps(tape)
     settings = {"folder": str(tape.path.parent), "plan": tape.plan.as_fields()}
     spawn: Any = sys.modules["multiprocessing.spawn"]
     process: Any = sys.modules["multiprocessing.process"]
 
     def make_start(start: Any) -> Any:
-        def wrapper(self: Any) -> None:
+        def wrapper(self: Any) -> Any:
             starting.append(self)
             forks.begin(self)
             try:
-                start(self)
+                result = start(self)
             except BaseException as error:
                 drop_frame(error)
                 raise
             finally:
                 starting.pop()
+            return result
 
         return wrapper
 
     def make_words(get_words: Any) -> Any:
         def wrapper(**given: Any) -> Any:
-            words = list(get_words(**given))
+            try:
+                result = get_words(**given)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+            words = list(result)
             if tape.is_on and starting and _may_train(starting[-1]) and "-c" in words:
                 place = words.index("-c") + 1
                 words[place] = _CODE.format(settings=settings, code=words[place])

@@ -242,30 +242,42 @@ class Tape:
         """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
         look = self.look
         mode = look.set_aside() if look is not None and look.is_open else None
-        for listener in self.listeners[event]:
+        is_near = self.is_looked_at or self.num_steps < self._near_until
+        for listener in (*self.listeners[event], *(self.near[event] if is_near else ())):
             try:
                 listener(*things)
             except Exception as error:  # noqa: BLE001 - written down
-                self.note_trouble(f"{listener.__module__} at {event}", error)
-        if self.is_looked_at or self.num_steps < self._near_until:
-            for listener in self.near[event]:
-                try:
-                    listener(*things)
-                except Exception as error:  # noqa: BLE001 - as above
-                    self.note_trouble(f"{listener.__module__} at {event}", error)
+                self._dismiss(listener)
+                self.note_trouble(f"{listener.__module__} at {event}", error, is_off=True)
         if mode is not None:
             mode.is_aside = False
+
+    def attempt(self, watch: Callable[..., None], *given: Any) -> None:
+        """Let observers be put in place; those that cannot be are missing, and the script goes on."""
+        try:
+            watch(self, *given)
+        except Exception as error:  # noqa: BLE001 - written down
+            self.note_trouble(f"{watch.__module__}.{watch.__name__}", error, is_off=True)
+
+    def _dismiss(self, listener: Callable[..., None]) -> None:
+        """Tell an inspector nothing more: after a part that it missed, the rest would mislead it."""
+        owner = getattr(listener, "__self__", listener)
+        for told in (*self.listeners.values(), *self.near.values()):
+            told[:] = [item for item in told if getattr(item, "__self__", item) is not owner]
 
     def come_near(self, num_steps: int) -> None:
         """Something has changed: tell all inspectors in this step, and for so many in all."""
         self._near_until = max(self._near_until, self.num_steps + num_steps)
 
-    def note_trouble(self, where: str, error: Exception) -> None:
-        """What goes wrong in watching is written down and must not end the script."""
+    def note_trouble(self, where: str, error: BaseException, *, is_off: bool = False) -> None:
+        """What goes wrong in watching is written down and must not end the script.
+
+        With `is_off` nothing is observed there from here on.
+        """
         text = f"{where}: {type(error).__name__}: {error}"
         if text not in self._troubles and len(self._troubles) < _MAX_TROUBLES:
             self._troubles.add(text)
-            self.write("trouble", error=text)
+            self.write("trouble", error=text, is_off=is_off)
 
     def write(self, kind: str, **fields: Any) -> None:
         """Write a line of its own, after all moments before it."""

@@ -169,8 +169,13 @@ class Source:
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
+        self._before = self._state()
 
-    def state(self) -> bytes | None:
+    def has_moved(self) -> bool:
+        """Whether it has been drawn from, or may have been."""
+        return self._before is None or self._state() != self._before
+
+    def _state(self) -> bytes | None:
         """Return its state, to compare; None if it cannot be read now."""
         try:
             return self._generator.get_state().numpy().tobytes()

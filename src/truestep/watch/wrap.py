@@ -1,7 +1,8 @@
 """Wrapping torch's entry points so that nobody downstream can tell.
 
-Owns putting wrappers in place and taking them away again. Names, signatures and pickling stay; a wrapper's
-frame is in no traceback, is passed over by `warnings` when it counts levels, and is not compiled.
+Owns putting wrappers in place and taking them away again, and that none of them ends the script. Names,
+signatures and pickling stay; a wrapper's frame is in no traceback, is skipped by `warnings` when it counts
+levels, and is not compiled.
 """
 
 import functools
@@ -9,31 +10,54 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from truestep.watch.tape import Tape
+
 # Python's warnings do not count frames of the import system, which they know by these two words in the
 # name of the file, and torch.compile leaves them alone: a wrapper shall be neither blamed nor compiled.
 UNSEEN = "<frozen importlib._bootstrap, truestep.watch>"
 
-Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+Function = Callable[..., Any]
+Wrapper = Callable[[Function], Function]
 
 
 class Wraps:
-    """Wrappers that are in place; `undo` and `redo` serve to measure their cost."""
+    """Wrappers that are in place; `undo` and `redo` serve to measure their cost.
 
-    def __init__(self) -> None:
+    Those that observe are given the tape, and none of them ends the script. Those that change something on
+    purpose are not: a change that cannot be made must not pass for one that was.
+    """
+
+    def __init__(self, tape: Tape | None = None) -> None:
+        self._tape = tape
         self._places: list[tuple[Any, str, Any, Any]] = []
 
     def put(self, name: str, make: Wrapper, *owners: Any) -> None:
-        """Replace the function `owner.name` by `make(function)`, the same one for all owners."""
-        original = getattr(owners[0], name)
-        wrapper: Any = unseen(make(original), original)
-        if isinstance(original, types.MethodType):  # `random.seed` belongs to an object, and some ask for it
-            wrapper = types.MethodType(unseen(_with_self(wrapper), original.__func__), original.__self__)
-        else:
+        """Replace the function `owner.name` by `make(function)`, the same one for all owners.
+
+        What `make` returns calls the function inside of a `try` that calls `drop_frame`, and keeps what it
+        gives as `result`: `guard` relies on both.
+        """
+        where = f"{owners[0].__name__}.{name}"
+        try:
+            wrapper = self._make(where, make, _find(owners[0], name))
+        except Exception as error:
+            if self._tape is None:
+                raise
+            self._tape.note_trouble(where, error, is_off=True)  # this version of torch may have no such name
+            return
+        if not isinstance(wrapper, types.MethodType):
             _settle(wrapper, name, owners)
         for owner in owners:
             found = vars(owner).get(name)
             setattr(owner, name, staticmethod(wrapper) if isinstance(found, staticmethod) else wrapper)
             self._places.append((owner, name, found, vars(owner)[name]))
+
+    def _make(self, where: str, make: Wrapper, original: Any) -> Any:
+        made, tape = make(original), self._tape
+        wrapper = unseen(made, original) if tape is None else guard(made, original, where=where, tape=tape)
+        if isinstance(original, types.MethodType):  # `random.seed` belongs to an object, and some ask for it
+            return types.MethodType(unseen(_with_self(wrapper), original.__func__), original.__self__)
+        return wrapper
 
     def undo(self) -> None:
         """Take all wrappers away."""
@@ -46,14 +70,57 @@ class Wraps:
             setattr(owner, name, wrapper)
 
 
-def _settle(wrapper: Callable[..., Any], name: str, owners: tuple[Any, ...]) -> None:
+def _find(owner: Any, name: str) -> Any:
+    """Return the function; what every object or every class has does not count."""
+    kinds = [kind for kind in getattr(owner, "__mro__", ()) if kind is not object]
+    if kinds and not any(name in vars(kind) for kind in kinds):
+        raise AttributeError(f"{owner.__name__} has no {name}")
+    return getattr(owner, name)
+
+
+def guard(wrapper: Function, original: Function, *, where: str, tape: Tape) -> Function:
+    """Return what calls the wrapper; once it fails by itself the original is called instead.
+
+    An error that the original raised has no frame of the wrapper, which has called `drop_frame`.
+    """
+    inner = getattr(wrapper, "__func__", wrapper)
+    if inner.__code__.co_filename != UNSEEN:
+        inner.__code__ = inner.__code__.replace(co_filename=UNSEEN)
+    code, run = inner.__code__, wrapper
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal run
+        try:
+            return run(*args, **kwargs)
+        except BaseException as error:
+            names = _failed_in(error, code)
+            if names is None:
+                drop_frame(error)
+                raise
+            if not isinstance(error, RecursionError):  # the script may call itself too often by itself
+                run = original
+                tape.note_trouble(where, error, is_off=True)
+        # Outside of the handler: an error that the original raises shall not seem to follow from ours.
+        return names["result"] if "result" in names else original(*args, **kwargs)
+
+    return unseen(call, original)
+
+
+def _failed_in(error: BaseException, code: types.CodeType) -> dict[str, Any] | None:
+    """Return the variables of the wrapper if it has failed; None if others have, or the script shall end."""
+    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    is_own = isinstance(error, Exception) and trace is not None and trace.tb_frame.f_code is code
+    return dict(trace.tb_frame.f_locals) if is_own and trace is not None else None
+
+
+def _settle(wrapper: Function, name: str, owners: tuple[Any, ...]) -> None:
     """Let a function that another module is known by, as `os.listdir` by `posix`, be pickled from here."""
     homes = [owner.__name__ for owner in owners if isinstance(owner, types.ModuleType)]
     if homes and wrapper.__qualname__ == name and wrapper.__module__ not in homes:
         wrapper.__module__ = homes[0]
 
 
-def _with_self(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+def _with_self(wrapper: Function) -> Function:
     def method(_self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return wrapper(*args, **kwargs)
@@ -64,7 +131,7 @@ def _with_self(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def unseen(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def unseen(wrapper: Function, original: Function) -> Function:
     """Return the wrapper with the original's name, and out of sight."""
     assert isinstance(wrapper, types.FunctionType)
     wrapper.__code__ = wrapper.__code__.replace(co_filename=UNSEEN)

@@ -54,4 +54,4 @@ _INSPECTORS = (
 def inspect_torch(tape: Tape, wraps: Wraps) -> None:
     """Put all inspectors in place."""
     for watch in _INSPECTORS:
-        watch(tape, wraps)
+        tape.attempt(watch, wraps)

@@ -33,14 +33,15 @@ def watch(tape: Tape, wraps: Wraps) -> None:
     tape.near["forward_begins"].append(biases.forward_begins)
 
 
-def _wrap_init(make: Callable[..., None], biases: "_Biases") -> Callable[..., None]:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+def _wrap_init(make: Callable[..., Any], biases: "_Biases") -> Callable[..., Any]:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         try:
-            make(self, *args, **kwargs)
+            result = make(self, *args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
         biases.meet(self)
+        return result
 
     return __init__
 

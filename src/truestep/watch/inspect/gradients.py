@@ -433,13 +433,14 @@ class _Book:
 
 
 def _wrap_init(make: Function, book: _Book) -> Function:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         try:
-            make(self, *args, **kwargs)
+            result = make(self, *args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
         book.meet(self)
+        return result
 
     return __init__
 

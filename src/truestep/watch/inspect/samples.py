@@ -57,9 +57,9 @@ def watch(tape: Tape, wraps: Wraps) -> None:
 
 
 def _wrap_init(make: Function, tape: Tape) -> Function:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         try:
-            make(self, *args, **kwargs)
+            result = make(self, *args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
@@ -69,13 +69,14 @@ def _wrap_init(make: Function, tape: Tape) -> Function:
                 tape.note("made", tape.number("loader", self), value=_describe(self, is_direct))
             except Exception as error:  # noqa: BLE001 - samplers and datasets of the user's; written down
                 tape.note_trouble("a loader that was made", error)
+        return result
 
     return __init__
 
 
 def _maker_of(loader: Any) -> str:
     """Return the file that makes it: constructors of subclasses, and around it, only pass it on."""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe(3)  # past the wrapper and its guard
     while frame.f_back is not None:
         names = frame.f_code.co_varnames
         if not frame.f_code.co_argcount or frame.f_locals.get(names[0]) is not loader:

@@ -80,11 +80,11 @@ class _Schedules:
 
 
 def _wrap_init(make: Function, schedules: _Schedules) -> Function:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         is_outer = schedules.tape.is_on and not schedules.is_inside
         schedules.is_inside = True
         try:
-            make(self, *args, **kwargs)
+            result = make(self, *args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
@@ -93,6 +93,7 @@ def _wrap_init(make: Function, schedules: _Schedules) -> Function:
                 schedules.is_inside = False
         if is_outer:
             schedules.tape.tell("scheduler_made", self)
+        return result
 
     return __init__
 

@@ -86,16 +86,16 @@ class _Scout:
 def _wrap_create(create: Function, scout: _Scout) -> Function:
     def create_fetcher(*args: Any, **kwargs: Any) -> Any:
         try:
-            fetcher = create(*args, **kwargs)
+            result = create(*args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
         try:
-            if scout.is_asked(fetcher.dataset):
-                fetcher.fetch = unseen(_wrap_fetch(fetcher, scout), fetcher.fetch)
+            if scout.is_asked(result.dataset):
+                result.fetch = unseen(_wrap_fetch(result, scout), result.fetch)
         except Exception:  # noqa: BLE001 - a worker must not fail by being looked at
             pass
-        return fetcher
+        return result
 
     return create_fetcher
 
