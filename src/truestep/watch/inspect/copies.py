@@ -1,24 +1,21 @@
-"""Copies of models, and forward passes through them that leave no trace in the script.
+"""Copies of models, and forward passes through them, in a copy of the process.
 
-Owns which models can be copied, and that generators, output and the tape are as before afterwards.
+Owns which models can be copied, and that all passes get the same random numbers.
 """
 
 import contextlib
 import copy
 import functools
-import io
 import itertools
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from truestep.watch.tape import Tape
 
 _MAX_PARAMETERS = 20_000_000
 _SEED = 0
@@ -129,29 +126,6 @@ def copy_inputs(values: Any, depth: int = 0) -> Any:
     raise TypeError("an object that a forward pass may change")
 
 
-@contextlib.contextmanager
-def out_of_sight(tape: Tape) -> Iterator[None]:
-    """Observe nothing, print nothing, and put all generators back."""
-    numpy = sys.modules.get("numpy")
-    kept = random.getstate(), numpy.random.get_state() if numpy is not None else None
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    hidden = io.StringIO()
-    tape.is_on = False
-    try:
-        with (
-            torch.random.fork_rng(devices),
-            contextlib.redirect_stdout(hidden),
-            contextlib.redirect_stderr(hidden),
-            torch.no_grad(),
-        ):
-            yield
-    finally:
-        random.setstate(kept[0])
-        if numpy is not None:
-            numpy.random.set_state(kept[1])
-        tape.is_on = True
-
-
 def run(  # limits: private to this package
     replica: nn.Module, given: tuple[Any, Any], see: Callable[[str, Any], None] | None = None
 ) -> Any:
@@ -159,8 +133,6 @@ def run(  # limits: private to this package
     args, kwargs = copy_inputs(given[0]), copy_inputs(given[1])
     numpy = sys.modules.get("numpy")
     torch.default_generator.manual_seed(_SEED)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed(_SEED)
     random.seed(_SEED)
     if numpy is not None:
         numpy.random.seed(_SEED)

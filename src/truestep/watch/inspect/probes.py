@@ -1,10 +1,12 @@
 """Probes: what one batch shows when it is passed once more through a copy of the model, between two steps.
 
+They are made in a forked copy of the process: the script's objects, output and generators stay as they are.
 Owns the questions: do samples influence each other, later tokens earlier outputs, and are units still alive.
 """
 
 import weakref
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -12,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from truestep.watch.inspect import activity
-from truestep.watch.inspect.copies import copy_inputs, out_of_sight, replicate, run
+from truestep.watch.inspect.apart import ApartError, run_apart
+from truestep.watch.inspect.copies import copy_inputs, replicate, run
 from truestep.watch.inspect.spread import find_spread
 from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
@@ -128,10 +131,12 @@ class _Probes:
             model = item.model()
             if model is None:
                 continue
+            own = [target for target, number in targets if number == item.number]
             try:
-                own = [target for target, number in targets if number == item.number]
-                found = self._probe(model, item, shapes=shapes, targets=own)
-            except Exception:  # noqa: BLE001 - a forward pass that cannot be made again says nothing
+                _expect_on_cpu(model, item)
+                found = run_apart(partial(self._probe, model, item, shapes=shapes, targets=own))
+            except ApartError as error:
+                self._tape.note_trouble("a probe", error)
                 continue
             for kind, value in found:
                 self._tape.mark((kind, item.site, item.number), perf_counter_ns(), value=value)
@@ -144,7 +149,7 @@ class _Probes:
         if replica is None:
             return []
         found: list[tuple[str, Any]] = []
-        with out_of_sight(self._tape):
+        with torch.no_grad():
             if self._tape.num_steps - 1 == _AT[0]:
                 modes = [(module, module.training) for module in replica.modules()]
                 replica.eval()
@@ -155,6 +160,14 @@ class _Probes:
             if active is not None:
                 found.append(("activity", active))
         return found
+
+
+def _expect_on_cpu(model: nn.Module, item: _Held) -> None:
+    """A process that uses another device cannot be forked."""
+    inputs = (leaf for _, leaf in find_tensors(item.given))
+    devices = {tensor.device.type for tensor in (*model.parameters(), *model.buffers(), *inputs)}
+    if devices - {"cpu"}:
+        raise ApartError(f"not made on {', '.join(sorted(devices - {'cpu'}))}: only on the CPU")
 
 
 def _compare(

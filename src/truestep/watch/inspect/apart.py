@@ -1,0 +1,108 @@
+"""A forked copy of this process in which code of the user's may run: nothing of that reaches the script.
+
+Owns that the copy writes to no file, prints nothing and ends. What it finds comes back through a pipe.
+"""
+
+import gc
+import io
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any, NoReturn
+
+import torch
+
+_PATIENCE_S = 60.0
+_BLOCK = 1 << 16
+_HARMLESS = frozenset({"os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.putenv", "os.unsetenv"})
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_REACH_OUT = ("os.", "shutil.", "socket.", "subprocess.", "tempfile.", "sqlite3.", "webbrowser.")
+
+
+class ApartError(Exception):
+    """The copy could not be made, failed or took too long."""
+
+
+def run_apart(act: Callable[[], Any]) -> Any:
+    """Return what a function gives in a forked copy of this process, as JSON has it."""
+    if not hasattr(os, "fork"):
+        raise ApartError("this system cannot fork a process")
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        _be_copy(act, writing)
+    os.close(writing)
+    answer = b""
+    try:
+        answer = _read(reading)
+    finally:
+        os.close(reading)
+        if not answer:
+            os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):  # the script may wait for all its children, or for none
+            os.waitpid(pid, 0)
+    told = json.loads(answer)
+    if "error" in told:
+        raise ApartError(told["error"])
+    return told["found"]
+
+
+def _read(reading: int) -> bytes:
+    """Return all that the copy writes: it may wait for a lock that a thread of the script holds."""
+    found: list[bytes] = []
+    until = monotonic() + _PATIENCE_S
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    while poll.poll(max(0.0, until - monotonic()) * 1000):
+        block = os.read(reading, _BLOCK)
+        if not block:
+            return b"".join(found) or b'{"error": "the copy of the process was killed"}'
+        found.append(block)
+    raise ApartError(f"no answer within {_PATIENCE_S:.0f} s")
+
+
+def _be_copy(act: Callable[[], Any], writing: int) -> NoReturn:
+    try:
+        gc.disable()  # what is collected may have a say in it
+        _cut_off(writing)
+        kept = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)  # one that goes would be flushed
+        # New ones: a thread that is not copied may hold the lock of the old.
+        sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = io.StringIO()  # type: ignore[misc, assignment]
+        torch.set_num_threads(1)  # threads are not copied
+        sys.addaudithook(_refuse)
+        with torch._C._EnableTorchFunction():
+            answer = json.dumps({"found": act()})
+        del kept
+    except BaseException as error:  # noqa: BLE001 - told
+        answer = json.dumps({"error": f"{type(error).__name__}: {error}"})
+    try:
+        left = answer.encode()
+        while left:
+            left = left[os.write(writing, left) :]
+    finally:
+        os._exit(0)
+
+
+def _cut_off(writing: int) -> None:
+    """Let all that is open lead nowhere: files and connections are the script's too."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in [int(name) for name in os.listdir("/dev/fd")]:  # noqa: PTH208 - imports less
+        if number not in (writing, nowhere):
+            with suppress(OSError):
+                os.fstat(number)  # the listing's own is closed by now
+                os.dup2(nowhere, number)
+
+
+def _refuse(event: str, args: tuple[Any, ...]) -> None:
+    """Stop what would be seen outside of the copy."""
+    if event == "open":
+        is_seen = bool(args[2] & _WRITING)
+    else:
+        is_seen = event.startswith(_REACH_OUT) and event not in _HARMLESS
+    if is_seen:
+        raise PermissionError(f"{event}: a probe changes nothing outside of its process")
