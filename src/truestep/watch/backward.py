@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from truestep.watch.chain import Chain
-from truestep.watch.leaves import is_transformed, outline
+from truestep.watch.leaves import among_ourselves, is_readable, is_transformed, outline
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -49,7 +49,7 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
             if chain is not None and how == "backward":
                 chain.take_losses(losses)
         # Known at the steps that are looked at.
-        facts, value = (_describe(losses), _value(losses)) if tape.is_looked_at else ((None, None), None)
+        facts, value = _describe(losses) if tape.is_looked_at else ((None, None), None)
         key = ("backward", here(), how, *facts)
         if begins:
             tape.backward_site = key[1]
@@ -76,16 +76,15 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
 def _losses(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
     """Return what the pass begins at; an iterator is left to its receiver."""
     given = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
-    if isinstance(given, Tensor):
-        return (given,)
-    return (
-        tuple(item for item in given if isinstance(item, Tensor)) if isinstance(given, list | tuple) else ()
-    )
+    listed = given if isinstance(given, list | tuple) else (given,)
+    return tuple(item for item in listed if is_readable(item))
 
 
-def _describe(losses: tuple[Tensor, ...]) -> tuple[Any, Any]:
-    node = losses[0].grad_fn if losses else None
-    return outline(losses), None if node is None else type(node).__name__
+def _describe(losses: tuple[Tensor, ...]) -> tuple[tuple[Any, Any], float | None]:
+    """Return shapes and the last operation, and the value if it is one."""
+    with among_ourselves():
+        node = losses[0].grad_fn if losses else None
+        return (outline(losses), None if node is None else type(node).__name__), _value(losses)
 
 
 def _value(losses: tuple[Tensor, ...]) -> float | None:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from truestep.watch.digests import fold, fold_nest
 from truestep.watch.keeping import Kept, find_kept, find_stored
-from truestep.watch.leaves import Leaf, walk
+from truestep.watch.leaves import Leaf, among_ourselves, walk
 from truestep.watch.seeds import states
 from truestep.watch.tape import Tape
 
@@ -224,7 +224,8 @@ class Chain:
 def _value(loss: Tensor) -> str | None:
     """Return a loss to the last bit; None for one that is no single number, or has none, as on `meta`."""
     try:
-        return float(loss.detach().item()).hex()
+        with among_ourselves():
+            return float(loss.detach().item()).hex()
     except Exception:  # noqa: BLE001 - its digest says the same, or is written down
         return None
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.watch.leaves import Leaf, walk
+from truestep.watch.leaves import Leaf, walk, without_modes
 
 VERSION = 1
 _SMALL_BYTES = 16_384
@@ -25,10 +25,8 @@ def fold(named: Iterable[tuple[str, Leaf]]) -> str:
 
     A sharded tensor gives its part: other processes are asked nothing. Modes that are on are passed by.
     """
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-        with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
-            return _fold(named)
-    return _fold(named)
+    with without_modes() if torch._C._len_torch_dispatch_stack() else torch._C.DisableTorchFunction():
+        return _fold(named)
 
 
 def _fold(named: Iterable[tuple[str, Leaf]]) -> str:

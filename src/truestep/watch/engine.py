@@ -20,6 +20,7 @@ from truestep.watch import (
     vary,
 )
 from truestep.watch.chain import Chain
+from truestep.watch.leaves import among_ourselves
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -29,6 +30,7 @@ def watch_torch(tape: Tape) -> Wraps:
     plan = tape.plan
     chain = Chain(tape) if plan.digests else None
     wraps = Wraps(tape)
+    tape.among_ourselves = among_ourselves  # type: ignore[method-assign]
     hold.hold_torch(tape, Wraps())
     tape.attempt(optimizer.watch, chain, wraps)
     for name, watch in (("data", data.watch), ("forward", forward.watch), ("backward", backward.watch)):

@@ -103,9 +103,10 @@ def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
     except Exception as error:  # noqa: BLE001 - a module of the user's may list anything; written down
         tape.note_trouble("a model that is called", error)
         parameters, num_buffers = [], 0
-    # A lazy module's parameters have no size before its first call.
-    sizes = [0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters]
-    trainable = sum(size for size, item in zip(sizes, parameters, strict=True) if item.requires_grad)
+    with tape.among_ourselves():
+        # A lazy module's parameters have no size before its first call.
+        sizes = [0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters]
+        trainable = sum(size for size, item in zip(sizes, parameters, strict=True) if item.requires_grad)
     tape.note("model", number, type(module).__qualname__, sum(sizes), trainable, num_buffers)
 
 

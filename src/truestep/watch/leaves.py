@@ -5,6 +5,8 @@ Owns the walk over nests. Reads attributes of plain containers only; runs no cod
 
 from collections import UserDict
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -19,29 +21,82 @@ _MAX_ITEMS = 1024
 _LEAVES = (Tensor, str, bytes, bool, int, float, complex)
 _SCALARS = frozenset((type(None), *_LEAVES[1:]))
 
+_READ = (
+    *("shape", "dtype", "device", "layout", "size", "dim", "ndim", "numel", "stride", "data", "detach"),
+    *("requires_grad", "is_leaf", "grad", "grad_fn", "_version", "untyped_storage", "data_ptr"),
+    *("is_floating_point", "is_complex", "is_nested", "is_cpu", "is_cuda", "element_size"),
+    *("__getattribute__", "__hash__", "__eq__"),
+)
+"""What observers ask of tensors."""
+
 Leaf = Tensor | str | bytes | bool | int | float | complex | None
 
 
 def outline(values: Any) -> tuple[Any, ...]:
     """Return shape and dtype of the first few tensors: hashable, and quick for the usual pair."""
     try:
-        if type(values) is tuple and len(values) == 1 and type(values[0]) is Tensor:
-            return ((values[0].shape, values[0].dtype),)
-        if type(values) in (tuple, list) and len(values) <= _FEW:
-            found = [(leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else None for leaf in values]
-            if found and found[0] is not None:
-                return tuple(found)
-        values = values.data if isinstance(values, UserDict) else values
-        if type(values) is dict and len(values) <= _MAX_TENSORS:
-            named = [
-                (f".{key}", leaf.shape, leaf.dtype) for key, leaf in values.items() if type(leaf) is Tensor
-            ]
-            if len(named) == len(values):
-                return tuple(named)
-        few = islice(find_tensors(values), _MAX_TENSORS)
-        return tuple((name, leaf.shape, leaf.dtype) for name, leaf in few)
+        with torch._C.DisableTorchFunction():
+            return _outline(values)
     except Exception:  # noqa: BLE001 - nested tensors have no shape; a class of the user's may raise anything
         return ()
+
+
+def _outline(values: Any) -> tuple[Any, ...]:
+    if type(values) is tuple and len(values) == 1 and type(values[0]) is Tensor:
+        return ((values[0].shape, values[0].dtype),)
+    if type(values) in (tuple, list) and len(values) <= _FEW:
+        found = [(leaf.shape, leaf.dtype) if is_readable(leaf) else None for leaf in values]
+        if found and found[0] is not None:
+            return tuple(found)
+    values = values.data if isinstance(values, UserDict) else values
+    if type(values) is dict and len(values) <= _MAX_TENSORS:
+        named = [(f".{key}", leaf.shape, leaf.dtype) for key, leaf in values.items() if type(leaf) is Tensor]
+        if len(named) == len(values):
+            return tuple(named)
+    few = islice(find_tensors(values), _MAX_TENSORS)
+    return tuple((name, leaf.shape, leaf.dtype) for name, leaf in few)
+
+
+def among_ourselves() -> AbstractContextManager[Any]:
+    """Return a context in which torch calls no `__torch_function__` and no mode of the user's.
+
+    Modes are lifted where there are any beside the look's own, which is set aside: that takes a while.
+    """
+    num = torch._C._len_torch_dispatch_stack()
+    if num > 1 or (num and not hasattr(torch._C._get_dispatch_stack_at(0), "is_aside")):
+        return without_modes()
+    return torch._C.DisableTorchFunction()
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Have no mode on, neither the user's nor the look's."""
+    with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+        yield
+
+
+def is_overridden(tensor: Tensor) -> bool:
+    """Whether operations on it are the user's own, or another's: reading its values would call them."""
+    return type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def has_value(gradient: Tensor) -> bool:
+    """Whether a gradient is other than zero, or cannot be read."""
+    if is_overridden(gradient):
+        return True
+    return bool((gradient._values() if gradient.layout == torch.sparse_coo else gradient).any())
+
+
+def is_readable(value: Any) -> bool:
+    """Whether it is a tensor whose shape and kind are no code of the user's."""
+    return type(value) is Tensor or (isinstance(value, Tensor) and _has_torchs_attributes(type(value)))
+
+
+@lru_cache(maxsize=256)
+def _has_torchs_attributes(kind: type[Tensor]) -> bool:
+    own = [base for base in kind.__mro__ if issubclass(base, Tensor) and base is not Tensor]
+    own = [base for base in own if not base.__module__.startswith("torch.")]
+    return not any(name in vars(base) for base in own for name in _READ)
 
 
 def is_transformed() -> bool:
@@ -62,7 +117,8 @@ def find_tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
             return
         name, item, depth = waiting.pop()
         if isinstance(item, Tensor):
-            yield name, item
+            if is_readable(item):
+                yield name, item
         elif type(item) not in _SCALARS and depth < _MAX_DEPTH:
             inner = [*islice(_inside(item, depth), _MAX_ITEMS)]
             inner.reverse()

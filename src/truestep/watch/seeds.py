@@ -124,7 +124,8 @@ class Draws:
     def look(self, step: int) -> None:
         """Compare at the end of a step that is looked at; keep the states for the next one if that is."""
         looks_at = self._tape.plan.looks_at
-        now = states()
+        with self._tape.among_ourselves():
+            now = states()
         for name, before in self._before.items() if looks_at(step) else ():
             if name in now and now[name] != before:
                 self._tape.note("draw", name)

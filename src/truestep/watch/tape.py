@@ -12,6 +12,7 @@ import weakref
 from array import array
 from binascii import b2a_base64
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -238,17 +239,22 @@ class Tape:
         """Note something that has no length, at the user's line that led to it."""
         self.mark((kind, self.sites.here(1), *facts), perf_counter_ns(), value=value)
 
+    def among_ourselves(self) -> AbstractContextManager[Any]:
+        """Return a context in which torch calls nothing of the user's; torch's observers set it."""
+        return nullcontext()
+
     def tell(self, event: str, *things: Any) -> None:
         """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
         look = self.look
         mode = look.set_aside() if look is not None and look.is_open else None
         is_near = self.is_looked_at or self.num_steps < self._near_until
-        for listener in (*self.listeners[event], *(self.near[event] if is_near else ())):
-            try:
-                listener(*things)
-            except Exception as error:  # noqa: BLE001 - written down
-                self._dismiss(listener)
-                self.note_trouble(f"{listener.__module__} at {event}", error, is_off=True)
+        with self.among_ourselves():
+            for listener in (*self.listeners[event], *(self.near[event] if is_near else ())):
+                try:
+                    listener(*things)
+                except Exception as error:  # noqa: BLE001 - written down
+                    self._dismiss(listener)
+                    self.note_trouble(f"{listener.__module__} at {event}", error, is_off=True)
         if mode is not None:
             mode.is_aside = False
 

@@ -18,6 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from truestep.watch.digests import fold
 from truestep.watch.evidence import stride_of, values_path
+from truestep.watch.leaves import is_readable
 
 _MAX_TEXT, _KEPT_TEXT = 160, 140
 _MIN_SWEPT = 4096
@@ -122,7 +123,7 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     """Return the tensors among some values and in lists of them."""
     found = []
     for value in values:
-        if isinstance(value, Tensor):
+        if is_readable(value):
             found.append(value)
         elif isinstance(value, list | tuple):
             found.extend(tensors_in(value))
@@ -134,7 +135,7 @@ def gather(args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: Facts) -> li
     is_seen, written, overwritten = not (facts.is_view or facts.is_blind), facts.written, facts.overwritten
     found: list[Given] = []
     for place, value in (*enumerate(args), *kwargs.items()):
-        if isinstance(value, Tensor):
+        if is_readable(value):
             is_read = is_seen and place not in overwritten
             found.append(Given(value, memory_of(value), place in written, is_read))
         elif isinstance(value, list | tuple):
@@ -347,7 +348,7 @@ class Traces:
         changed: list[Tensor] = []
         producers, written = self._producers, facts.written
         for place, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
-            if isinstance(value, Tensor):
+            if is_readable(value):
                 tensors = [value]
             elif isinstance(value, list | tuple):
                 tensors = tensors_in(value)

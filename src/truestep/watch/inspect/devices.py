@@ -26,19 +26,24 @@ def watch(tape: Tape, wraps: Wraps) -> None:
     tape.listeners["closing"].append(lambda: _note_device(tape))
 
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
 def _wrap(act: Function, tape: Tape, name: str) -> Function:
     here = tape.sites.here
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not tape.is_on or torch.compiler.is_compiling():
+        # Asking a subclass where it lies would call its own code.
+        if not tape.is_on or type(self) not in _PLAIN or torch.compiler.is_compiling():
             try:
                 return act(self, *args, **kwargs)
             except BaseException as error:
                 drop_frame(error)
                 raise
-        was_there, is_pinned = self.is_cuda, None
-        if not was_there and name in ("to", "cuda"):
-            is_pinned = self.is_pinned()
+        with torch._C.DisableTorchFunction():
+            was_there, is_pinned = self.is_cuda, None
+            if not was_there and name in ("to", "cuda"):
+                is_pinned = self.is_pinned()
         begun = perf_counter_ns()
         try:
             result = act(self, *args, **kwargs)

@@ -18,6 +18,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from truestep.watch.inspect.passes import Seen
+from truestep.watch.leaves import has_value
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -313,7 +314,7 @@ class _Book:
         page.close()
 
     def clip_ends(self, parameters: Any, limit: float | None, result: Any) -> None:
-        if isinstance(result, Tensor) and result.device.type == "cpu" and result.numel() == 1:
+        if type(result) is Tensor and result.device.type == "cpu" and result.numel() == 1:
             self._is_suspect = self._is_suspect or not math.isfinite(result.item())
         if not self._is_looked_at or self._num_here > _MAX_PASSES:
             return
@@ -482,7 +483,7 @@ def _is_finite(losses: tuple[Tensor, ...]) -> bool:
 def _is_left(parameters: list[Tensor], place: int, address: int, version: int) -> bool:
     """Whether a gradient is still as the step has left it, and not zero."""
     grad = parameters[place].grad if place < len(parameters) else None
-    return grad is not None and id(grad) == address and grad._version == version and bool(grad.any())
+    return grad is not None and id(grad) == address and grad._version == version and has_value(grad)
 
 
 def _state(parameters: list[Tensor]) -> list[tuple[int, int] | None]:
@@ -539,7 +540,7 @@ def _gradient_state(given: list[Tensor], pages: dict[int, _Page]) -> str:
     grads = [item.grad for item in given if item.grad is not None]
     if any(page.pending for page in pages.values()):
         return "waiting"
-    if not any(bool(grad.detach().any()) for grad in grads):
+    if not any(map(has_value, grads)):
         return "none"
     applied = {id(grad) for page in pages.values() for _, grad, _ in _alive(page.kept)}
     return "applied" if any(id(grad) in applied for grad in grads) else "unknown"

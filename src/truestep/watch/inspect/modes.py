@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.watch.leaves import find_tensors
+from truestep.watch.leaves import find_tensors, has_value, is_readable
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -196,7 +196,7 @@ class _Modes:
     def _track(self, output: Any, ordinal: int) -> bool:
         """Have the backward pass say that it reaches this output. The graph is not kept alive by it."""
         nodes = []
-        for _, leaf in [("", output)] if isinstance(output, Tensor) else find_tensors(output):
+        for _, leaf in find_tensors(output):
             if leaf.grad_fn is not None:
                 nodes.append(leaf.grad_fn)
                 if len(nodes) == _MAX_OUTPUTS:
@@ -273,19 +273,15 @@ def _has_gradient(optimizer: Optimizer) -> bool:
     """Whether any parameter that is trained has a gradient other than zero."""
     for group in optimizer.param_groups:
         for item in group["params"]:
-            if (
-                item.requires_grad
-                and item.grad is not None
-                and (item.grad.is_sparse or bool(item.grad.any()))
-            ):
+            if item.requires_grad and item.grad is not None and (item.grad.is_sparse or has_value(item.grad)):
                 return True
     return False
 
 
 def _first_tensor(values: Any) -> Tensor | None:
     for value in values[0]:
-        if isinstance(value, Tensor):
-            return value
+        if is_readable(value):
+            return value  # type: ignore[no-any-return]
     return next((leaf for _, leaf in find_tensors(values)), None)
 
 

@@ -25,6 +25,7 @@ from truestep.watch.inspect.structure import (
     find_switches,
     is_norm,
 )
+from truestep.watch.leaves import has_value
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -367,7 +368,7 @@ class _Roster:
             if leaf.grad is not None and flow is not None:
                 entry = self._entry(leaf)
                 entry.has_grad = True
-                if entry.num_passes or entry.num_alone or _has_value(leaf.grad):
+                if entry.num_passes or entry.num_alone or has_value(leaf.grad):
                     entry.num_passes += flow.has_trained
                     entry.num_alone += not flow.has_trained
                     entry.last_step = self._tape.num_steps
@@ -399,10 +400,6 @@ def read_sample(tensor: Tensor) -> list[float] | None:
         flat = tensor.detach().reshape(-1)
         found: list[float] = flat[:: max(1, len(flat) // _NUM_SAMPLED)][:_NUM_SAMPLED].tolist()
     return found
-
-
-def _has_value(gradient: Tensor) -> bool:
-    return bool((gradient._values() if gradient.layout == torch.sparse_coo else gradient).any())
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch.leaves import is_readable
+
 _MAX_NUMEL = 1 << 17
 _MAX_KEPT = 4
 _INTEGERS = (torch.int64, torch.int32)
@@ -83,10 +85,10 @@ def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
     padded = (*names, *map(str, range(len(names), len(args))))
     for name, value in (*zip(padded, args, strict=False), *kwargs.items()):
-        if isinstance(value, Tensor):
+        if is_readable(value):
             yield name, value
         elif isinstance(value, dict):
-            yield from ((str(name), item) for name, item in value.items() if isinstance(item, Tensor))
+            yield from ((str(name), item) for name, item in value.items() if is_readable(item))
 
 
 def _as_tokens(frames: Tensor) -> Tensor | None:
