@@ -220,17 +220,21 @@ class Keeper:
         """Leave a witness for the snapshot at a cursor, once that is written."""
         self._saver.attach(cursor, "witness", value=value)
 
+    def report_unverified(self, cursor: int) -> None:
+        """Warn that nothing is there to compare the step after a snapshot with."""
+        self._record.write("unverified", cursor=cursor)
+        self._terminal.warn(
+            f"step {cursor} is unverified: the run ended before it left a witness for its snapshot, so "
+            f"changed code, data or libraries would go unnoticed. If you changed any of them since, stop "
+            f"and undo it, or use a new folder. Later snapshots are checked against this run."
+        )
+
     def check_witness(self, cursor: int, *, then: str | None, now: str) -> None:
         """Refuse to go on where the first lane's gradient has other bits than when the snapshot was made."""
         if then == now:
             return
         if then is None:
-            self._record.write("unverified", cursor=cursor)
-            self._terminal.warn(
-                f"step {cursor} is unverified: the run ended before it left a witness for its snapshot, so "
-                f"changed code, data or libraries would go unnoticed. If you changed any of them since, stop "
-                f"and undo it, or use a new folder. Later snapshots are checked against this run."
-            )
+            self.report_unverified(cursor)
             self.leave_witness(cursor, now)
             return
         # Where another difference was accepted here, other bits are what was accepted.

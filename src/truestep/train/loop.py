@@ -176,7 +176,7 @@ class Steps:
                 f"{NONFINITE_ADVICE}"
             )
 
-    def _save(self, *, wait: bool) -> None:
+    def _save(self, *, wait: bool, is_end: bool = False) -> None:
         """Take a snapshot here; the next step's first lane then leaves its witness."""
         self._flush()
         cursor = self._position.cursor
@@ -186,7 +186,8 @@ class Steps:
         }
         if self._parts.scaler is not None:
             states["scaler"] = self._parts.scaler.state_dict()
-        self._around.keeper.save(cursor, states=states, facts=self._around.describe(), wait=wait)
+        facts = {**self._around.describe(), "is_end": is_end}
+        self._around.keeper.save(cursor, states=states, facts=facts, wait=wait)
         self._witness_job = lambda value: self._around.keeper.leave_witness(cursor, value)
 
     def _prepare_to_stop(self, received: signal.Signals) -> None:
@@ -222,7 +223,7 @@ class Steps:
         self._around.keeper.poll()
         around, cursor = self._around, self._position.cursor
         if around.keeper.saved_cursor != cursor:
-            self._save(wait=False)
+            self._save(wait=False, is_end=True)
             self._witness_job = None
         self._close()
         if around.keeper.must_succeed:
