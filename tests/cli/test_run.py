@@ -267,7 +267,9 @@ def test_nothing_is_left_when_the_launcher_is_killed(start: Start) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("what", "silence_s"), [("kill", 30.0), ("stop", 2.0)])
+@pytest.mark.parametrize(
+    ("what", "silence_s"), [("kill", 30.0), pytest.param("stop", 2.0, marks=pytest.mark.slow)]
+)
 def test_a_lost_process_is_named_and_all_start_again(start: Start, what: str, silence_s: float) -> None:
     code, out, err = finish(start(REDUCE, options=("-n", "3"), arguments=(what, str(silence_s))))
     assert code == 0, err

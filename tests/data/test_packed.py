@@ -354,6 +354,7 @@ def test_other_rows_are_refused_when_a_run_goes_on(tmp_path: Path) -> None:
         train(str(tmp_path), seed=6)
 
 
+@pytest.mark.slow
 @pytest.mark.practice("P43")
 def test_p43_rows_of_real_text_have_next_to_no_padding() -> None:
     """Packed rows of real text have less than 1 % padding and one shape; random batches have over 70 %."""

@@ -451,4 +451,4 @@ def test_a_rule_that_fails_ends_with_3_if_nothing_was_found(tmp_path: Path) -> N
 def test_an_interruption_with_nothing_found_ends_with_130(tmp_path: Path) -> None:
     write(tmp_path, MENDED.replace('print("ends")', "raise KeyboardInterrupt"))
     done = check(tmp_path, "train.py")
-    assert done.returncode == 130 and "ended by Ctrl-C" in done.stdout, done.stdout
+    assert done.returncode == 130 and "Ctrl-C ended the script" in done.stdout, done.stdout

@@ -64,8 +64,8 @@ with ts.Run("runs/one", seed=1, lanes=2) as run:
         step.update(optimizer)
 """
 COMMANDS = [
-    ("run", "-n", "2", "train.py"),
     ("check", "train.py"),
+    ("run", "-n", "2", "train.py"),
     ("verify", "--steps", "3", "train.py"),
     ("tune", "--profile-only", "--steps", "8", "train.py"),
     ("report", "runs/one"),

@@ -297,6 +297,7 @@ def test_knobs_that_keep_bits_are_turned() -> None:
     assert turned["count"] == start["count"] == 30, "a block that counts its passes is left alone"
 
 
+@pytest.mark.slow
 def test_knobs_that_change_bits_are_turned_whatever_the_script_sets() -> None:
     (told,) = ran("blocks.py", workers=1, **CHANGING).told
     assert told["workers"] == [1, 1] and told["persistent"] == [True, True]

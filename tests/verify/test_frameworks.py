@@ -30,6 +30,7 @@ frameworks = load_benchmark()
 CASES = {case.name: case for case in frameworks.CASES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["torchdata-after-iter", "accelerate", "lightning-stateful", "trainer"])
 def test_the_verdict_on_a_stock_script_is_true(name: str) -> None:
     case = CASES[name]

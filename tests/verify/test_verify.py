@@ -151,6 +151,7 @@ def test_a_run_that_is_finished_already_begins_anew(tmp_path: Path) -> None:
     assert (tmp_path / "runs/small/record.jsonl").read_bytes() == record
 
 
+@pytest.mark.slow
 def test_two_causes_are_not_called_proved(tmp_path: Path) -> None:
     write(tmp_path, "random.random() + __import__('time').time() % 1")
     found = answer(verify(tmp_path, "--format", "json", "--steps", "2", "train.py"))["first_difference"]
@@ -223,6 +224,7 @@ def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cause",
     [
@@ -297,6 +299,8 @@ def test_an_average_that_the_checkpoint_lacks_is_named(tmp_path: Path) -> None:
     assert (said["steps"], said["whole"]) == (8, True)
 
 
+@pytest.mark.slow
+@pytest.mark.cold
 def test_an_average_by_numbers_that_no_seed_fixes_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(AVERAGED.replace("SHARE", "draws.random() / 2"))
     done = verify(tmp_path, "--steps", "3", "train.py")

@@ -103,6 +103,7 @@ def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
     assert all({"replica", "roster"} <= _kinds(item) for item in processes)
 
 
+@pytest.mark.slow
 def test_own_example_keeps_its_bits(tmp_path: Path) -> None:
     check(EXAMPLES / "digits.py", folder=tmp_path)
 

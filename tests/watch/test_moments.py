@@ -65,6 +65,7 @@ def test_bits_stay_and_lines_are_right(tmp_path: Path, script: str) -> None:
     watch_marked(SCRIPTS / script, *arguments, folder=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["lightning_fit.py", "hf_trainer.py"])
 def test_frameworks_as_their_documentation_shows(tmp_path: Path, script: str) -> None:
     bare = run_bare(SCRIPTS / script, str(tmp_path / "bare"))

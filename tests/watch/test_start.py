@@ -153,5 +153,5 @@ def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
 def test_api_lists_what_is_there() -> None:
     assert watch.__all__ == sorted(watch._HOMES)
     assert all(getattr(watch, name) is not None for name in watch.__all__)
-    with pytest.raises(AttributeError, match=r"has no attribute 'look'\. It has DIGESTS"):
-        watch.look  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'\. It has DIGESTS"):
+        watch.nothing  # noqa: B018

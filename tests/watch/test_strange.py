@@ -33,6 +33,10 @@ def sampler_with_a_known_name():
         def __len__(self): return len(self.data)
     train(nn.Linear(3, 1), DataLoader(rows, 4, sampler=RandomSampler(rows)))
 
+def profiled_with_stacks():
+    with torch.profiler.profile(with_stack=True):
+        train(nn.Linear(3, 1), DataLoader(rows, 4))
+
 def nested_tensors():
     class Nested(nn.Linear):
         def forward(self, x): return super().forward(x.to_padded_tensor(0.0))

@@ -129,8 +129,8 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     Exit codes:
       0    nothing worse than a remark was found
       1    a mistake was found
-      2    inconclusive: the script failed, or no optimizer step ran; or what was asked cannot be done
-      3    truestep, one of its observers or one of its rules failed: please report
+      2    inconclusive: the script failed or no optimizer step ran; or bad usage
+      3    truestep, an observer or a rule of its own failed: please report it
       130  ended by Ctrl-C, and nothing was found until then
 
     Examples:

@@ -17,6 +17,7 @@ from truestep.watch.tape import Tape
 UNSEEN = "<frozen importlib._bootstrap, truestep.watch>"
 
 Function = Callable[..., Any]
+_NOTHING = object()
 Wrapper = Callable[[Function], Function]
 
 
@@ -88,8 +89,12 @@ def guard(wrapper: Function, original: Function, *, where: str, tape: Tape) -> F
         inner.__code__ = inner.__code__.replace(co_filename=UNSEEN)
     code, run = inner.__code__, wrapper
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    # torch's profiler reads the argument `self` of the function that stands for Module.__call__, and ends the
+    # process if there is none.
+    def call(self: Any = _NOTHING, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal run
+        if self is not _NOTHING:
+            args = (self, *args)
         try:
             return run(*args, **kwargs)
         except BaseException as error:

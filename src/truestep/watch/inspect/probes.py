@@ -363,7 +363,8 @@ def _output(values: Any, size: int) -> Tensor | None:
 def _moved(before: Tensor, after: Tensor) -> Tensor:
     """Return for each entry of the first axis how far it moved, as a share of the usual size."""
     scale = before.double().std() + 1e-12
-    return ((after.double() - before.double()).abs() / scale).nan_to_num(0.0).flatten(1).amax(dim=1)
+    moved = ((after.double() - before.double()).abs() / scale).nan_to_num(0.0)
+    return moved.reshape(before.shape[0], -1).amax(dim=1)  # a sample's output may be one number
 
 
 def probe_tokens(  # limits: private to this package
