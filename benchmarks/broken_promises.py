@@ -151,7 +151,7 @@ def try_change(copy: Path, change: Change) -> Row:
     begun_s = time.monotonic()
     code, output = run_tests(copy, change.tests)
     path.write_text(text, encoding="utf-8")
-    failed = FAILED.findall(output) if code == 1 else []
+    failed = FAILED.findall(output) if code in (1, 2) else []  # 2: stopped at the first, by xdist
     if not failed:
         print(output[-2000:], file=sys.stderr)
     return {
