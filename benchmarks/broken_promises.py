@@ -113,10 +113,17 @@ CHANGES = [
         "tests/security tests/data/test_shards_faults.py",
     ),
     Change(
+        "a symbolic link in a run folder is followed",
+        "runfiles.py",
+        "found = os.lstat(path) if opened",
+        "found = os.stat(path) if opened",
+        "tests/security tests/test_runfiles.py",
+    ),
+    Change(
         "verify compares nothing",
         "verify/chains.py",
-        "if _value(ours, name) != _value(theirs, name))",
-        "if False)",
+        "return bool(_value(ours, name) != _value(theirs, name))",
+        "return False",
         "tests/verify",
     ),
 ]
