@@ -48,8 +48,10 @@ def watch(tape: Tape, look: "Look", wraps: Wraps) -> None:  # limits: private to
     """Note operations in the steps that the plan names."""
     tape.look = look
     wraps.put("start", lambda start: _wrap_start(start, look), threading.Thread)
-    wraps.put("_bootstrap_inner", lambda run: _wrap_thread(run, look), threading.Thread)
-    wraps.put("run", lambda run: _wrap_work(run, look), pools._WorkItem)
+    # A thread that asks for the current one before it has begun makes another: it is given itself.
+    own, current = (lambda thread: thread), (lambda _: threading.current_thread())
+    wraps.put("_bootstrap_inner", lambda run: _wrap_run(run, look, thread_of=own), threading.Thread)
+    wraps.put("run", lambda run: _wrap_run(run, look, thread_of=current), pools._WorkItem)
     look.move(tape.num_steps)
 
 
@@ -417,24 +419,9 @@ def _wrap_start(start: Function, look: Look) -> Function:
     return wrapper
 
 
-def _wrap_thread(run: Function, look: Look) -> Function:
-    def wrapper(self: threading.Thread) -> Any:
-        is_new = look.enter(self)  # who asks for the current thread before it has begun makes another one
-        try:
-            result = run(self)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        finally:
-            look.leave(is_new)
-        return result
-
-    return wrapper
-
-
-def _wrap_work(run: Function, look: Look) -> Function:
+def _wrap_run(run: Function, look: Look, *, thread_of: Callable[[Any], threading.Thread]) -> Function:
     def wrapper(self: Any) -> Any:
-        is_new = look.enter(threading.current_thread())
+        is_new = look.enter(thread_of(self))
         try:
             result = run(self)
         except BaseException as error:
