@@ -33,10 +33,6 @@ def sampler_with_a_known_name():
         def __len__(self): return len(self.data)
     train(nn.Linear(3, 1), DataLoader(rows, 4, sampler=RandomSampler(rows)))
 
-def profiled_with_stacks():
-    with torch.profiler.profile(with_stack=True):
-        train(nn.Linear(3, 1), DataLoader(rows, 4))
-
 def nested_tensors():
     class Nested(nn.Linear):
         def forward(self, x): return super().forward(x.to_padded_tensor(0.0))
@@ -168,6 +164,25 @@ def test_strange_things_do_not_end_the_script(tmp_path: Path, how: str) -> None:
     process = watch_text(tmp_path, LOOP + STRANGE, plan=check_plan() if how == "check" else full)
     assert process.num_steps == 6 * 2
     assert len(kinds(process, "backward")) == 6 * 2 + 1
+
+
+PROFILED = """
+with torch.profiler.profile(with_stack=True):
+    train(nn.Linear(3, 1), DataLoader(rows, 4))
+"""
+TRACED = """
+model = nn.Linear(3, 1)
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    torch.jit.trace(model, rows)
+assert not [item for item in found if item.category is torch.jit.TracerWarning], found
+train(model, DataLoader(rows, 4))
+"""
+
+
+@pytest.mark.parametrize("text", [PROFILED, TRACED], ids=["profiled", "traced"])
+def test_a_model_that_torch_itself_looks_into_is_let_be(tmp_path: Path, text: str) -> None:
+    assert watch_text(tmp_path, LOOP + text, plan=check_plan()).num_steps == 2
 
 
 def test_torch_is_observed_though_somebody_asked_before_whether_it_is_there(tmp_path: Path) -> None:

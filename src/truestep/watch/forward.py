@@ -41,7 +41,7 @@ def _tell_compiler() -> None:
 def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
     is_grad_enabled, is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
     sites, get_thread = tape.sites, threading.get_ident
-    is_compiling = torch.compiler.is_compiling
+    is_compiling, is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
     models, met = tape.things("model"), set[int]()
     begins, ends = tape.listeners["forward_begins"], tape.listeners["forward_ends"]
 
@@ -50,6 +50,7 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
             tape.is_inside  # all that nested modules pay is this and one more call
             or is_compiling()
             or not tape.is_on
+            or is_tracing()  # what is read of a tensor then becomes part of the trace
             or not (get_thread() == tape.thread or tape.claim())
         ):
             try:
