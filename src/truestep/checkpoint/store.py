@@ -73,6 +73,8 @@ class Store:
         self.crew = crew
         self._numbers = itertools.count()
         self._good: set[int] = set()
+        self._is_inside = self._folder.parent.is_dir()
+        """Whether it lies in a folder of others', which is not made again if it is lost."""
 
     def save(self, snapshot: Snapshot) -> Path:
         """Publish a snapshot: it is either there complete, or not there.
@@ -297,7 +299,11 @@ class Store:
 
     def _make_temporary(self) -> Path:
         require_own(self._folder)
-        make_folder(self._folder)
+        if not self._is_inside:
+            make_folder(self._folder)
+        elif not self._folder.is_dir():
+            self._folder.mkdir(exist_ok=True)  # another process may be first
+            sync_folder(self._folder.parent)
         temporary = self._unused(_TEMPORARY)
         os.mkdir(temporary)
         return temporary

@@ -14,7 +14,15 @@ from torch import nn
 
 from truestep.checkpoint import BackgroundSaver, Crew, Snapshot, Store, pack, targets_of
 from truestep.dist import World
-from truestep.errors import DifferentRun, SaveFailed, StateError, UsageError, printable, shared
+from truestep.errors import (
+    DifferentRun,
+    SaveFailed,
+    StateError,
+    TruestepError,
+    UsageError,
+    printable,
+    shared,
+)
 from truestep.record import Record
 from truestep.train.progress import Terminal
 
@@ -301,7 +309,10 @@ class Keeper:
     def _notice(self, settle: Callable[[], None], *, then: str = "Training goes on.") -> None:
         try:
             settle()
-        except SaveFailed as error:
+        except (OSError, TruestepError) as error:
+            self._require_folder()  # if that is gone, it is what to tell
+            if not isinstance(error, SaveFailed):
+                raise
             self._record.write("save-failed", reason=str(error))
             if self.must_succeed:
                 raise
