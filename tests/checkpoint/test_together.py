@@ -40,6 +40,7 @@ def test_what_three_wrote_one_and_four_read_and_the_other_way_round(tmp_path: Pa
     assert run_processes(spread.load, str(three), str(whole), size=4) == [[(20, [], []), (20, [], [])]] * 4
 
 
+@pytest.mark.slow
 def test_every_number_of_processes_reads_what_every_number_wrote(tmp_path: Path) -> None:
     folders = [str(tmp_path / str(size)) for size in range(1, 6)]
     for size, folder in enumerate(folders, start=1):

@@ -43,6 +43,7 @@ def test_a_folder_without_a_record_ends_in_a_message(tmp_path: Path) -> None:
     assert "has no record.jsonl" in done.stderr
 
 
+@pytest.mark.slow
 def test_answers_of_check_and_verify_go_into_the_record(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     checked = _truestep("check", "--record", "run", "--format", "json", "train.py", folder=tmp_path)

@@ -212,6 +212,7 @@ def test_standard_output_is_that_of_the_first_process(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "rank 0\n", "all\n" * 3)
 
 
+@pytest.mark.slow
 def test_one_process_keeps_its_threads(start: Start) -> None:
     code, out, err = finish(start(SAY_ARGUMENTS, options=()))
     assert (code, err, json.loads(out)) == (0, "", [[], "0", "1", "0", None])
@@ -225,6 +226,7 @@ def test_an_error_of_the_script_ends_the_run_with_its_exit_code(start: Start) ->
     )
 
 
+@pytest.mark.slow
 def test_after_its_restarts_the_run_goes_on_with_fewer_and_ends_with_the_signal(start: Start) -> None:
     options = ("-n", "3", "--min-n", "2", "--max-restarts", "1")
     code, out, err = finish(start(KILL_LAST_RANK, options=options))
@@ -288,6 +290,7 @@ def test_a_lost_process_is_named_and_all_start_again(start: Start, what: str, si
         assert before == []
 
 
+@pytest.mark.slow
 def test_the_error_of_one_process_is_not_drowned_by_its_peers(start: Start) -> None:
     code, _, err = finish(start(REDUCE, options=("-n", "4"), arguments=("raise", "30")))
     assert code == 1
@@ -295,6 +298,7 @@ def test_the_error_of_one_process_is_not_drowned_by_its_peers(start: Start) -> N
     assert err.splitlines()[-1].startswith("truestep: rank 1 (pid ")
 
 
+@pytest.mark.slow
 def test_a_process_that_ended_well_without_a_word_is_not_lost(start: Start) -> None:
     code, _, err = finish(start(REDUCE, options=("-n", "3"), arguments=("leave", "2")))
     assert (code, err) == (0, "")

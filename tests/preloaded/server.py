@@ -29,6 +29,7 @@ PRELOADED = (
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
     "truestep.train",
+    "truestep.watch.inspect",
     "truestep.watch.engine",
     "truestep.verify",
     "truestep.cli",

@@ -63,14 +63,8 @@ with ts.Run("runs/one", seed=1, lanes=2) as run:
             step.backward(model(x).mean())
         step.update(optimizer)
 """
-COMMANDS = [
-    ("check", "train.py"),
-    ("run", "-n", "2", "train.py"),
-    ("verify", "--steps", "3", "train.py"),
-    ("tune", "--profile-only", "--steps", "8", "train.py"),
-    ("report", "runs/one"),
-    ("doctor",),
-]
+QUICK = [("check", "train.py"), ("run", "-n", "2", "train.py"), ("report", "runs/one"), ("doctor",)]
+LONG = [("verify", "--steps", "3", "train.py"), ("tune", "--profile-only", "--steps", "8", "train.py")]
 NO_NAMESPACE = "no network namespace can be made here"
 
 
@@ -100,14 +94,17 @@ def run_alone(folder: Path, *commands: tuple[str, ...]) -> list[tuple[int, str, 
 
 
 @pytest.mark.skipif(not can_be_alone(), reason=NO_NAMESPACE)
-def test_commands_neither_need_nor_try_a_network_and_what_tries_is_heard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"])
+def test_commands_neither_need_nor_try_a_network_and_what_tries_is_heard(
+    tmp_path: Path, given: list[tuple[str, ...]]
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     log = tmp_path / "log"
     (tmp_path / "listen.py").write_text(f"import os; print(os.path.exists({str(log)!r}))")
     reach_out = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=5)"
-    commands = [("-m", "truestep", *words) for words in COMMANDS]
+    commands = [("-m", "truestep", *words) for words in given]
     *ended, before, reached = run_alone(tmp_path, *commands, ("listen.py",), ("-c", reach_out))
-    for words, (code, out, err) in zip(COMMANDS, ended, strict=True):
+    for words, (code, out, err) in zip(given, ended, strict=True):
         assert code in (0, 1), (words, out, err)
         assert "Traceback" not in err, (words, err)
     assert before[1] == "False\n", log.read_text()

@@ -342,6 +342,7 @@ print(ask().number_4 - before)
 """
 
 
+@pytest.mark.slow
 def test_freed_memory_is_kept_by_the_lines_that_are_given() -> None:
     lines = "\n".join(all_knobs()["allocator"].lines("keep"))
     start, kept = (
@@ -350,6 +351,7 @@ def test_freed_memory_is_kept_by_the_lines_that_are_given() -> None:
     assert start >= 30_000_000 and kept == 0
 
 
+@pytest.mark.slow
 def test_images_and_weights_are_laid_out() -> None:
     (told,) = ran("images.py", channels_last=True, fused=True).told
     assert told["is_last"] and [probe["last_inputs"] for probe in told["probes"]] == [[True], [True]]

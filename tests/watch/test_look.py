@@ -244,7 +244,7 @@ def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
         assert {out.digest for item in found for out in item.outs} == {""}  # still under way
 
 
-@pytest.mark.parametrize("window", [(0, 1), (1, 2)])
+@pytest.mark.parametrize("window", [pytest.param((0, 1), marks=pytest.mark.slow), (1, 2)])
 def test_compiled_model_stays_compiled_and_keeps_its_bits(tmp_path: Path, window: tuple[int, int]) -> None:
     script = SCRIPTS / "compiled.py"
     bare = run_bare(script)

@@ -99,6 +99,7 @@ def test_each_process_of_torchrun_leaves_its_evidence(tmp_path: Path) -> None:
     assert first.updates[0].parts["batch"] != second.updates[0].parts["batch"]
 
 
+@pytest.mark.slow
 def test_compiled_model_keeps_its_bits_and_graphs(tmp_path: Path) -> None:
     script = SCRIPTS / "compiled.py"
     bare = run_bare(script)

@@ -4,6 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.watch.watching import SCRIPTS, run_bare, run_watched
 from truestep import watch
 
@@ -39,5 +41,6 @@ def test_all_others_of_the_zoo_keep_their_bits(tmp_path: Path) -> None:
     assert len(process.updates) == 6 * len(REST)
 
 
+@pytest.mark.slow
 def test_zoo_keeps_its_bits_with_cheap_moments(tmp_path: Path) -> None:
     check(tmp_path, (*QUICK, *REST), watch.Plan())
