@@ -43,7 +43,7 @@ CHANGES = [
     ),
     Change(
         "a snapshot's name is not flushed to the disk",
-        "checkpoint/durable.py",
+        "runfiles.py",
         "    try:\n        os.fsync(descriptor)\n",
         "    try:\n        pass\n",
         "tests/checkpoint",
