@@ -49,6 +49,13 @@ CHANGES = [
         "tests/checkpoint",
     ),
     Change(
+        "a file takes its name before it is on the disk",
+        "runfiles.py",
+        "            os.fsync(opened)",
+        "            pass",
+        "tests/test_faults.py tests/train/test_faults.py",
+    ),
+    Change(
         "a damaged snapshot is accepted",
         "checkpoint/snapshot.py",
         "if with_hash and (",

@@ -53,15 +53,18 @@ class Disk:
 
     # Power cuts
 
-    def power_cuts(self, *, seeds: range = range(2)) -> Iterator[tuple[int, str, Tree]]:
+    def power_cuts(
+        self, *, seeds: range = range(2), is_lying: bool = False
+    ) -> Iterator[tuple[int, str, Tree]]:
         """Yield what a power cut can leave after each number of operations; each folder once per promise.
 
         What was not flushed is lost, kept, cut, or there in length only, for names and contents apart; then
         any of it, by chance. A folder that was yielded already comes again only once more is acknowledged.
+        A lying disk says that contents are flushed, and holds them in a memory that needs power.
         """
         seen = set()
         for num in range(len(self.operations) + 1):
-            nodes = self._after(num)
+            nodes = self._after(num, is_lying=is_lying)
             for name, choose in variants(num, seeds):
                 tree = nodes.tree(choose)
                 key = (len(self.told_by(num)), frozenset(tree.items()))
@@ -69,7 +72,7 @@ class Disk:
                     seen.add(key)
                     yield num, name, tree
 
-    def _after(self, num_operations: int) -> Nodes:
+    def _after(self, num_operations: int, *, is_lying: bool) -> Nodes:
         """Return files and folders after some operations, with what was flushed and what was not."""
         nodes = Nodes.__new__(Nodes)
         nodes.nodes = {number: Node(node.saved) for number, node in self._initial.nodes.items()}
@@ -79,10 +82,10 @@ class Disk:
             node = nodes.nodes.setdefault(number, Node(None))
             if isinstance(change, bytes | dict):  # a new one
                 node.saved = change
-            elif change is None:  # flushed
-                node.saved, node.pending = node.now(), []
-            else:
+            elif change is not None:
                 node.pending.append(change)
+            elif not (is_lying and isinstance(node.saved, bytes)):  # flushed
+                node.saved, node.pending = node.now(), []
         return nodes
 
     # Operations
