@@ -43,10 +43,17 @@ CHANGES = [
     ),
     Change(
         "a snapshot's name is not flushed to the disk",
-        "checkpoint/durable.py",
+        "runfiles.py",
         "    try:\n        os.fsync(descriptor)\n",
         "    try:\n        pass\n",
         "tests/checkpoint",
+    ),
+    Change(
+        "a file takes its name before it is on the disk",
+        "runfiles.py",
+        "            os.fsync(opened)",
+        "            pass",
+        "tests/test_faults.py tests/train/test_faults.py",
     ),
     Change(
         "a damaged snapshot is accepted",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.errors import UsageError
+from truestep.runfiles import replacing
 
 INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#d0d7de"
 COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#9a6700", "#1b7c83", "#57606a")
@@ -65,7 +66,8 @@ class Picture:
         path = Path(path)
         require_pictures(path)
         try:
-            path.write_bytes(self.to_bytes(path.suffix[1:]))
+            with replacing(path) as file:
+                file.write(self.to_bytes(path.suffix[1:]))
         except OSError as error:
             raise UsageError(f"{path} cannot be written ({error.strerror}). Name another file.") from error
         return path

@@ -65,10 +65,13 @@ class Record:
             self.num_lost += 1
 
     def close(self) -> None:
-        """Close the file; nothing is buffered here."""
+        """Close the file; nothing is buffered here, but some network disks report a failed write only now."""
         file, self._file = self._file, _NO_FILE
         if file != _NO_FILE:
-            os.close(file)
+            try:
+                os.close(file)
+            except OSError:
+                self.num_lost += 1
 
     def __del__(self) -> None:
         self.close()
@@ -81,7 +84,7 @@ def _ends_torn(file: int) -> bool:
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a record in the order written; torn lines of killed processes are passed over."""
-    with _open(path) as lines:
+    with opened(path) as lines:
         while block := lines.readlines(_BLOCK_BYTES):
             events = _parse(block)
             for event in events:
@@ -90,16 +93,20 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             yield from events
 
 
-def _open(path: Path) -> IO[bytes]:
-    """Open a regular file; a pipe in its place must not hold who reads a stranger's folder."""
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a record for reading; a pipe in its place must not hold who reads a stranger's folder."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (PermissionError, IsADirectoryError) as error:
-        raise TruestepError(f"{path} cannot be read ({error.strerror}).") from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise TruestepError(f"{path} is not a regular file. Give the folder of a run.")
-    return os.fdopen(handle, "rb")
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise TruestepError(f"{path} is not a regular file. Give the folder of a run.")
+        with os.fdopen(handle, "rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise TruestepError(f"{path} cannot be read ({error.strerror or error}).") from error
 
 
 def _check_version(path: Path, version: object) -> None:

@@ -1,9 +1,11 @@
 """Files that truestep writes inside a run folder, which a stranger may have filled.
 
 Owns that writing stays in the folder: a link, a pipe or a device in the place of a file is refused, and so is
-a linked subfolder. What is written is up to the caller.
+a linked subfolder. Owns too that a name stands for a whole file after a power cut. What is written is up to
+the caller.
 """
 
+import errno
 import os
 import shlex
 import stat
@@ -70,24 +72,54 @@ def open_in_place(path: Path, flags: int = 0) -> int:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file that takes a name once it is complete; on failure, what had the name stays.
+    """Open a new file that takes a name once it is complete and on the disk; until then, what had it stays.
+
+    Leave the file open. A file that is write-protected is not replaced, though the system would allow it.
 
     Example: `with replacing(folder / "report.html") as file: file.write(page)`
     """
     before = require_own(path)
+    if before is not None and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     temporary = path.with_name(f".new-{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    opened = os.open(temporary, flags, 0o666)
     try:
+        opened = os.open(temporary, flags, 0o666)
         with os.fdopen(opened, "wb") as file:
             if before is not None:
+                with suppress(PermissionError):  # only root may give a file away
+                    os.fchown(opened, before.st_uid, before.st_gid)
                 os.fchmod(opened, before.st_mode & 0o777)  # what was private stays private
             yield file
+            file.flush()
+            os.fsync(opened)  # first: a power cut can keep a rename and lose what the file holds
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's list of names: without it a rename can be lost when the power goes."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each flushed into the one above; existing ones are left alone."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():  # otherwise another process was here first
+            raise
+    sync_folder(folder.parent)
 
 
 @contextmanager

@@ -118,7 +118,8 @@ class BackgroundSaver:
         try:
             self._store.save(snapshot)
         except BaseException:
-            self.lost = snapshot.cursor
+            if not self._store.is_published(snapshot.cursor):  # removing older ones can fail too
+                self.lost = snapshot.cursor
             raise
         self.write_s = time.monotonic() - begun_s
 

@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,38 +50,14 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names: without it a rename can be lost when the power goes."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each flushed into the one above; existing ones are left alone."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        if not folder.is_dir():  # otherwise another process was here first
-            raise
-    sync_folder(folder.parent)
-
-
 def remove(path: Path) -> None:
     """Remove a file or a folder with all it holds, as far as that is possible.
 
     What is left behind (a file that is still open on a network disk) carries a temporary name already, and
     the next cleaning removes it; it must not turn a finished save into a failed one.
     """
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        try:
+    with suppress(OSError):  # rmtree ignores all errors but those of closing
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
             os.unlink(path)
-        except OSError:
-            return

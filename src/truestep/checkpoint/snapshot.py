@@ -17,11 +17,12 @@ import torch
 
 from truestep.checkpoint import tensorfile
 from truestep.checkpoint.chunks import Chunk, Files, Stored
-from truestep.checkpoint.durable import Written, hash_file, sync_folder, write_file
+from truestep.checkpoint.durable import Written, hash_file, write_file
 from truestep.checkpoint.parts import Box, Target
 from truestep.checkpoint.state import Json, Packed, pack, unpack
 from truestep.errors import DamagedSnapshot, StateError
 from truestep.plainfile import parse_json, read_bytes
+from truestep.runfiles import sync_folder
 
 FORMAT = "truestep-snapshot"
 VERSION = 2

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from truestep.checkpoint import snapshot as snapshots
 from truestep.checkpoint.chunks import Chunk
 from truestep.checkpoint.crew import Crew
-from truestep.checkpoint.durable import Written, make_folder, remove, sync_folder, write_file
+from truestep.checkpoint.durable import Written, remove, write_file
 from truestep.checkpoint.parts import Target
 from truestep.checkpoint.snapshot import Snapshot
 from truestep.checkpoint.state import Json, Packed, pack
 from truestep.errors import DamagedSnapshot, SaveFailed, StateError, UsageError
 from truestep.plainfile import read_bytes
-from truestep.runfiles import explained, require_own
+from truestep.runfiles import explained, make_folder, require_own, sync_folder
 
 MIN_KEEP = 2
 
@@ -123,6 +123,10 @@ class Store:
                 self._good.add(cursor)
                 return loaded, damages
         return None, damages
+
+    def is_published(self, cursor: int) -> bool:
+        """Whether this process has saved or loaded the snapshot of a cursor, and has not removed it since."""
+        return cursor in self._good
 
     def attach(self, cursor: int, name: str, *, value: Json) -> None:
         """Publish a small JSON value beside a published snapshot; an earlier one of that name is replaced."""
@@ -227,7 +231,8 @@ class Store:
 
     def _publish(self, temporary: Path, cursor: int) -> None:
         final = self._path(cursor)
-        self._drop_attachments(cursor)  # of a snapshot that is gone, or damaged and now replaced
+        if self._drop_attachments(cursor):  # of a snapshot that is gone, or damaged and now replaced
+            sync_folder(self._folder)  # first: a power cut must not leave them beside the new one
         trash = self._move_to_trash(cursor) if os.path.lexists(final) else None
         os.rename(temporary, final)
         sync_folder(self._folder)
@@ -264,7 +269,10 @@ class Store:
 
     def _has_good(self, cursor: int) -> bool:
         """Whether there is a good snapshot of a cursor; its bytes are looked at again."""
-        return os.path.lexists(self._path(cursor)) and self._find_damage(cursor) is None
+        is_good = os.path.lexists(self._path(cursor)) and self._find_damage(cursor) is None
+        if not is_good:
+            self._good.discard(cursor)
+        return is_good
 
     def _is_good(self, cursor: int) -> bool:
         """Whether a snapshot counts as one to fall back on; each is checked once per process at most."""
@@ -292,10 +300,12 @@ class Store:
         self._good.discard(cursor)
         return trash
 
-    def _drop_attachments(self, cursor: int) -> None:
-        for owner, path in self._attachments():
-            if owner == cursor:
-                os.unlink(path)
+    def _drop_attachments(self, cursor: int) -> bool:
+        """Remove what is attached to a cursor; return whether anything was."""
+        paths = [path for owner, path in self._attachments() if owner == cursor]
+        for path in paths:
+            os.unlink(path)
+        return bool(paths)
 
     def _make_temporary(self) -> Path:
         require_own(self._folder)

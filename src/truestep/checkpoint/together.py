@@ -38,11 +38,12 @@ from torch.futures import Future
 from truestep.checkpoint import tensorfile
 from truestep.checkpoint.chunks import Chunk
 from truestep.checkpoint.crew import Crew
-from truestep.checkpoint.durable import Written, sync_folder
+from truestep.checkpoint.durable import Written
 from truestep.checkpoint.parts import Box
 from truestep.checkpoint.snapshot import whole_shape
 from truestep.checkpoint.state import Packed
 from truestep.errors import SaveFailed, TruestepError
+from truestep.runfiles import sync_folder
 
 Begin: TypeAlias = Callable[[], str | None]
 Finish: TypeAlias = Callable[[dict[str, Written], list[Chunk]], None]

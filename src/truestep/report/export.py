@@ -91,10 +91,12 @@ def _write_csv(table: Table, path: Path) -> None:
         ["" if is_missing else repr(value) for value, is_missing in _pairs(column)]
         for column in table.columns.values()
     ]
-    with replacing(path) as file, io.TextIOWrapper(file, newline="", encoding="utf-8") as lines:
+    with replacing(path) as file:
+        lines = io.TextIOWrapper(file, newline="", encoding="utf-8")
         writer = csv.writer(lines)
         writer.writerow(["step", *map(_cell, table.columns)])
         writer.writerows(zip(table.steps.tolist(), *texts, strict=True))
+        lines.detach()  # what it holds is written, and the file stays open
 
 
 def _cell(name: str) -> str:

@@ -116,7 +116,7 @@ def read_run(folder: Path) -> Story:
 
 def _num_lines(path: Path) -> int:
     num, last = 0, b"\n"
-    with path.open("rb") as file:
+    with record.opened(path) as file:
         while block := file.read(1 << 20):
             num, last = num + block.count(b"\n"), block[-1:]
     return num + (last != b"\n")

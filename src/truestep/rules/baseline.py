@@ -12,6 +12,7 @@ from truestep import plainfile
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
 from truestep.rules.judge import Told, flatten, leave_out
+from truestep.runfiles import replacing
 
 _VERSION = 1
 
@@ -22,7 +23,8 @@ def write_baseline(path: Path, findings: Iterable[Told], *, evidence: Evidence) 
     rows = [dict(zip(("code", "file", "text"), row, strict=True)) for row in sorted(known)]
     text = json.dumps({"version": _VERSION, "findings": rows}, indent=2) + "\n"
     try:
-        path.write_text(text, encoding="utf-8")
+        with replacing(path) as file:
+            file.write(text.encode())
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}). Name another file.") from error
 

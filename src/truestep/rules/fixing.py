@@ -13,6 +13,7 @@ from truestep.rules.edits import edits_of, propose
 from truestep.rules.evidence import Evidence
 from truestep.rules.examine import Result
 from truestep.rules.judge import Told, flatten
+from truestep.runfiles import replacing
 
 
 @dataclass(kw_only=True)
@@ -119,7 +120,9 @@ class _Files:
                     f"{file} was changed by someone else while the script ran, so --fix left it as it is. "
                     f"Run the command again."
                 )
-            Path(file).write_bytes(text.encode())
+            # The user's own link is followed: what is replaced is the file that it leads to.
+            with replacing(Path(file).resolve()) as opened:
+                opened.write(text.encode())
         except OSError as error:
             raise UsageError(
                 f"{file} cannot be written ({error.strerror}). Make it writable, or leave --fix out."

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from truestep import runfiles
@@ -41,8 +42,12 @@ class FolderLock:
             ) from None
         self._identity = _identity(os.fstat(self._file))
         _held[self._identity] = os.getpid()
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            self.release()  # now: whoever handles the error keeps this object alive
+            raise
 
     def require(self) -> None:
         """Raise if the folder is not there any more, or is another one."""
@@ -57,8 +62,9 @@ class FolderLock:
         """Give the folder free."""
         if self._file >= 0:
             _held.pop(self._identity, None)
-            os.close(self._file)
-            self._file = -1
+            file, self._file = self._file, -1
+            with suppress(OSError):  # released all the same; all that could be lost is this process's id
+                os.close(file)
 
     def __del__(self) -> None:
         self.release()

@@ -116,7 +116,7 @@ class Run:
     def _claim(self) -> str:
         """Take the folder for this run; return the run's id."""
         with runfiles.explained(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            runfiles.make_folder(self.folder)
             self._lock = FolderLock(self.folder)
             try:
                 for name in ("snapshots", "pictures"):  # now, not in the middle of training
@@ -443,11 +443,20 @@ class Run:
             if self._has_begun:
                 self._record.write("end", cursor=self.cursor)
         finally:
-            self._record.close()
+            self._close_record()
             self._team.close()
             self._pulse.close()
             if self._world.is_first:
                 self._lock.release()
+
+    def _close_record(self) -> None:
+        self._record.close()
+        num_lost, self._record.num_lost = self._record.num_lost, 0
+        if num_lost:
+            self._terminal.warn(
+                f"{num_lost} lines or pictures could not be written to {self.folder}, so reports of this run "
+                f"have gaps. Check that its disk is not full. Training was not affected."
+            )
 
     def __enter__(self) -> "Run":
         return self

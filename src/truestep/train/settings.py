@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from truestep import plainfile
-from truestep.errors import UsageError
+from truestep.errors import FolderUnusable, UsageError
+from truestep.runfiles import replacing
 
 NAME = "truestep.toml"
 _TABLE = "settings"
@@ -83,10 +84,12 @@ def write(values: Mapping[str, Any], path: Path, *, comment: str) -> None:
     lines = [f"# {comment}", f"[{_TABLE}]"]
     lines += [f"{key} = {_literal(value)}" for key, value in values.items()]
     try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
+        with replacing(path) as file:
+            file.write(("\n".join(lines) + "\n").encode())
+    except (OSError, FolderUnusable) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
-            f"{path} cannot be written ({error.strerror}). Make its folder writable, or write it yourself:\n"
+            f"{path} cannot be written ({reason}). Make its folder writable, or write it yourself:\n"
             + "\n".join(lines[1:])
         ) from error
 
