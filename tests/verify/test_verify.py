@@ -173,6 +173,21 @@ def test_a_script_that_trains_nothing_is_not_judged(tmp_path: Path) -> None:
     assert "could not tell: no step of a torch optimizer was seen" in done.stdout
 
 
+def test_runs_with_a_tensor_that_cannot_be_read_are_not_called_the_same(tmp_path: Path) -> None:
+    more = """
+    class Odd(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, *_, **__):
+            raise RuntimeError("no part of it is here")
+    odd = torch.Tensor._make_wrapper_subclass(Odd, (3,))
+    for step in range(2):
+        optimizer.step()
+    """
+    write(tmp_path, "1.0", more)
+    said = answer(verify(tmp_path, "--format", "json", "train.py"))
+    assert said["same"] is None and "RuntimeError: no part of it is here" in said["reason"], said
+
+
 def test_a_script_that_begins_again_after_a_kill_is_not_judged(tmp_path: Path) -> None:
     write(tmp_path, "1.0")
     text = (tmp_path / "train.py").read_text()

@@ -129,7 +129,18 @@ class _Inquiry:
                 self.verdict.same = False
                 self.verdict.first_difference = self._difference(parting, finding)
                 return
+        self._check_readable()
         self.verdict.same = True
+
+    def _check_readable(self) -> None:
+        """What could not be read may differ: then runs are not called the same."""
+        assert self._first.first is not None
+        unread = self._first.first.unread
+        if unread:
+            raise _CannotTell(
+                f"the runs are the same as far as they could be compared, but something could not be read "
+                f"({unread[0]}). Please report the kind of tensor that the script uses."
+            )
 
     def _run(self, way: Way) -> Ran:
         self.tell(way.words)
@@ -196,7 +207,7 @@ class _Inquiry:
             )
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
         whole = _as_far_as(self._first, [*before, *ran.updates])
-        parting = chains.part(self._first.updates, whole, outcome=way.outcome)
+        parting = chains.part(self._first.updates, whole, outcome=way.outcome, is_resumed=True)
         parting = parting or chains.compare_ends(self._first, ran, outcome=way.outcome)
         self._note(ran, whole, parting=parting, num_before=len(before))
         if parting is None:
@@ -232,7 +243,7 @@ class _Inquiry:
         if not resumed.after or not ran.before_kill or first.first is None:
             return None
         whole = _as_far_as(first, [*ran.before_kill[0].updates[: resumed.after], *ran.updates])
-        if chains.part(first.updates, whole, outcome=way.outcome) is not None:
+        if chains.part(first.updates, whole, outcome=way.outcome, is_resumed=True) is not None:
             return None
         drawn = next(iter(drawn_by_dataset(first.first)), None)
         return Finding(

@@ -20,6 +20,9 @@ from truestep.errors import StateError, UsageError
 PHASES = ("other", "setup", "data", "forward", "backward", "optimizer")
 """Where in training an operation is called."""
 
+UNREAD = "a digest"
+"""What was in trouble where something could not be read."""
+
 IS_RANDOM, HAS_GENERATOR, IS_UNINITIALISED, IN_EVALUATION, IS_FOREIGN = 1, 2, 4, 8, 16
 _MAX_WHOLE_BYTES, _MAX_SAMPLED = 256 * 1024, 32_768
 
@@ -151,6 +154,11 @@ class Process:
     """The file with values of what operations gave."""
     kept: dict[str, str] = field(default_factory=dict)
     """Digests of what the script kept besides its optimizers', at its end, by name."""
+
+    @property
+    def unread(self) -> list[str]:
+        """Why something that is compared has no digest."""
+        return [text.removeprefix(f"{UNREAD}: ") for text in self.troubles if text.startswith(UNREAD)]
 
 
 def read(folder: Path) -> list[Process]:
