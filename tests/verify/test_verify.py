@@ -325,8 +325,18 @@ def test_an_average_by_numbers_that_no_seed_fixes_is_named_with_its_line(tmp_pat
     assert "runs are the same; a run without it differs" in done.stdout
 
 
-def test_the_number_of_steps_that_were_compared_is_told(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(AVERAGED.replace("SHARE", "0.1"))
+@pytest.mark.parametrize(
+    ("loop", "wanted"),
+    [
+        ("range(start, 8)", "in the first 3 of about 8 steps; --steps 0 compares all"),
+        ("iter(range(8))", "in the first 3 steps. The script makes more: --steps 0 compares them all"),
+    ],
+)
+def test_the_number_of_steps_that_were_compared_is_told(tmp_path: Path, loop: str, wanted: str) -> None:
+    (tmp_path / "train.py").write_text(
+        AVERAGED.replace("SHARE", "0.1")
+        .replace("range(start, 8)", loop)
+        .replace('if os.path.exists("last.pt")', "if 0")
+    )
     done = verify(tmp_path, "--steps", "3", "train.py")
-    wanted = "in the first 3 steps. The script makes more: --steps 0 compares them all"
     assert done.returncode == 0 and wanted in done.stdout, done.stdout

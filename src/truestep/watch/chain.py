@@ -18,6 +18,7 @@ from truestep.watch.evidence import UNREAD
 from truestep.watch.keeping import find_kept, find_stored
 from truestep.watch.leaves import Leaf, among_ourselves, walk
 from truestep.watch.reach import IN_SET, Found, Kept
+from truestep.watch.rounds import expected_steps
 from truestep.watch.seeds import states
 from truestep.watch.tape import Tape
 
@@ -45,8 +46,10 @@ class Chain:
         self._chain = ""
         self._variables: set[str] = set()
         self._at_end: dict[str, str] = {}
+        self._is_told = False
         self._large: dict[int, tuple[weakref.ref[Tensor], Any, str]] = {}
         if "kept" in self._wanted:
+            tape.listeners["counted"].append(self._count)
             tape.listeners["ending"].append(self._end)
             tape.listeners["closing"].append(self._close)
 
@@ -203,6 +206,12 @@ class Chain:
             for part, gather in (("weights", self._parameters), ("state", self._state)):
                 digests[f"optimizer {number}: {part}"] = self._try(_fold_all, (gather, optimizer))
         return digests
+
+    def _count(self) -> None:
+        """A step was made: if it is the last that is wanted, write how many there would be."""
+        if self._tape.is_over and not self._is_told:
+            self._is_told = True
+            self._tape.write("expected", steps=expected_steps(self._tape.sites))
 
     def _end(self) -> None:
         """The script is about to be ended: functions still have their variables."""

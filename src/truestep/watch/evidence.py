@@ -155,6 +155,9 @@ class Process:
     kept: dict[str, str] = field(default_factory=dict)
     """Digests of what the script kept besides its optimizers', at its end, by name."""
 
+    expected_steps: int | None = None
+    """How many steps it would have made, if it was ended early and its loops say so."""
+
     @property
     def unread(self) -> list[str]:
         """Why something that is compared has no digest."""
@@ -269,6 +272,8 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.operations.extend(_read_operations(line, names))
     elif line["kind"] == "kept":
         process.kept = dict(line["digests"])
+    elif line["kind"] == "expected":
+        process.expected_steps = line["steps"]
     elif line["kind"] == "trouble":
         process.troubles.append(line["error"])
         if line.get("is_off"):

@@ -34,7 +34,7 @@ def find_kept(sites: Sites, *, others: Mapping[str, Any], turn: int | None = Non
         walk.add(prefix, _chosen(dict(vars(module)), names.get(id(vars(module)), frozenset())))
     for frame, fresh in frames:
         if frame.f_code.co_name != "<module>":
-            walk.add("", _chosen(_locals_of(frame), fresh))
+            walk.add("", _chosen(locals_of(frame), fresh))
     walk.add("", others)
     return walk.found
 
@@ -47,7 +47,7 @@ def find_stored(value: Any) -> Found:
         found = {
             name: [item for item in items if not _is_generator(item)] for name, items in walk.found.items()
         }
-    return {name.strip("."): items for name, items in found.items() if items}
+    return {name.strip(".") or "contents": items for name, items in found.items() if items}
 
 
 def _is_generator(item: Kept) -> bool:
@@ -62,11 +62,8 @@ def _is_generator(item: Kept) -> bool:
     return len(item) == _GENERATOR_BYTES
 
 
-def _own_frames(sites: Sites) -> list[tuple[FrameType, frozenset[str] | None]]:
-    """Return the frames of the user's own code, the outermost first, with what each makes anew in a round.
-
-    That is None where all is made anew: in a function without a loop that a loop calls.
-    """
+def script_frames(sites: Sites) -> list[FrameType]:
+    """Return the frames from the script's first one to the caller's, without what has started the script."""
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -75,15 +72,22 @@ def _own_frames(sites: Sites) -> list[tuple[FrameType, frozenset[str] | None]]:
     main = vars(sys.modules["__main__"])
     starts = [frame for frame in frames if frame.f_globals is main]
     starts = starts or [frame for frame in frames if sites.is_own(frame.f_code.co_filename)]  # in a thread
-    frames = frames[: frames.index(starts[-1]) + 1] if starts else []  # without what has started the script
+    return frames[: frames.index(starts[-1]) + 1][::-1] if starts else []
+
+
+def _own_frames(sites: Sites) -> list[tuple[FrameType, frozenset[str] | None]]:
+    """Return the frames of the user's own code, the outermost first, with what each makes anew in a round.
+
+    That is None where all is made anew: in a function without a loop that a loop calls.
+    """
     found: list[tuple[FrameType, frozenset[str] | None]] = []
     is_inside = False
-    for frame in reversed(frames):
-        fresh, is_looping = _made_in_loop(frame.f_code, frame.f_lasti)
+    for frame in script_frames(sites):
+        fresh, has_loop = _made_in_loop(frame.f_code, frame.f_lasti)
         if sites.is_own(frame.f_code.co_filename):
-            is_once = is_looping or not is_inside or frame.f_code.co_name == "<module>"
+            is_once = has_loop or not is_inside or frame.f_code.co_name == "<module>"
             found.append((frame, fresh if is_once else None))
-        is_inside = is_inside or is_looping
+        is_inside = is_inside or has_loop
     return found
 
 
@@ -96,7 +100,13 @@ def _own_modules(sites: Sites) -> list[ModuleType]:
     return found
 
 
-def _locals_of(frame: FrameType) -> dict[str, Any]:
+def is_looping(frame: FrameType) -> bool:
+    """Whether a frame stands inside of a loop."""
+    return _made_in_loop(frame.f_code, frame.f_lasti)[1]
+
+
+def locals_of(frame: FrameType) -> dict[str, Any]:
+    """Return a function's variables without leaving them in its frame."""
     held = frame.f_locals
     values = dict(held)
     # Before Python 3.13 the frame keeps this copy, and with it tensors that the function lets go of. It is
