@@ -291,8 +291,9 @@ def main() -> int:
 
 
 def _report(answer: Answer) -> Answer:
-    mark = "WRONG " if is_wrong(answer) else ""
-    print(f"{mark}{answer.way} {answer.words}: {answer.said} {answer.named or answer.what}", file=sys.stderr)
+    mark, proof = "WRONG " if is_wrong(answer) else "", ", proved" if answer.is_proved else ""
+    found = answer.named or answer.what or ""
+    print(f"{mark}{answer.way} {answer.words}: {answer.said} {found}{proof}", file=sys.stderr)
     return answer
 
 

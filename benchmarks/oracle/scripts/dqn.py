@@ -41,7 +41,7 @@ def main():
         if step % 3 == 2:
             target.load_state_dict(values.state_dict())
         # plant 0-3: target[0].weight | target[2].bias | replay[3].state | replay[-1].after | replay[5].reward
-        # plant 0-3: replay[7].action | state | values[0].bias
+        # plant 0-3: replay[7].action[1:] | state | values[0].bias
 
 
 main()
