@@ -17,8 +17,9 @@ def main():
         optimizer.step()
         schedule.step()
         average.update_parameters(model)
-        # plant 0-3: average.module[0].weight | average.module[1].running_mean | average.n_averaged
-        # plant 0-3: model[1].running_var | optimizer.state[model[0].weight]["momentum_buffer"]
+        # plant 0-3: average.module[0].weight | average.n_averaged
+        # plant 0-3 large: average.module[1].running_mean
+        # plant 0-3 large: model[1].running_var | optimizer.state[model[0].weight]["momentum_buffer"]
     torch.save(average.state_dict(), "averaged.pt")
 
 

@@ -19,9 +19,11 @@ def main():
         optimizer.step()
         for name, value in model.state_dict().items():
             best[name] = value.clone()
-        # plant 0-2: model[0].weight | model[1].running_mean | model[1].running_var | model[1].weight
+        # plant 0-2: model[0].weight | model[1].weight
+        # plant 0-2 large: model[1].running_mean | model[1].running_var
         # plant 0-2: frozen.running_mean | frozen.num_batches_tracked | best["1.running_var"] | best["4.weight"]
-        # plant 0-2: optimizer.state[model[4].weight]["momentum_buffer"] | images
+        # plant 0-2: images
+        # plant 0-2 large: optimizer.state[model[4].weight]["momentum_buffer"]
 
 
 main()

@@ -22,5 +22,5 @@ for step in range(4):
     with torch.no_grad():
         pictures.append(generator(fixed))
     # plant 0-3: generator.weight | critic[2].bias | fixed | pictures[0] | pictures[-1]
-    # plant 0-3: for_generator.state[generator.bias]["exp_avg"]
+    # plant 0-3 large: for_generator.state[generator.bias]["exp_avg"]
     # plant 0-3 large: for_critic.state[critic[0].bias]["square_avg"]

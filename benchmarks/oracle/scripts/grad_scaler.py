@@ -23,4 +23,4 @@ for step in range(4):
     for half, item in zip(halves, model.parameters(), strict=True):
         half.copy_(item.detach())
     # plant 0-3: ranges | halves[0] | halves[3] | model[2].weight
-    # plant 0-3: optimizer.state[model[0].weight]["exp_avg_sq"]
+    # plant 0-3 large: optimizer.state[model[0].weight]["exp_avg_sq"]

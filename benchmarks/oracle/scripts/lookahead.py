@@ -35,7 +35,8 @@ def main():
         optimizer.step()
         inner.norms = torch.stack([item.grad.norm() for item in model.parameters()])
         # plant 0-3: optimizer.slow[0][0] | optimizer.slow[0][3] | inner.norms | inner.state["shared"]["scale"]
-        # plant 0-3: inner.param_groups[0]["anchor"] | inner.state[model[2].bias]["exp_avg"] | model[2].weight
+        # plant 0-3: inner.param_groups[0]["anchor"] | model[2].weight
+        # plant 0-3 large: inner.state[model[2].bias]["exp_avg"]
 
 
 main()

@@ -31,8 +31,10 @@ def train(student, teacher, optimizer):
         (student(x) - wanted).square().mean().backward()
         optimizer.step()
         follow(teacher, student)
-        # plant 0-2: teacher.body.weight | teacher.norm.weight | teacher.norm.running_var | teacher.center
-        # plant 0-2: student.body.bias | student.center | student.norm.running_mean
+        # plant 0-2: teacher.body.weight | teacher.norm.weight | teacher.center
+        # plant 0-2 large: teacher.norm.running_var
+        # plant 0-2: student.body.bias | student.center
+        # plant 0-2 large: student.norm.running_mean
 
 
 torch.manual_seed(0)

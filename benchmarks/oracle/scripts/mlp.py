@@ -16,4 +16,4 @@ for step in range(4):
     history.append(model[2].bias.detach().clone())
     best["weights"].copy_(model[0].weight.detach())
     # plant 0-3: model[0].weight | model[2].bias | history[0] | history[-1] | best["weights"] | data
-    # plant 0-3: optimizer.state[model[0].weight]["exp_avg"] | optimizer.state[model[2].weight]["exp_avg_sq"]
+    # plant 0-3 large: optimizer.state[model[0].weight]["exp_avg"] | optimizer.state[model[2].weight]["exp_avg_sq"]

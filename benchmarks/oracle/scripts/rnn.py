@@ -26,7 +26,7 @@ class Trainer:
         for step in range(4):
             self.make_step(torch.randn(4, 6, 3))
             # plant 0-2: self.hidden | self.seen["outputs"][0] | self.cell.weight_hh_l0 | self.head.bias
-            # plant 0-2: self.optimizer.state[self.head.weight]["sum"]
+            # plant 0-2 large: self.optimizer.state[self.head.weight]["sum"]
 
 
 torch.manual_seed(0)
