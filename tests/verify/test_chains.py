@@ -78,11 +78,31 @@ def saved(value: str, *, step: int = 2) -> Moment:
     )  # fmt: skip
 
 
-def test_what_a_script_keeps_is_compared_under_the_names_that_both_runs_have() -> None:
+def test_what_only_one_run_keeps_is_a_difference_but_not_of_a_resumed_one() -> None:
     first = [update(0, kept={"ema": "a", "queue": "q"})]
-    assert chains.part(first, [update(0, kept={"ema": "a", "loaded": "c"})], outcome=OUTCOME) is None
-    parting = chains.part(first, [update(0, kept={"ema": "b", "queue": "q"})], outcome=OUTCOME)
+    second = [update(0, kept={"ema": "a", "loaded": "c"})]
+    assert chains.part(first, second, outcome=OUTCOME, is_resumed=True) is None
+    parting = chains.part(first, second, outcome=OUTCOME)
+    assert parting is not None and parting.what == "kept state: queue, loaded"
+    parting = chains.part(
+        first, [update(0, kept={"ema": "b", "queue": "q"})], outcome=OUTCOME, is_resumed=True
+    )
     assert parting is not None and parting.is_kept and parting.what == "kept state: ema"
+
+
+def test_a_file_that_only_one_run_saves_is_a_difference() -> None:
+    first, second = ran(update(0)), ran(update(0))
+    first.processes[0].moments, second.processes[0].moments = [saved("a")], [saved("a"), saved("a")]
+    for runs in ((first, second), (second, first)):
+        parting = chains.compare(*runs, outcome=OUTCOME)
+        assert parting is not None and parting.what == "saved file ema.pt: in one run only"
+
+
+def test_a_run_that_would_make_more_steps_differs() -> None:
+    first, second = ran(update(0)), ran(update(0))
+    first.processes[0].ended, second.processes[0].ended = "finished", "stopped"
+    parting = chains.compare(first, second, outcome=OUTCOME)
+    assert parting is not None and parting.what == "number of steps"
 
 
 def test_saved_files_and_the_last_state_are_compared_though_all_steps_are_the_same() -> None:

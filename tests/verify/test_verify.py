@@ -173,6 +173,21 @@ def test_a_script_that_trains_nothing_is_not_judged(tmp_path: Path) -> None:
     assert "could not tell: no step of a torch optimizer was seen" in done.stdout
 
 
+def test_runs_with_a_tensor_that_cannot_be_read_are_not_called_the_same(tmp_path: Path) -> None:
+    more = """
+    class Odd(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, *_, **__):
+            raise RuntimeError("no part of it is here")
+    odd = torch.Tensor._make_wrapper_subclass(Odd, (3,))
+    for step in range(2):
+        optimizer.step()
+    """
+    write(tmp_path, "1.0", more)
+    said = answer(verify(tmp_path, "--format", "json", "train.py"))
+    assert said["same"] is None and "RuntimeError: no part of it is here" in said["reason"], said
+
+
 def test_a_script_that_begins_again_after_a_kill_is_not_judged(tmp_path: Path) -> None:
     write(tmp_path, "1.0")
     text = (tmp_path / "train.py").read_text()
@@ -310,8 +325,18 @@ def test_an_average_by_numbers_that_no_seed_fixes_is_named_with_its_line(tmp_pat
     assert "runs are the same; a run without it differs" in done.stdout
 
 
-def test_the_number_of_steps_that_were_compared_is_told(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(AVERAGED.replace("SHARE", "0.1"))
+@pytest.mark.parametrize(
+    ("loop", "wanted"),
+    [
+        ("range(start, 8)", "in the first 3 of about 8 steps; --steps 0 compares all"),
+        ("iter(range(8))", "in the first 3 steps. The script makes more: --steps 0 compares them all"),
+    ],
+)
+def test_the_number_of_steps_that_were_compared_is_told(tmp_path: Path, loop: str, wanted: str) -> None:
+    (tmp_path / "train.py").write_text(
+        AVERAGED.replace("SHARE", "0.1")
+        .replace("range(start, 8)", loop)
+        .replace('if os.path.exists("last.pt")', "if 0")
+    )
     done = verify(tmp_path, "--steps", "3", "train.py")
-    wanted = "in the first 3 steps. The script makes more: --steps 0 compares them all"
     assert done.returncode == 0 and wanted in done.stdout, done.stdout

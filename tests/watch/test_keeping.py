@@ -4,8 +4,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from truestep import watch
+from truestep.watch.digests import fold
 
 HEAD = """\
 import copy, collections
@@ -63,11 +65,11 @@ OF_LOOP = {"average.shadow.0", "average.shadow.1", "teacher.weight", "teacher.bi
 OF_CLASS = {"data", *(f"self.{name}" for name in OF_LOOP if name.startswith(("average", "teacher")))}
 
 
-def run(folder: Path, text: str) -> watch.Process:
+def run(folder: Path, text: str, *, steps: int | None = None) -> watch.Process:
     script, kept = folder / "train.py", folder / "evidence"
     script.write_text(text)
     kept.mkdir()
-    words = watch.command(script, plan=watch.Plan(digests=watch.DIGESTS), folder=kept)
+    words = watch.command(script, plan=watch.Plan(digests=watch.DIGESTS, steps=steps), folder=kept)
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     (process,) = watch.read(kept)
     assert done.returncode == 0 and process.troubles == [], done.stderr
@@ -96,11 +98,154 @@ def test_what_is_changed_after_the_last_step_is_seen_at_the_end(tmp_path: Path) 
     assert process.kept["teacher.bias"] != process.updates[-1].parts["kept"]["teacher.bias"]
 
 
-def test_a_large_tensor_changed_behind_torchs_back_is_seen_at_the_end(tmp_path: Path) -> None:
-    text = "big = torch.zeros(1 << 18)\nbig.data.add_(1)\nstep(data)\nbig.data.add_(1)\nstep(data)\n"
+HOLDERS = """\
+import dataclasses, functools, itertools, types, typing, weakref
+from torch.utils.data import DataLoader, TensorDataset
+number = 0
+def new():
+    global number
+    number += 1
+    return torch.full((3,), float(number))
+class Slotted:
+    __slots__ = ("__hidden", "shown")
+    def __init__(self):
+        self.__hidden, self.shown = new(), new()
+class Shared:
+    bank: typing.ClassVar = new()
+    def add(self): pass
+def closing(kept):
+    def inner(): return kept
+    return inner
+def defaults(value, *, other=new(), more=new()): pass
+def generate():
+    kept = new()
+    while True:
+        yield
+@functools.lru_cache
+def cached(key): return new()
+def local():
+    class Inner:
+        kept = new()
+    return Inner()
+def deep(depth):
+    return [{depth: deep(depth - 1)}, new()] if depth else None
+cached(1)
+defaults.attribute = new()
+held = {
+    "closure": closing(new()), "lambda": closing(closing(new())), "defaults": defaults,
+    "partial": functools.partial(defaults, new(), more=new()), "method": None, "builtin": [new()].append,
+    "generator": generate(), "cycle": itertools.cycle([new()]), "set": {new()}, "slots": Slotted(),
+    "deque": collections.deque([new()]), "weak": weakref.WeakKeyDictionary({model: new()}), "local": local(),
+    "space": types.SimpleNamespace(a=new()), "proxy": types.MappingProxyType({"a": new()}),
+    "chain": collections.ChainMap({"a": new()}), "user": collections.UserDict(a=new()),
+    "keys": {model: new(), optimizer: new(), 1: new(), "1": new()}, "deep": deep(9), "map": map(abs, [new()]),
+    "dataset": DataLoader(TensorDataset(new(), new())),
+    "data": dataclasses.make_dataclass("D", ["a"], slots=True)(new()),
+    "objects": np.array([new(), None], dtype=object),
+    "distribution": torch.distributions.Normal(new(), new()),
+}
+next(held["generator"])
+shared = Shared()
+shared.kept = new()
+held["method"] = shared.add
+model.weight.average = new()
+optimizer.average = new()
+optimizer.state["own"] = [new()]
+model.frozen = (nn.Module(),)
+model.frozen[0].bank = [new()]
+only_in_hook = new()
+model.register_forward_hook(lambda module, given, output, kept=only_in_hook: None)
+del only_in_hook
+data.kept = new()
+for turn in range(2):
+    step(data)
+assert number == 49, number
+"""
+
+
+def test_whatever_holds_a_tensor_is_looked_into(tmp_path: Path) -> None:
+    kept = set(run(tmp_path, HEAD + HOLDERS).updates[-1].parts["kept"].values())
+    wanted = {number: fold([("", torch.full((3,), float(number)))]) for number in range(1, 50)}
+    assert [number for number, digest in wanted.items() if digest not in kept] == [24, 25], "two share a name"
+
+
+def test_what_only_some_rounds_make_anew_outlives_a_step(tmp_path: Path) -> None:
+    text = """\
+for turn in range(4):
+    if turn % 2 == 0:
+        target = torch.zeros(3)
+    else:
+        spare = torch.ones(3)
+    fresh = torch.randn(3) if turn else None
+    step(data)
+"""
+    kept = run(tmp_path, HEAD + text).updates[-1].parts["kept"]
+    assert {"target", "spare"} <= {*kept} and "fresh" not in kept
+
+
+def test_a_function_that_is_called_once_keeps_its_variables_though_another_one_loops(
+    tmp_path: Path,
+) -> None:
+    text = """\
+def fit():
+    for turn in range(2):
+        inner(turn)
+def inner(turn):
+    fresh = torch.randn(3)
+    step(data)
+def main():
+    teacher = copy.deepcopy(model)
+    fit()
+main()
+"""
+    kept = run(tmp_path, HEAD + text).updates[-1].parts["kept"]
+    assert "teacher.weight" in kept and "fresh" not in kept
+
+
+def test_of_a_long_container_the_ends_are_looked_at_each_time_and_the_rest_in_turn(tmp_path: Path) -> None:
+    text = "many = [torch.full((2,), float(n)) for n in range(4000)]\nfor turn in range(3):\n    step(data)\n"
     process = run(tmp_path, HEAD + text)
-    assert len({update.parts["kept"]["big"] for update in process.updates}) == 1
-    assert process.kept["big"] != process.updates[-1].parts["kept"]["big"]
+    kept = [{*update.parts["kept"]} for update in process.updates]
+    assert all({"many.0", "many.3999"} <= names for names in kept)
+    seen = set.union(*kept)
+    assert all(f"many.{place}" in seen for place in range(4000))
+    assert "many.2500" in process.kept, "at the end all are read"
+
+
+def test_a_large_tensor_changed_behind_torchs_back_is_seen_in_the_next_step(tmp_path: Path) -> None:
+    text = "big = torch.zeros(1 << 18)\nstep(data)\nbig.data.add_(1)\nstep(data)\nbig.data.add_(1)\n"
+    process = run(tmp_path, HEAD + text)
+    digests = [update.parts["kept"]["big"] for update in process.updates] + [process.kept["big"]]
+    assert len({*digests}) == 3
+
+
+@pytest.mark.parametrize(
+    "change", ["model.weight.data.add_(1)", "optimizer.state[model.weight]['own'].add_(1)"]
+)
+def test_weights_and_state_changed_after_the_last_step_are_seen_at_the_end(
+    tmp_path: Path, change: str
+) -> None:
+    ends = []
+    for name, text in (("a", "pass"), ("b", change)):
+        (tmp_path / name).mkdir()
+        start = "step(data)\noptimizer.state[model.weight]['own'] = torch.zeros(2)\n"
+        ends.append(run(tmp_path / name, HEAD + start + text).kept)
+    changed = {name for name in ends[0] if ends[0][name] != ends[1][name]}
+    assert changed and changed <= {"model.weight", "optimizer 0: weights", "optimizer 0: state"}, changed
+
+
+def test_what_a_function_keeps_is_read_when_the_script_is_ended(tmp_path: Path) -> None:
+    text = """\
+def main():
+    average = torch.zeros(3)
+    for turn in range(5):
+        step(data)
+        average += 1
+main()
+"""
+    process = run(tmp_path, HEAD + text, steps=2)
+    assert process.ended == "stopped"
+    assert process.kept["average"] == fold([("", torch.full((3,), 2.0))])
 
 
 def test_saved_files_have_digests_by_name_without_states_of_generators(tmp_path: Path) -> None:
@@ -112,10 +257,17 @@ np.savez("c.npz", data=data.numpy())
 np.save("d.npy", data.numpy())
 from safetensors.torch import save_file
 save_file({"data": data}, "e.safetensors")
+from safetensors.numpy import save_file
+save_file({"data": data.numpy()}, "f.safetensors")
+np.save("g.npy", [1.0, 2.0])
+np.savetxt("h.txt", data.numpy())
+torch.save({"mask": torch.ones(16, dtype=torch.uint8), "deep": [[[[[[data]]]]]]}, "i.pt")
 """
     process = run(tmp_path, HEAD + text)
     saves = {moment.facts["path"]: moment.value for moment in process.moments if moment.kind == "save"}
-    assert [*saves] == ["a.pt", "b.pt", "c.npz", "d.npy", "e.safetensors"]
+    more = ["f.safetensors", "g.npy", "h.txt", "i.pt"]
+    assert [*saves] == ["a.pt", "b.pt", "c.npz", "d.npy", "e.safetensors", *more]
+    assert [len(saves[name]) for name in more] == [1, 1, 1, 2]
     assert [*saves["a.pt"]] == ["model.weight", "model.bias"]
     assert len(saves["b.pt"]) == 3 and len(saves["d.npy"]) == 1
     assert [*saves["c.npz"]] == ["data"] == [*saves["e.safetensors"]]

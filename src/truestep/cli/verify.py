@@ -255,7 +255,9 @@ def _compared(verdict: "Verdict") -> str:
 def _steps(verdict: "Verdict") -> str:
     if verdict.is_whole:
         return f"all {verdict.num_steps} steps"
-    return f"the first {verdict.num_steps} steps. The script makes more: --steps 0 compares them all"
+    if verdict.expected_steps is None:
+        return f"the first {verdict.num_steps} steps. The script makes more: --steps 0 compares them all"
+    return f"the first {verdict.num_steps} of about {verdict.expected_steps} steps; --steps 0 compares all"
 
 
 def _operation(found: "Difference") -> str:

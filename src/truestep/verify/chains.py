@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from truestep.verify.runs import Ran
@@ -42,13 +43,14 @@ class Parting:
     names: tuple[str, ...] = ()
     """Of what is kept or saved: which differ."""
     saved: Moment | None = None
-    """Where the first run saved what differs."""
+    """Where a run saved what differs."""
 
     @property
     def what(self) -> str:
         """The first part that differs."""
         if self.saved is not None:
-            return f"saved file {self.saved.facts['path'] or ''}: {_listed(self.names)}"
+            names = _listed(self.names) or "in one run only"
+            return f"saved file {self.saved.facts['path'] or ''}: {names}"
         if self.is_kept:
             return f"kept state: {_listed(self.names)}"
         if self.first is None or self.second is None:
@@ -69,7 +71,9 @@ class Resumed:
     kill_at: int
 
 
-def part(first: Sequence[Update], second: Sequence[Update], *, outcome: Sequence[str]) -> Parting | None:
+def part(
+    first: Sequence[Update], second: Sequence[Update], *, outcome: Sequence[str], is_resumed: bool = False
+) -> Parting | None:
     """Return where two chains part, or None if they are the same to their ends."""
     for place in range(max(len(first), len(second))):
         ours = first[place] if place < len(first) else None
@@ -78,8 +82,9 @@ def part(first: Sequence[Update], second: Sequence[Update], *, outcome: Sequence
             known = ours or theirs
             assert known is not None
             return Parting(place=place, step=known.step, parts=(), first=ours, second=theirs)
-        if any(_differs(ours, theirs, name) for name in outcome):
-            parts, names = _differing(ours, theirs), _unlike(ours.parts.get("kept"), theirs.parts.get("kept"))
+        if any(_differs(ours, theirs, name, is_resumed=is_resumed) for name in outcome):
+            parts = _differing(ours, theirs, is_resumed=is_resumed)
+            names = _unlike(ours.parts.get("kept"), theirs.parts.get("kept"), is_resumed=is_resumed)
             return Parting(place=place, step=ours.step, parts=parts, first=ours, second=theirs, names=names)
     return None
 
@@ -94,20 +99,24 @@ def compare_ends(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Parting 
     """Return where two runs part whose steps are the same. Of a resumed one only the last files count."""
     ours, theirs = first.first, second.first
     is_resumed = bool(second.before_kill)
-    is_whole = ours is not None and theirs is not None and ours.ended == theirs.ended
-    if "kept" not in outcome or ours is None or theirs is None or not is_whole:
+    if "kept" not in outcome or ours is None or theirs is None:
         return None
-    if is_resumed and ours.ended != "finished":
-        return None  # they were ended at other steps
     last, place = ours.updates[-1] if ours.updates else None, len(ours.updates)
     at_end = Parting(place=place, step=ours.num_steps, parts=("kept",), first=last, second=last)
+    if is_resumed and (ours.ended != "finished" or theirs.ended != "finished"):
+        return None  # they were ended at other steps
+    if ours.ended != theirs.ended:  # one would have made more steps
+        return replace(at_end, parts=(), second=None)
     saves = [_saves(process, is_resumed) for process in (ours, theirs)]
-    for site, files in saves[0].items():
-        for one, other in zip(files, saves[1].get(site, ()), strict=False):
-            names = _unlike(one.value, other.value)
-            if names:
-                return replace(at_end, step=one.step, names=names, saved=one)
-    names = _unlike(ours.kept, theirs.kept)
+    for site in dict.fromkeys([*saves[0], *saves[1]]):
+        for one, other in zip_longest(*(files.get(site, ()) for files in saves)):
+            known = one or other
+            is_in_both = one is not None and other is not None
+            names = _unlike(one.value, other.value, is_resumed=is_resumed) if is_in_both else ()
+            if names or not (is_in_both or is_resumed):
+                return replace(at_end, step=known.step, names=names, saved=known)
+    # What dies in a circle of references lives until Python looks for those: there is no telling when.
+    names = _unlike(ours.kept, theirs.kept, is_resumed=True)
     return replace(at_end, names=names) if names else None
 
 
@@ -120,10 +129,16 @@ def _saves(process: Process, is_resumed: bool) -> dict[tuple[str | None, int | N
     return {site: files[-1:] if is_resumed else files for site, files in found.items()}
 
 
-def _unlike(ours: dict[str, str] | None, theirs: dict[str, str] | None) -> tuple[str, ...]:
-    """Return names under which both have something else: a resumed run has what it loaded, too."""
+def _unlike(
+    ours: dict[str, str] | None, theirs: dict[str, str] | None, *, is_resumed: bool
+) -> tuple[str, ...]:
+    """Return the names under which two runs have something else.
+
+    A resumed one has what it loaded, too, and lacks what led there: then names that both have count.
+    """
     ours, theirs = ours or {}, theirs or {}
-    return tuple(name for name in ours if name in theirs and ours[name] != theirs[name])
+    names = [name for name in ours if name in theirs] if is_resumed else [*dict.fromkeys([*ours, *theirs])]
+    return tuple(name for name in names if ours.get(name) != theirs.get(name))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -152,16 +167,18 @@ def digest(updates: Sequence[Update], outcome: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
-def _differing(ours: Update, theirs: Update) -> tuple[str, ...]:
+def _differing(ours: Update, theirs: Update, *, is_resumed: bool) -> tuple[str, ...]:
     """Return the parts that differ. A loader that reads ahead hands out other batches than the step uses."""
-    parts = tuple(name for name in _ORDER if _differs(ours, theirs, name))
+    parts = tuple(name for name in _ORDER if _differs(ours, theirs, name, is_resumed=is_resumed))
     has_same_inputs = bool(_value(ours, "inputs")) and "inputs" not in parts
     return tuple(name for name in parts if name != "batch") if has_same_inputs else parts
 
 
-def _differs(ours: Update, theirs: Update, name: str) -> bool:
+def _differs(  # limits: a part of two updates
+    ours: Update, theirs: Update, name: str, *, is_resumed: bool
+) -> bool:
     if name == "kept":
-        return bool(_unlike(ours.parts.get(name), theirs.parts.get(name)))
+        return bool(_unlike(ours.parts.get(name), theirs.parts.get(name), is_resumed=is_resumed))
     return bool(_value(ours, name) != _value(theirs, name))
 
 

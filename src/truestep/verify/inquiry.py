@@ -115,6 +115,9 @@ class _Inquiry:
         self._note(self._first, self._first.updates, parting=None)
         self.verdict.num_steps = self.verdict.runs[0].num_steps
         self.verdict.is_whole = self._first.first is None or self._first.first.ended != "stopped"
+        if not self.verdict.is_whole and self._first.first is not None:
+            expected = self._first.first.expected_steps or 0
+            self.verdict.expected_steps = expected if expected > self.verdict.num_steps else None
         ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
         for way in ways:
             if way.kind == "killed":
@@ -129,7 +132,18 @@ class _Inquiry:
                 self.verdict.same = False
                 self.verdict.first_difference = self._difference(parting, finding)
                 return
+        self._check_readable()
         self.verdict.same = True
+
+    def _check_readable(self) -> None:
+        """What could not be read may differ: then runs are not called the same."""
+        assert self._first.first is not None
+        unread = self._first.first.unread
+        if unread:
+            raise _CannotTell(
+                f"the runs are the same as far as they could be compared, but something could not be read "
+                f"({unread[0]}). Please report the kind of tensor that the script uses."
+            )
 
     def _run(self, way: Way) -> Ran:
         self.tell(way.words)
@@ -196,7 +210,7 @@ class _Inquiry:
             )
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
         whole = _as_far_as(self._first, [*before, *ran.updates])
-        parting = chains.part(self._first.updates, whole, outcome=way.outcome)
+        parting = chains.part(self._first.updates, whole, outcome=way.outcome, is_resumed=True)
         parting = parting or chains.compare_ends(self._first, ran, outcome=way.outcome)
         self._note(ran, whole, parting=parting, num_before=len(before))
         if parting is None:
@@ -232,7 +246,7 @@ class _Inquiry:
         if not resumed.after or not ran.before_kill or first.first is None:
             return None
         whole = _as_far_as(first, [*ran.before_kill[0].updates[: resumed.after], *ran.updates])
-        if chains.part(first.updates, whole, outcome=way.outcome) is not None:
+        if chains.part(first.updates, whole, outcome=way.outcome, is_resumed=True) is not None:
             return None
         drawn = next(iter(drawn_by_dataset(first.first)), None)
         return Finding(

@@ -157,8 +157,9 @@ class Proof:
         first = self._run(way)
         num_agreed, has_control = 0, False
         while num_agreed <= _MAX_AGREED and first.code == 0 and first.updates:
-            chance = ((self._num_agreed + 1) / (self._num_compared + 2)) ** num_agreed
-            if chance >= limit:
+            # A control that is still to come counts as one that differs: if it does not, this is asked again.
+            num_compared = self._num_compared + (not has_control)
+            if ((self._num_agreed + 1) / (num_compared + 2)) ** num_agreed >= limit:
                 again = self._run(way)
                 if again.code != 0 or chains.compare(first, again, outcome=way.outcome) is not None:
                     return 0

@@ -245,7 +245,9 @@ def _readings(process: Process) -> Readings:
     found: Readings = defaultdict(list)
     for moment in process.moments:
         if moment.kind == "source" and moment.file is not None and moment.line is not None:
-            found[moment.file, moment.line].append((moment.facts["what"], moment.facts["name"], moment.value))
+            name = moment.facts["name"]
+            what = "numpy" if name == "numpy.random.default_rng" else moment.facts["what"]
+            found[moment.file, moment.line].append((what, name, moment.value))
     return found
 
 
@@ -259,7 +261,8 @@ def _differing(ours: Readings, theirs: Readings) -> dict[tuple[str, int], list[s
             longer = max(one, other, key=len)
             kinds += [what for what, _, _ in longer[min(len(one), len(other)) :]]
         if kinds:
-            found[place] = list(dict.fromkeys(kinds))
+            # A generator made without a seed asks the system for one: the generator is what to tell.
+            found[place] = sorted(dict.fromkeys(kinds), key=lambda kind: kind == "entropy")
     return found
 
 

@@ -69,6 +69,8 @@ class Verdict:
     """How many steps of the script were compared."""
     is_whole: bool = True
     """Whether those are all that it makes."""
+    expected_steps: int | None = None
+    """How many it makes, if those are not all and its loops say so."""
 
     @property
     def exit_code(self) -> int:
@@ -85,5 +87,6 @@ class Verdict:
             "first_difference": None if difference is None else difference.as_fields(),
             "steps": self.num_steps,
             "whole": self.is_whole,
+            "expected_steps": self.expected_steps,
         }
         return fields if self.reason is None else {**fields, "reason": self.reason}

@@ -24,6 +24,7 @@ _OBSERVERS = {
     "random": ("hold:hold_random", "seeds:watch_random", "sources:watch_random", "draws:watch_random"),
     "numpy": ("hold:hold_numpy", "seeds:watch_numpy", "sources:watch_numpy", "draws:watch_numpy"),
     "torch": ("engine:watch_torch",),
+    "safetensors.numpy": ("files:watch_safetensors_arrays",),
     "safetensors.torch": ("files:watch_safetensors",),
     "torch.distributed.checkpoint": ("files:watch_distributed",),
     "torch.distributed.fsdp._fully_shard._fully_shard": ("setup:watch_sharding",),

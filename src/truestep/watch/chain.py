@@ -14,14 +14,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch.digests import fold, fold_nest
-from truestep.watch.keeping import Kept, find_kept, find_stored
+from truestep.watch.evidence import UNREAD
+from truestep.watch.keeping import find_kept, find_stored
 from truestep.watch.leaves import Leaf, among_ourselves, walk
+from truestep.watch.reach import IN_SET, Found, Kept
+from truestep.watch.rounds import expected_steps
 from truestep.watch.seeds import states
 from truestep.watch.tape import Tape
 
 Named = list[tuple[str, Leaf]]
 _LARGE = 1 << 18
-"""Elements from which on a tensor's digest is taken again only if torch has counted a change."""
+"""Elements from which on a kept tensor is read again if torch has counted a change, or in turn."""
+_MAX_READ = 1 << 24
+"""How many elements of such tensors are read in a step though torch has counted no change."""
 
 
 class Chain:
@@ -39,9 +44,13 @@ class Chain:
         self._met: set[int] = set()
         self._before: dict[int, str | list[Tensor]] = {}
         self._chain = ""
-        self._kept: dict[str, str] = {}
+        self._variables: set[str] = set()
+        self._at_end: dict[str, str] = {}
+        self._is_told = False
         self._large: dict[int, tuple[weakref.ref[Tensor], Any, str]] = {}
         if "kept" in self._wanted:
+            tape.listeners["counted"].append(self._count)
+            tape.listeners["ending"].append(self._end)
             tape.listeners["closing"].append(self._close)
 
     def take_batch(self, batch: Any) -> None:
@@ -89,12 +98,14 @@ class Chain:
     def close_update(self, optimizer: Optimizer, number: int, *, site: int) -> None:
         """A step has been made."""
         self._take("weights", lambda: self._parameters(optimizer))
-        self._take("state", lambda: _state_of(optimizer, self._parameters(optimizer)))
+        self._take("state", lambda: self._state(optimizer))
         self._take("buffers", self._buffers)
         if "generators" in self._wanted:
             self._parts["generators"] = {name: _digest_text(state) for name, state in states().items()}
         if "kept" in self._wanted:
-            self._parts["kept"] = self._kept = self._digests_of(self._find_kept())
+            called: dict[str, Any] = {f"model {place}": model for place, model in self._models.items()}
+            called[f"optimizer {number}"] = optimizer
+            self._take_kept(called)
         settings = [
             (f"{place}.{key}", leaf)
             for place, group in enumerate(optimizer.param_groups)
@@ -112,51 +123,103 @@ class Chain:
         self._parts, self._named = {}, {}
         self._models.clear()
 
-    def digests_of_stored(self, stored: Any) -> dict[str, str] | None:
+    def digests_of_stored(self, gather: Callable[[], Any]) -> dict[str, str] | None:
         """Return digests of what is about to be saved, by name."""
         if "kept" not in self._wanted:
             return None
         try:
-            return self._digests_of(find_stored(stored))
+            return self._digests_of(find_stored(gather()))
         except Exception as error:  # noqa: BLE001 - an object of the user's may be anything; written down
             self._tell(error)
             return None
 
-    def _find_kept(self) -> dict[str, Kept]:
-        optimizers = [kept for _, kept in self._tape.things("optimizer").values()]
-        alive = [item() if isinstance(item, weakref.ref) else item for item in optimizers]
-        owned = {
-            id(item)
-            for one in alive
-            if one is not None
-            for group in one.param_groups
-            for item in group["params"]
-        }
+    def _alive_optimizers(self) -> dict[int, Optimizer]:
+        kept = list(self._tape.things("optimizer").values())
+        found = {number: item() if isinstance(item, weakref.ref) else item for number, item in kept}
+        return {number: item for number, item in found.items() if item is not None}
+
+    def _find_kept(self, *, turn: int | None, others: dict[str, Any] | None = None) -> Found:
+        """Return what the script keeps; of long containers, what the turn brings."""
         try:
-            return find_kept(self._tape.sites, skip=owned)
+            return find_kept(self._tape.sites, others=others or {}, turn=turn)
         except Exception as error:  # noqa: BLE001 - as above
             self._tell(error)
             return {}
 
-    def _digests_of(self, found: dict[str, Kept]) -> dict[str, str]:
-        with torch._C.DisableTorchFunctionSubclass():  # a class of the user's must not notice
-            return {name: self._try(self._digest_of, item) for name, item in found.items()}
+    def _without_owned(self, found: Found) -> Found:
+        """Leave out what optimizers own: that is compared with each of their steps."""
+        groups = [group for one in self._alive_optimizers().values() for group in one.param_groups]
+        owned = {id(item) for group in groups for item in group["params"]}
+        left = {name: [item for item in items if id(item) not in owned] for name, items in found.items()}
+        return {name: items for name, items in left.items() if items}
 
-    def _digest_of(self, item: Kept) -> str:
+    def _take_kept(self, others: dict[str, Any]) -> None:
+        found = self._find_kept(turn=self._tape.num_steps, others=others)
+        self._variables = {name.partition(".")[0] for name in found}
+        kept = self._without_owned(found)
+        self._parts["kept"] = self._digests_of(kept, due=self._due(kept))
+
+    def _digests_of(self, found: Found, *, due: set[int] | None = None) -> dict[str, str]:
+        """Return a digest for each name. Of large tensors those that are due are read, or all."""
+        with torch._C.DisableTorchFunctionSubclass():  # a class of the user's must not notice
+            return {name: self._try(self._joint_digest, (name, items, due)) for name, items in found.items()}
+
+    def _due(self, found: Found) -> set[int]:
+        """Return the large tensors that are read again though torch has counted no change: some each time."""
+        with torch._C.DisableTorchFunctionSubclass():
+            large = {id(item): _numel(item) for items in found.values() for item in items}
+        due: set[int] = set()
+        num_elements = 0
+        self._large = {key: known for key, known in self._large.items() if key in large}
+        for key in self._large:  # unread for the longest time first
+            num_elements += large[key]
+            if due and num_elements > _MAX_READ:
+                break
+            due.add(key)
+        return due
+
+    def _joint_digest(self, given: tuple[str, list[Kept], set[int] | None]) -> str:
+        name, items, due = given
+        digests = [self._digest_of(item, is_due=due is None or id(item) in due) for item in items]
+        if len(digests) == 1:
+            return digests[0]
+        return _digest_text(sorted(digests) if IN_SET in name else digests)
+
+    def _digest_of(self, item: Kept, *, is_due: bool) -> str:
         if not isinstance(item, Tensor):
             return fold([("", f"{item.dtype}{item.shape}"), ("", item.tobytes())])
-        if item.numel() < _LARGE or item.is_inference():
+        if _numel(item) < _LARGE or item.is_inference():
             return fold([("", item)])
         known, now = self._large.get(id(item)), (item._version, item.shape)
-        if known is None or known[0]() is not item or known[1] != now:
+        if is_due or known is None or known[0]() is not item or known[1] != now:
+            self._large.pop(id(item), None)  # to the end of those that wait for their turn
             known = self._large[id(item)] = (weakref.ref(item), now, fold([("", item)]))
         return known[2]
 
+    def _digests_at_end(self) -> dict[str, str]:
+        """Return digests of what the script kept in its last step and still has, every tensor read again."""
+        found = self._find_kept(turn=None).items()
+        digests = self._digests_of(
+            {name: it for name, it in found if name.partition(".")[0] in self._variables}
+        )
+        for number, optimizer in self._alive_optimizers().items():
+            for part, gather in (("weights", self._parameters), ("state", self._state)):
+                digests[f"optimizer {number}: {part}"] = self._try(_fold_all, (gather, optimizer))
+        return digests
+
+    def _count(self) -> None:
+        """A step was made: if it is the last that is wanted, write how many there would be."""
+        if self._tape.is_over and not self._is_told:
+            self._is_told = True
+            self._tape.write("expected", steps=expected_steps(self._tape.sites))
+
+    def _end(self) -> None:
+        """The script is about to be ended: functions still have their variables."""
+        self._at_end = self._digests_at_end()
+
     def _close(self) -> None:
-        """The script is over: write what its modules still hold of what it kept, every tensor read again."""
-        self._large.clear()
-        found = {name: item for name, item in self._find_kept().items() if name in self._kept}
-        self._tape.write("kept", digests=self._digests_of(found))
+        """The script is over: write what was found at its end, and what its modules still hold."""
+        self._tape.write("kept", digests={**self._at_end, **self._digests_at_end()})
 
     def _fold_before(self, optimizer: Optimizer, number: int) -> str:
         before = self._before.pop(number)
@@ -185,7 +248,7 @@ class Chain:
             return self._tell(error)
 
     def _tell(self, error: Exception) -> str:
-        self._tape.note_trouble("a digest", error)
+        self._tape.note_trouble(UNREAD, error)
         return f"unreadable: {type(error).__name__}"
 
     def _meet(self, module: nn.Module, number: int) -> None:
@@ -207,6 +270,9 @@ class Chain:
             for place, group in enumerate(optimizer.param_groups)
             for index, item in enumerate(group["params"])
         ]
+
+    def _state(self, optimizer: Optimizer) -> Named:
+        return list(_walk_state(optimizer, self._parameters(optimizer)))
 
     def _name_of(self, item: Tensor) -> str | None:
         """Return a parameter's name. Another one that is gone may have had its id."""
@@ -230,8 +296,13 @@ def _value(loss: Tensor) -> str | None:
         return None
 
 
-def _state_of(optimizer: Optimizer, parameters: list[tuple[str, Tensor]]) -> Named:
-    return list(_walk_state(optimizer, parameters))
+def _fold_all(given: tuple[Callable[[Optimizer], Any], Optimizer]) -> str:
+    gather, optimizer = given
+    return fold(gather(optimizer))
+
+
+def _numel(item: Kept) -> int:
+    return item.numel() if isinstance(item, Tensor) else item.size
 
 
 def _walk_state(optimizer: Optimizer, parameters: list[tuple[str, Tensor]]) -> Iterator[tuple[str, Leaf]]:

@@ -51,12 +51,20 @@ def _add_tensor(hashed: Any, tensor: Tensor) -> None:
     local = getattr(tensor, "to_local", None)
     if local is not None:
         tensor = local()
+    if tensor.is_nested:
+        hashed.update(f"nested\0{tensor.dtype}\0{tensor.size(0)}\0".encode())
+        for part in tensor.unbind():
+            _add_tensor(hashed, part)
+        return
     hashed.update(f"{tuple(tensor.shape)}\0{tensor.dtype}\0{tensor.layout}\0".encode())
     if tensor.layout != torch.strided:
         for part in _sparse_parts(tensor):
             _add_tensor(hashed, part)
-    elif tensor.device.type == "meta" or tensor.is_quantized or tensor.numel() == 0:
+    elif tensor.device.type == "meta" or tensor.numel() == 0:
         return
+    elif tensor.is_quantized:
+        for part in (tensor.int_repr(), tensor.dequantize()):
+            _add_tensor(hashed, part)
     else:
         _add_bits(hashed, tensor.contiguous())
 

@@ -20,6 +20,9 @@ from truestep.errors import StateError, UsageError
 PHASES = ("other", "setup", "data", "forward", "backward", "optimizer")
 """Where in training an operation is called."""
 
+UNREAD = "a digest"
+"""What was in trouble where something could not be read."""
+
 IS_RANDOM, HAS_GENERATOR, IS_UNINITIALISED, IN_EVALUATION, IS_FOREIGN = 1, 2, 4, 8, 16
 _MAX_WHOLE_BYTES, _MAX_SAMPLED = 256 * 1024, 32_768
 
@@ -152,6 +155,14 @@ class Process:
     kept: dict[str, str] = field(default_factory=dict)
     """Digests of what the script kept besides its optimizers', at its end, by name."""
 
+    expected_steps: int | None = None
+    """How many steps it would have made, if it was ended early and its loops say so."""
+
+    @property
+    def unread(self) -> list[str]:
+        """Why something that is compared has no digest."""
+        return [text.removeprefix(f"{UNREAD}: ") for text in self.troubles if text.startswith(UNREAD)]
+
 
 def read(folder: Path) -> list[Process]:
     """Return the evidence of all processes that wrote into the folder, by rank, then by when they began.
@@ -261,6 +272,8 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.operations.extend(_read_operations(line, names))
     elif line["kind"] == "kept":
         process.kept = dict(line["digests"])
+    elif line["kind"] == "expected":
+        process.expected_steps = line["steps"]
     elif line["kind"] == "trouble":
         process.troubles.append(line["error"])
         if line.get("is_off"):

@@ -28,16 +28,24 @@ def watch(tape: Tape, wraps: Wraps) -> None:
     wraps.put("load", lambda load: _wrap(load, tape, _loaded), *modules)
     for what, kind in (("model", nn.Module), ("optimizer", Optimizer), ("scheduler", LRScheduler)):
         wraps.put("load_state_dict", lambda restore, what=what: _wrap_restore(restore, tape, what), kind)  # type: ignore[misc]
-    for name in ("save", "savez", "savez_compressed") if tape.chain is not None else ():
+    for name in ("save", "savez", "savez_compressed", "savetxt") if tape.chain is not None else ():
         wraps.put(name, lambda save: _wrap(save, tape, _saved("numpy", place=0)), numpy)
 
 
 def watch_safetensors(tape: Tape) -> None:
     """Observe files of safetensors, once they are used."""
+    _watch_safetensors(tape, "safetensors.torch")
+
+
+def watch_safetensors_arrays(tape: Tape) -> None:
+    """Observe files of safetensors that are made of arrays."""
+    _watch_safetensors(tape, "safetensors.numpy")
+
+
+def _watch_safetensors(tape: Tape, name: str) -> None:
     if "files" not in tape.plan.families:
         return
-    module = sys.modules["safetensors.torch"]
-    wraps = Wraps(tape)
+    module, wraps = sys.modules[name], Wraps(tape)
     wraps.put("save_file", lambda save: _wrap(save, tape, _saved("safetensors", place=1)), module)
     wraps.put("load_file", lambda load: _wrap(load, tape, _read("safetensors")), module)
 
@@ -63,15 +71,26 @@ def _name(given: Any) -> str | None:
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int | None) -> Any:
     if place is not None and len(args) > place:
         return args[place]
-    return next((kwargs[name] for name in ("f", "file", "filename", "checkpoint_id") if name in kwargs), None)
+    return next(
+        (kwargs[name] for name in ("f", "file", "fname", "filename", "checkpoint_id") if name in kwargs), None
+    )
 
 
-def _stored(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Any, Any]:
+def _stored(how: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Any, Any]:
     """Return what is to be saved: all arguments, of which names of files hold no tensors."""
-    given = [item for item in args if not isinstance(item, str | os.PathLike)]
+    if how == "numpy":
+        given = [_as_array(item) for item in args[1:]]
+        kwargs = {name: _as_array(item) for name, item in kwargs.items() if name not in ("file", "fname")}
+    else:
+        given = [item for item in args if not isinstance(item, str | os.PathLike)]
     if len(given) == 1 and type(given[0]) is dict:
         return {**given[0], **kwargs}
     return {**{"" if len(given) == 1 else index: item for index, item in enumerate(given)}, **kwargs}
+
+
+def _as_array(value: Any) -> Any:
+    """Return what NumPy makes of it before it saves it: an array also of a list of numbers."""
+    return value if isinstance(value, torch.Tensor) else numpy.asanyarray(value)
 
 
 def _saved(how: str, *, place: int | None) -> Function:
@@ -96,8 +115,8 @@ def _wrap(act: Function, tape: Tape, describe: Function) -> Function:
                 raise
         kind, *facts = describe(args, kwargs)
         key = (kind, tape.sites.here(), *facts)
-        stored = _stored(args, kwargs) if kind == "save" and tape.chain is not None else None
-        digests = tape.chain.digests_of_stored(stored) if stored is not None else None
+        chain = tape.chain if kind == "save" else None
+        digests = chain.digests_of_stored(lambda: _stored(facts[0], args, kwargs)) if chain else None
         begun = perf_counter_ns()
         try:
             result = act(*args, **kwargs)

@@ -153,6 +153,8 @@ def _wrap_urandom(urandom: Function, tape: Tape) -> Function:
 
 def hold_random(tape: Tape) -> None:
     """Seed the global generator of `random`, and every one that is made without a seed."""
+    if "entropy" in tape.plan.hold:
+        sys.modules["random"]._urandom = sys.modules["os"].urandom  # type: ignore[attr-defined] # imported before us
     if "random" not in tape.plan.hold:
         return
     random, wraps, fresh = sys.modules["random"], Wraps(), itertools.count(1)

@@ -1,128 +1,94 @@
 """What a script keeps from one step to the next besides what an optimizer owns: averages, teachers, queues.
 
-Owns finding it: from the variables of the user's own modules and functions, through containers, modules and
-plain objects, by names as the user would write them. Runs no code of the user's.
+Owns which variables outlive a step, and what is found in files. What variables hold is left to `reach`.
 """
 
 import dis
-import itertools
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor, nn
 
+from truestep.watch.reach import Found, Kept, Walk
 from truestep.watch.sites import Sites
 
-Kept = Tensor | npt.NDArray[Any]
-
-_MAX_DEPTH, _MAX_ITEMS = 4, 1024
-_HELD_BY_MODULES = ("_parameters", "_buffers", "_modules")
-_FOREIGN = frozenset({"torch", "truestep", "builtins", "numpy"})
-"""Packages whose objects are not looked into. Modules and tensors of theirs are."""
-_CODE = (type, FunctionType, MethodType, ModuleType)
-_GENERATOR_BYTES = frozenset({16, 5056})
-"""Sizes of the states of torch's generators, on devices and on the CPU."""
+_GENERATOR_BYTES, _DEVICE_GENERATOR_BYTES = 5056, 16
+"""Sizes of the states of torch's generators, on the CPU and on devices."""
+_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 
-def find_kept(sites: Sites, *, skip: set[int]) -> dict[str, Kept]:
-    """Return tensors of several elements that outlive the step which is being made, without those to skip.
+def find_kept(sites: Sites, *, others: Mapping[str, Any], turn: int | None = None) -> Found:
+    """Return tensors that outlive the step which is being made, by name.
 
     A variable outlives it if the loop around the step reads it before it gives it a value, or does neither.
+    `others` are gone through after all variables. Without a `turn` long containers are read whole.
     """
-    walk = _Walk(skip)
-    frames = [*_own_frames(sites)]
-    names = {id(frame.f_globals): _carried(frame) for frame in frames if frame.f_code.co_name == "<module>"}
+    walk = Walk(sites, turn=turn)
+    frames = _own_frames(sites)
+    names = {id(frame.f_globals): fresh for frame, fresh in frames if frame.f_code.co_name == "<module>"}
     for module in _own_modules(sites):
         prefix = "" if module.__name__ == "__main__" else f"{module.__name__}."
-        wanted = names.get(id(vars(module)))
-        walk.add(prefix, _chosen(dict(vars(module)), wanted))
-    for frame in reversed(frames):
+        walk.add(prefix, _chosen(dict(vars(module)), names.get(id(vars(module)), frozenset())))
+    for frame, fresh in frames:
         if frame.f_code.co_name != "<module>":
-            walk.add("", _chosen(_locals_of(frame), _carried(frame)))
-    with torch._C.DisableTorchFunctionSubclass():
-        return {name: item for name, item in walk.found.items() if _size(item) > 1}
+            walk.add("", _chosen(locals_of(frame), fresh))
+    walk.add("", others)
+    return walk.found
 
 
-def find_stored(value: Any) -> dict[str, Kept]:
+def find_stored(value: Any) -> Found:
     """Return all tensors and arrays in something that is saved, without states of generators."""
-    walk = _Walk(set())
+    walk = Walk()
     walk.add("", value if type(value) is dict else {"": value})
     with torch._C.DisableTorchFunctionSubclass():
-        return {name.strip("."): item for name, item in walk.found.items() if not _is_generator(item)}
+        found = {
+            name: [item for item in items if not _is_generator(item)] for name, items in walk.found.items()
+        }
+    return {name.strip(".") or "contents": items for name, items in found.items() if items}
 
 
 def _is_generator(item: Kept) -> bool:
-    return item.ndim == 1 and item.dtype in (torch.uint8, np.uint8) and len(item) in _GENERATOR_BYTES
-
-
-def _size(item: Kept) -> int:
-    return item.numel() if isinstance(item, Tensor) else 0  # arrays of the user's may hold measured times
-
-
-class _Walk:
-    """Goes through what variables hold; each tensor is found once, under its first name."""
-
-    def __init__(self, skip: set[int]) -> None:
-        self._seen = set(skip)
-        self.found: dict[str, Kept] = {}
-
-    def add(self, prefix: str, variables: dict[Any, Any]) -> None:
-        waiting = [(f"{prefix}{name}", value, 0) for name, value in reversed(variables.items())]
-        while waiting:
-            name, value, depth = waiting.pop()
-            kind = type(value)  # what an object says of its class may be code of the user's
-            if kind in (int, float, str, bool, bytes, type(None)) or id(value) in self._seen:
-                continue
-            self._seen.add(id(value))
-            if issubclass(kind, Tensor | np.ndarray):
-                if not nn.parameter.is_lazy(value) and not (kind is np.ndarray and value.dtype.hasobject):
-                    self.found[name] = value
-            elif depth <= _MAX_DEPTH:
-                inner = [*_inside(value, kind)]
-                waiting += [(f"{name}{key}", item, depth + step) for key, item, step in reversed(inner)]
-
-
-def _inside(value: Any, kind: type) -> Iterator[tuple[str, Any, int]]:
-    """Yield what lies in something, with what is added to its name and to the depth."""
-    if issubclass(kind, nn.Module):
-        for name, item in list(vars(value).items()):
-            inner = item.items() if name in _HELD_BY_MODULES else ()
-            yield from ((f".{key}", part, 0) for key, part in list(inner))
-            yield f".{name}", None if name in _HELD_BY_MODULES else item, 1
-    elif issubclass(kind, dict):
-        for key, item in itertools.islice(list(dict.items(value)), _MAX_ITEMS):
-            yield f".{key}", item, 1
-    elif issubclass(kind, list | tuple | deque):
-        for index, item in enumerate(itertools.islice(list(value), _MAX_ITEMS)):
-            yield f".{index}", item, 1
-    elif not issubclass(kind, _CODE) and kind.__module__.partition(".")[0] not in _FOREIGN:
-        for name, item in list(_attributes(value).items()):
-            yield f".{name}", item, 1
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """Return what an object holds, past its own ways of handing it out."""
+    if item.ndim != 1 or item.dtype is not torch.uint8:
+        return False
+    if len(item) == _DEVICE_GENERATOR_BYTES:
+        return torch.accelerator.is_available()
     try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found if type(found) is dict else {}
+        torch.Generator().set_state(item)
+    except RuntimeError:  # bytes of something else
+        return False
+    return len(item) == _GENERATOR_BYTES
 
 
-def _own_frames(sites: Sites) -> Iterator[FrameType]:
-    """Yield the frames of the user's own code, the innermost first."""
+def script_frames(sites: Sites) -> list[FrameType]:
+    """Return the frames from the script's first one to the caller's, without what has started the script."""
+    frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if sites.is_own(frame.f_code.co_filename):
-            yield frame
+        frames.append(frame)
         frame = frame.f_back
+    main = vars(sys.modules["__main__"])
+    starts = [frame for frame in frames if frame.f_globals is main]
+    starts = starts or [frame for frame in frames if sites.is_own(frame.f_code.co_filename)]  # in a thread
+    return frames[: frames.index(starts[-1]) + 1][::-1] if starts else []
+
+
+def _own_frames(sites: Sites) -> list[tuple[FrameType, frozenset[str] | None]]:
+    """Return the frames of the user's own code, the outermost first, with what each makes anew in a round.
+
+    That is None where all is made anew: in a function without a loop that a loop calls.
+    """
+    found: list[tuple[FrameType, frozenset[str] | None]] = []
+    is_inside = False
+    for frame in script_frames(sites):
+        fresh, has_loop = _made_in_loop(frame.f_code, frame.f_lasti)
+        if sites.is_own(frame.f_code.co_filename):
+            is_once = has_loop or not is_inside or frame.f_code.co_name == "<module>"
+            found.append((frame, fresh if is_once else None))
+        is_inside = is_inside or has_loop
+    return found
 
 
 def _own_modules(sites: Sites) -> list[ModuleType]:
@@ -134,7 +100,13 @@ def _own_modules(sites: Sites) -> list[ModuleType]:
     return found
 
 
-def _locals_of(frame: FrameType) -> dict[str, Any]:
+def is_looping(frame: FrameType) -> bool:
+    """Whether a frame stands inside of a loop."""
+    return _made_in_loop(frame.f_code, frame.f_lasti)[1]
+
+
+def locals_of(frame: FrameType) -> dict[str, Any]:
+    """Return a function's variables without leaving them in its frame."""
     held = frame.f_locals
     values = dict(held)
     # Before Python 3.13 the frame keeps this copy, and with it tensors that the function lets go of. It is
@@ -144,25 +116,16 @@ def _locals_of(frame: FrameType) -> dict[str, Any]:
     return values
 
 
-def _chosen(variables: dict[str, Any], names: tuple[frozenset[str], bool] | None) -> dict[str, Any]:
-    """Leave out what is made anew in each round of the loop; without a loop a function keeps its object."""
-    variables = {name: value for name, value in variables.items() if not name.startswith("__")}
-    if names is None:
-        return variables
-    fresh, is_looping = names
-    if not is_looping:
+def _chosen(variables: dict[str, Any], fresh: frozenset[str] | None) -> dict[str, Any]:
+    """Leave out what is made anew in each round of the loop; of a function that is, keep its object."""
+    if fresh is None:
         return {name: value for name, value in variables.items() if name == "self"}
-    return {name: value for name, value in variables.items() if name not in fresh}
+    return {name: item for name, item in variables.items() if not name.startswith("__") and name not in fresh}
 
 
-def _carried(frame: FrameType) -> tuple[frozenset[str], bool]:
-    """Return the names that the loop at work makes anew, and whether there is such a loop."""
-    fresh, is_looping = _made_in_loop(frame.f_code, frame.f_lasti)
-    return fresh, is_looping or frame.f_code.co_name == "<module>"
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _made_in_loop(code: CodeType, place: int) -> tuple[frozenset[str], bool]:
+    """Return the names that the loop at work makes anew in each round, and whether there is such a loop."""
     instructions = list(dis.get_instructions(code))
     loops = [
         (item.argval, item.offset)
@@ -173,10 +136,14 @@ def _made_in_loop(code: CodeType, place: int) -> tuple[frozenset[str], bool]:
         return frozenset(), False
     first, last = max(loops)  # the innermost: what an outer one makes anew outlives this step
     used: dict[str, bool] = {}
+    sure_from = first
+    """From where on instructions are not jumped over: what only some rounds make anew outlives a step."""
     for item in instructions:
         if first <= item.offset <= last:
             for name, is_stored in _accesses(item):
-                used.setdefault(name, is_stored)
+                used.setdefault(name, is_stored and item.offset >= sure_from)
+            if item.opcode in _JUMPS and max(sure_from, item.offset) < item.argval <= last:
+                sure_from = item.argval
     return frozenset(name for name, is_stored in used.items() if is_stored), True
 
 

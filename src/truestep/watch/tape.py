@@ -133,6 +133,7 @@ EVENTS = (
     "epoch",  # the loader, its number
     "batch",  # the loader's number, the batch
     "counted",  # nothing: a step was counted
+    "ending",  # nothing: enough steps were made, and the script is about to be left
     "closing",  # nothing: the script has ended, or was ended
     "group_added",  # the optimizer: a group of parameters was given to it, also while it is made
     "filled",  # the module: its parameters were given others' values
@@ -350,6 +351,8 @@ class Tape:
     def end_script(self) -> None:
         """Leave the script. One that catches everything gets it a few times, then the process ends."""
         self._num_raised += 1
+        if self._num_raised == 1:
+            self.tell("ending")
         if self._num_raised > _MAX_RAISED:
             self.close()
             sys.stdout.flush()
