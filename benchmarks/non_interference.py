@@ -29,8 +29,8 @@ from tests.watch.both import Case, odd_cases, try_case  # noqa: E402
 MIN_TRIED = 100
 UNEQUAL_ANYWAY = {"printing_thread"}
 """Odd scripts whose output differs from run to run; the tests compare what must not."""
-EXAMPLES = {"tabular": "--epochs 12", "accelerate_digits": ""}
-"""Examples, and the arguments that make them short."""
+EXAMPLES = {"accelerate_digits": "", "lightning_digits": ""}
+"""Examples that do not say how long they took, and the arguments that make them short."""
 
 MODELS = (
     "nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))",
@@ -98,7 +98,7 @@ for a, b in {draw.choice(LOADERS)}:
 print(losses[-1], len(losses))
 {draw.choice(ENDS)}
 """
-    return Case(name=f"by chance {seed}", text=text, is_odd=False)
+    return Case(name=f"chance/{seed}", text=text, is_odd=False)
 
 
 def choose(turn: int, num_corpus: int, num_made: int) -> dict[str, list[Case]]:

@@ -53,6 +53,7 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
             or not tape.is_on
             or is_tracing()  # what is read of a tensor then becomes part of the trace
             or not (get_thread() == tape.thread or tape.claim())
+            or "_forward_hooks" not in self.__dict__  # not set up: torch will say so
         ):
             try:
                 return call(self, *args, **kwargs)
