@@ -99,6 +99,27 @@ CHANGES = [
         "tests/watch",
     ),
     Change(
+        "what runs for a probe draws from the script's generator",
+        "watch/inspect/probes.py",
+        "                with copying(self._tape):\n",
+        "                torch.rand(1)\n                with copying(self._tape):\n",
+        "tests/watch/test_odd.py",
+    ),
+    Change(
+        "an observer prints",
+        "watch/tape.py",
+        "        self.num_steps += 1\n",
+        "        self.num_steps += 1\n        print(self.num_steps)\n",
+        "tests/watch/test_odd.py",
+    ),
+    Change(
+        "a probe keeps what a model was given until the step ends",
+        "watch/inspect/probes.py",
+        "given = copy_inputs((args, kwargs))",
+        "given = (args, kwargs)",
+        "tests/watch/test_odd.py",
+    ),
+    Change(
         "a watched script prints more than a bare one",
         "watch/become.py",
         "    tape = Tape(",

@@ -88,3 +88,9 @@ def test_a_difference_is_named_with_part_process_and_first_step(scale: Any) -> N
         "model differs on ranks [1]",
         "the record's grad_norm from step 2 on",
     ]
+
+
+@pytest.mark.slow
+def test_check_changes_nothing_about_scripts_of_the_corpus_and_programs_made_by_chance() -> None:
+    result = _run("non_interference.py", "--preloaded", "--only", "/", "--corpus", "6")
+    assert result["claims"][0]["verdict"] == "holds", result["tables"]

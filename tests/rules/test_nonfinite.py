@@ -9,6 +9,9 @@ from torch import nn
 from tests.gathering import judged
 from truestep.model.readings import Reading
 from truestep.model.taps import tap
+from truestep.rules import Settings
+from truestep.rules.examine import examine
+from truestep.watch import Script
 
 SCRIPT = """
 import torch
@@ -73,3 +76,16 @@ def test_p14_a_mask_on_the_output_does_not_save_the_gradient() -> None:
     (gradient,) = torch.autograd.grad(result, x)
     assert result == 1.5
     assert gradient.tolist() == [0.125, 0.25, 0.0]
+
+
+def test_the_second_run_that_finds_it_writes_nothing_into_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + "    open('steps.txt', 'a').write(f'{step}\\n')\n")
+    monkeypatch.chdir(tmp_path)
+    result = examine(Script(path="train.py"), Settings())
+    (told,) = [item for item in result.findings if item.rule.meta.code == "LOOP11"]
+    assert (tmp_path / "steps.txt").read_text() == "0\n1\n2\n3\n"
+    assert told.finding.file == str(script)
+    assert script.read_text().splitlines()[(told.finding.line or 0) - 1] == "    length = squares.sqrt()"

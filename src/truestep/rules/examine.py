@@ -4,9 +4,11 @@ Owns the order of these. The command prints what comes of it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO, Any
 
+from truestep.errors import UsageError
 from truestep.rules.baseline import leave_out_known, read_baseline
 from truestep.rules.evidence import Evidence
 from truestep.rules.gather import check_plan, gather
@@ -15,7 +17,8 @@ from truestep.rules.replay import find_origin, replay_plan
 from truestep.rules.rule import Rule, find_rules
 from truestep.rules.settings import Settings
 from truestep.rules.suppress import Comment, hide, unknown_names
-from truestep.watch import Plan, Script
+from truestep.watch import Operation, Plan, Script
+from truestep.watch.scratch import Scratch
 
 _NON_FINITE = "LOOP11"
 INTERRUPTED = (-2, 130)
@@ -99,12 +102,27 @@ def examine(
     code, evidence = gather(script, plan=plan, processes=processes, stdout=stdout)
 
     def replay(plan: Plan) -> Evidence:
-        return gather(script, plan=plan, is_quiet=True)[1]
+        with Scratch(Path.cwd()) as scratch:  # what the script writes is written once
+            try:
+                again = gather(script, plan=plan, scratch=scratch)[1]
+            except UsageError:  # no room for a copy: the finding stays, without the operation
+                return Evidence()
+        for process in again.processes:
+            process.operations = [_of_own_files(item, scratch) for item in process.operations]
+        return again
 
     judgement = judge_closely(rules, evidence, replay=None if processes > 1 else replay)
     result = Result(code=code, evidence=evidence, rules=rules, judgement=judgement)
     _leave_out(result, settings, everything)
     return result
+
+
+def _of_own_files(operation: Operation, scratch: Scratch) -> Operation:
+    """Return an operation of a run in a copied folder with the names of the user's own files."""
+    file, forward_file = (
+        None if name is None else scratch.original(name) for name in (operation.file, operation.forward_file)
+    )
+    return replace(operation, file=file, forward_file=forward_file)
 
 
 def is_of_doctor(rule: Rule) -> bool:

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from truestep import watch
 from truestep.rules.evidence import Evidence
+from truestep.watch.scratch import Scratch
 
 _LAST_LOOKED_AT = 2
 _PATIENCE_S = 30.0
@@ -26,23 +27,27 @@ def gather(
     plan: watch.Plan,
     processes: int = 1,
     stdout: int | IO[Any] | None = None,
-    is_quiet: bool = False,
+    scratch: Scratch | None = None,
 ) -> tuple[int, Evidence]:
     """Run a script to its end and return its exit code and the evidence.
 
-    Several processes are started by torchrun. With `is_quiet` nothing is shown of what the script prints.
+    Several processes are started by torchrun. With `scratch` it runs in a copy of the working folder, gets no
+    input, and nothing is shown of what it prints.
     """
     with tempfile.TemporaryDirectory(prefix="truestep-check-") as folder:
         words = watch.command(
-            script.path,
+            script.path if scratch is None or script.is_module else scratch.locate(script.path),
             script.arguments,
             plan=plan,
             folder=Path(folder),
             module=script.is_module,
             processes=processes if processes > 1 else None,
         )
-        if is_quiet:
-            process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if scratch is not None:
+            nothing = subprocess.DEVNULL
+            process = subprocess.Popen(
+                words, cwd=scratch.renew(), stdin=nothing, stdout=nothing, stderr=nothing
+            )
         else:
             process = subprocess.Popen(words, stdout=stdout)
         return _wait(process), Evidence.read(Path(folder))

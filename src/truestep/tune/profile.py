@@ -251,7 +251,7 @@ class _Run:
             told,
             moments=moments,
             shares={row.phase: row.share for row in shares},
-            original=self._original,
+            original=self._scratch.original,
         )
         took = [step.took_s for step in usual]
         memory = told.get("memory", {})
@@ -284,18 +284,11 @@ class _Run:
             facts=told["facts"],
         )
 
-    def _original(self, file: str) -> str:
-        """Return where a file of the copied working folder really is."""
-        path = Path(file)
-        if path.is_relative_to(self._scratch.work):
-            return str(self._scratch.origin / path.relative_to(self._scratch.work))
-        return file
-
     def _holder(self, row: Sequence[Any]) -> Holder:
         category, file, line, num_bytes, num_tensors = row
         return Holder(
             category=category,
-            file=self._original(file),
+            file=self._scratch.original(file),
             line=line,
             source=source_of(file, line),
             num_bytes=num_bytes,
@@ -316,7 +309,7 @@ class _Run:
                 phase=span.phase,
                 begin_s=span.begin_s,
                 end_s=span.end_s,
-                file=None if span.file is None else self._original(span.file),
+                file=None if span.file is None else self._scratch.original(span.file),
                 line=span.line,
             )
             for span in chosen.spans
@@ -347,7 +340,7 @@ class _Run:
         return LoaderUse(
             kind=facts.get("class", ""),
             dataset=facts.get("dataset", ""),
-            file=None if place.file is None else self._original(place.file),
+            file=None if place.file is None else self._scratch.original(place.file),
             line=place.line,
             workers=facts.get("workers", 0),
             batch_size=facts.get("batch_size"),

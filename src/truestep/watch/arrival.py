@@ -14,7 +14,7 @@ from truestep.watch.tape import Tape
 
 _OBSERVERS = {
     # Held first: what is noted is then what the script gets.
-    "os": ("hold:hold_os", "sources:watch_os"),
+    "os": ("hold:hold_os", "sources:watch_os", "copying:watch_os"),
     "time": ("hold:hold_time", "sources:watch_time"),
     "threading": ("threads:hold_threads",),
     "concurrent.futures": ("threads:hold_completed",),

@@ -16,7 +16,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from truestep.watch import parts
 from truestep.watch.evidence import IN_EVALUATION, IS_FOREIGN, PHASES
+from truestep.watch.refs import ByIdentity
 from truestep.watch.traces import Tables
 
 _SKIP, _OWN, _OURS, _MODULE, _AGAIN, _DATA, _OPTIMIZER, _BACKWARD, _CLOSURE = range(1, 10)
@@ -90,7 +92,7 @@ class Callers:
         self._roles: dict[int, int] = {}
         self._codes: list[CodeType] = []  # kept, so that no other code gets the id of one
         self._sites: dict[tuple[int, int], int] = {}
-        self._paths: weakref.WeakKeyDictionary[nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+        self._paths = ByIdentity[nn.Module, dict[int, str]]()
         self._in_backward: tuple[int, Caller] | None = None
         self._in_forward: _Forward | None = None
         self._optimizers: dict[int, bool] = {}
@@ -200,7 +202,7 @@ class Callers:
         """Return the names of modules under the outermost one by their ids."""
         paths = self._paths.get(outer)
         if paths is None or id(inner) not in paths:
-            paths = self._paths[outer] = {id(module): name for name, module in outer.named_modules()}
+            paths = self._paths[outer] = {id(module): name for name, module in parts.named_modules(outer)}
         return paths
 
     def _state(self, inner: Any, outer: Any, paths: dict[int, str] | None) -> int:

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from truestep.watch import parts
 from truestep.watch.digests import fold, fold_nest
 from truestep.watch.evidence import UNREAD
 from truestep.watch.keeping import find_kept, find_stored
 from truestep.watch.leaves import Leaf, among_ourselves, walk
 from truestep.watch.reach import IN_SET, Found, Kept
 from truestep.watch.rounds import expected_steps
+from truestep.watch.refs import Ref
 from truestep.watch.seeds import states
 from truestep.watch.tape import Tape
 
@@ -193,7 +195,7 @@ class Chain:
         known, now = self._large.get(id(item)), (item._version, item.shape)
         if is_due or known is None or known[0]() is not item or known[1] != now:
             self._large.pop(id(item), None)  # to the end of those that wait for their turn
-            known = self._large[id(item)] = (weakref.ref(item), now, fold([("", item)]))
+            known = self._large[id(item)] = (Ref(item), now, fold([("", item)]))
         return known[2]
 
     def _digests_at_end(self) -> dict[str, str]:
@@ -253,10 +255,10 @@ class Chain:
 
     def _meet(self, module: nn.Module, number: int) -> None:
         """Remember the names of the parameters, and how they were before the first step."""
-        named = [*module.named_parameters(), *module.named_buffers()]
-        for name, item in module.named_parameters():
+        named = [*parts.named_parameters(module), *parts.named_buffers(module)]
+        for name, item in parts.named_parameters(module):
             if self._name_of(item) is None:
-                self._names[id(item)] = (name if not number else f"{number}.{name}", weakref.ref(item))
+                self._names[id(item)] = (name if not number else f"{number}.{name}", Ref(item))
         lazy = any(nn.parameter.is_lazy(item) for _, item in named)
         if "weights" in self._wanted and not lazy:
             wanted = named if self._tape.plan.parameters else []
@@ -283,7 +285,7 @@ class Chain:
         return [
             (f"{number}.{name}", item)
             for number, module in self._models.items()
-            for name, item in module.named_buffers()
+            for name, item in parts.named_buffers(module)
         ]
 
 

@@ -78,10 +78,15 @@ def _wrap_iter(begin: Function, tape: Tape, loader_of: dict[int, tuple[int, Any]
 def _introduce(tape: Tape, loader: Any, number: int) -> None:
     parts = (loader, loader.dataset, getattr(loader, "sampler", None))
     names = [type(item).__qualname__ for item in parts]
-    tape.note("loader", number, *names, loader.batch_size, loader.num_workers, _length(loader))
+    tape.note("loader", number, *names, loader.batch_size, loader.num_workers, _length(loader, tape))
 
 
-def _length(loader: Any) -> int | None:
+def _length(loader: Any, tape: Tape) -> int | None:
+    """Return the number of batches, None if there is none; where only the user's code knows it, unknown."""
+    parts = (loader, loader.dataset, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
+    codes = [getattr(getattr(type(item), "__len__", None), "__code__", None) for item in parts]
+    if tape.plan.inspect and any(code is not None and tape.sites.is_own(code.co_filename) for code in codes):
+        return _UNKNOWN
     asked = vars(loader).get(_ASKED)
     try:
         return len(loader)

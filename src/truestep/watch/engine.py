@@ -14,6 +14,7 @@ from truestep.watch import (
     hold,
     light,
     optimizer,
+    refs,
     scheduler,
     seeds,
     setup,
@@ -32,6 +33,7 @@ def watch_torch(tape: Tape) -> Wraps:
     wraps = Wraps(tape)
     tape.among_ourselves = among_ourselves  # type: ignore[method-assign]
     hold.hold_torch(tape, Wraps())
+    tape.attempt(refs.watch)
     tape.attempt(optimizer.watch, chain, wraps)
     for name, watch in (("data", data.watch), ("forward", forward.watch), ("backward", backward.watch)):
         if name in plan.families or chain:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from truestep.watch import parts
 from truestep.watch.chain import Chain
 from truestep.watch.leaves import is_transformed, outline
 from truestep.watch.tape import Tape
@@ -52,6 +53,7 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
             or not tape.is_on
             or is_tracing()  # what is read of a tensor then becomes part of the trace
             or not (get_thread() == tape.thread or tape.claim())
+            or "_forward_hooks" not in self.__dict__  # not set up: torch will say so
         ):
             try:
                 return call(self, *args, **kwargs)
@@ -99,8 +101,8 @@ def _wrap_call(call: Function, tape: Tape, chain: Chain | None) -> Function:
 
 def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
     try:
-        parameters = list(module.parameters())
-        num_buffers = sum(1 for _ in module.buffers())
+        parameters = list(parts.parameters(module))
+        num_buffers = sum(1 for _ in parts.buffers(module))
     except Exception as error:  # noqa: BLE001 - a module of the user's may list anything; written down
         tape.note_trouble("a model that is called", error)
         parameters, num_buffers = [], 0

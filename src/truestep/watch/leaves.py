@@ -82,7 +82,7 @@ def is_overridden(tensor: Tensor) -> bool:
 
 def has_value(gradient: Tensor) -> bool:
     """Whether a gradient is other than zero, or cannot be read."""
-    if is_overridden(gradient):
+    if is_overridden(gradient) or gradient.is_meta:
         return True
     return bool((gradient._values() if gradient.layout == torch.sparse_coo else gradient).any())
 

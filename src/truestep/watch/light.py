@@ -17,11 +17,11 @@ from torch._ops import OpOverload
 from truestep.watch import look
 from truestep.watch.callers import Caller, frame_above
 from truestep.watch.evidence import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
-from truestep.watch.look import Look, Mode
+from truestep.watch.look import Look, Mode, drop_call
 from truestep.watch.tape import Tape
 from truestep.watch.traces import Facts, draws_from, find_generator, gather, scalars_of, tensors_in
 from truestep.watch.windows import Place, Windows
-from truestep.watch.wrap import Wraps, drop_frame
+from truestep.watch.wrap import Wraps
 
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _MAX_PER_STEP = 4096
@@ -149,7 +149,7 @@ class LightLook(Look):
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
-            drop_frame(error)
+            drop_call(error)
             raise
         if met is not None:
             met(args, kwargs, result)

@@ -5,11 +5,11 @@ in `callers`, what is kept in `traces`.
 """
 
 import itertools
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import thread as pools
 from contextlib import contextmanager
+from os import register_at_fork
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from torch.utils import _python_dispatch as dispatch
 
 from truestep.watch.callers import Caller, Callers, frame_above
 from truestep.watch.evidence import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
+from truestep.watch.interrupts import is_from_handler
+from truestep.watch.refs import ByIdentity
 from truestep.watch.tape import Tape
 from truestep.watch.traces import (
     Call,
@@ -88,7 +90,7 @@ class Mode(dispatch.TorchDispatchMode):
             # A mode below this one is one of the compiler's: nothing is computed, or not yet.
             is_noted = look.is_open and not self.is_aside and isinstance(func, OpOverload)
             if not is_noted or torch._C._len_torch_dispatch_stack():
-                return func(*args, **(kwargs or {}))
+                return _run(self, func, args, kwargs or {})
             if types and any(kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ for kind in types):
                 return NotImplemented  # a subclass does it by operations on plain tensors, which come here
             compiler = set_eval_frame(None)
@@ -144,9 +146,10 @@ class Look:
         self._local = threading.local()
         self._modes: list[Mode] = []
         self._num_threads = 1
+        self._numbers = ByIdentity[threading.Thread, int]()
         self.observe = guard(self.note, _run, where="torch's operations", tape=tape)
         """Runs an operation and notes it."""
-        os.register_at_fork(after_in_child=self._leave_child)
+        register_at_fork(after_in_child=self._leave_child)
 
     def move(self, num_steps: int) -> None:
         """So many steps have been made: begin to note, or end."""
@@ -187,7 +190,7 @@ class Look:
     def number_thread(self, thread: threading.Thread) -> None:
         """A thread is about to be started."""
         with self._lock:
-            thread._truestep_number = self._num_threads  # type: ignore[attr-defined]
+            self._numbers[thread] = self._num_threads
             self._num_threads += 1
 
     def enter(self, thread: threading.Thread) -> bool:
@@ -228,9 +231,9 @@ class Look:
     def _number_of(self, thread: threading.Thread) -> int:
         if thread is threading.main_thread():
             return 0
-        if not hasattr(thread, "_truestep_number"):
+        if thread not in self._numbers:
             self.number_thread(thread)
-        return int(thread._truestep_number)  # type: ignore[attr-defined]
+        return self._numbers[thread]
 
     def note(  # limits: private to this module
         self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -240,7 +243,7 @@ class Look:
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
-            drop_frame(error)
+            drop_call(error)
             raise
         if begun is not None:
             self._try(self._end, *begun, result)
@@ -340,7 +343,9 @@ class Look:
         try:
             with torch._C.DisableTorchFunction():
                 return act(*args)
-        except Exception as error:  # noqa: BLE001 - written down
+        except Exception as error:
+            if is_from_handler(error):
+                raise
             self._tape.note_trouble(f"{act.__name__.strip('_')} of an operation", error)
             return None
 
@@ -355,10 +360,14 @@ class Look:
     def note_function(self, function: Any, gradients: tuple[Any, ...], *, run: Function) -> Any:
         """Run the backward pass of the user's own autograd function and note it."""
         mode = getattr(self._local, "mode", None)
-        if mode is None or not self.is_open:
-            return run(function, *gradients)
-        call = self._try(self._begin_function, mode, function, gradients)
-        result = run(function, *gradients)
+        call = None
+        if mode is not None and self.is_open:
+            call = self._try(self._begin_function, mode, function, gradients)
+        try:
+            result = run(function, *gradients)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         if call is not None:
             self._try(self._end_function, call, gradients, result)
         return result
@@ -384,7 +393,22 @@ class Look:
 def _run(  # limits: takes what `Look.note` takes
     _mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    return func(*args, **kwargs)
+    try:
+        return func(*args, **kwargs)
+    except BaseException as error:
+        drop_call(error)
+        raise
+
+
+def drop_call(error: BaseException) -> None:
+    """Take the frame that caught this error from its traceback, and that of torch's call of an operation.
+
+    Without a mode C++ calls the operation, not `OpOverload.__call__`.
+    """
+    drop_frame(error)
+    trace = error.__traceback__
+    if trace is not None and trace.tb_frame.f_code is OpOverload.__call__.__code__:
+        drop_frame(error)
 
 
 def _lift_modes() -> list[Any]:

@@ -69,6 +69,11 @@ class Scratch:
         inside = absolute.relative_to(self.origin) if is_inside else absolute
         return str(inside if is_inside and not _LEFT_OUT.intersection(inside.parts) else absolute)
 
+    def original(self, path: str) -> str:
+        """Return the user's own file for one in the copied folder."""
+        place = Path(path)
+        return str(self.origin / place.relative_to(self.work)) if place.is_relative_to(self.work) else path
+
     def new_folder(self) -> Path:
         """Return an empty folder for the evidence of one run."""
         self._num_folders += 1

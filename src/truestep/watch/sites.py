@@ -57,6 +57,13 @@ class Sites:
             answer = self._is_own[name] = self._judge(name)
         return answer
 
+    def is_engine(self, name: str) -> bool:
+        """Return whether a file is Python's own, torch's or ours."""
+        path = os.path.abspath(name)  # noqa: PTH100
+        if name.startswith("<frozen ") or path.startswith(self._engines()):
+            return True
+        return path.startswith(_LIBRARY) and not any(part in path for part in _INSTALLED)
+
     def reached(self, through: frozenset[str] = frozenset()) -> tuple[int, str | None] | None:
         """Return the user's site, and what was called there, if only wrappers of ours lie between.
 
@@ -86,13 +93,16 @@ class Sites:
         if name.startswith("<"):
             return False
         path = os.path.abspath(name)  # noqa: PTH100
-        if self._engine is None and "torch" in sys.modules:
-            self._engine = os.path.dirname(sys.modules["torch"].__file__ or "torch") + os.sep  # noqa: PTH120
-        if path.startswith((_PACKAGE, self._engine or _PACKAGE)):
+        if path.startswith(self._engines()):
             return False
         if any(part in path for part in _INSTALLED):
             return path.startswith(_main_package())
         return not path.startswith(_LIBRARY)
+
+    def _engines(self) -> tuple[str, str]:
+        if self._engine is None and "torch" in sys.modules:
+            self._engine = os.path.dirname(sys.modules["torch"].__file__ or "torch") + os.sep  # noqa: PTH120
+        return _PACKAGE, self._engine or _PACKAGE
 
 
 def _main_package() -> str:

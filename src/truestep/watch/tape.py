@@ -13,12 +13,15 @@ from array import array
 from binascii import b2a_base64
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from os import register_at_fork
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from truestep.errors import FolderUnusable
 from truestep.record import VERSION, Record
 from truestep.redaction import redacted
+from truestep.watch.interrupts import is_from_handler
 from truestep.watch.plan import Plan
 from truestep.watch.sites import Sites
 
@@ -165,6 +168,8 @@ class Tape:
     """The user's line of the backward pass that begins: looked up once for all."""
     is_stepping = False
     """Whether a step without a closure is under way."""
+    is_copying = False
+    """Whether a copy of the process is being made; see `copying`."""
     is_fetching = False
     """Whether a loader is making a batch."""
     forward_site = 0
@@ -215,14 +220,22 @@ class Tape:
         self._lock = threading.RLock()
         self._begin_record(Path(folder))
         atexit.register(self.close)  # registered first, so called last
-        os.register_at_fork(after_in_child=self.leave)
+        register_at_fork(after_in_child=self.leave)
 
     def _begin_record(self, folder: Path) -> None:
         self.path = _new_file(folder, self._pid)
-        self._record = Record(self.path)
-        self._record.write(
+        self._append(
             "start", version=VERSION, pid=self._pid, argv=redacted(sys.orig_argv), plan=self.plan.as_fields()
         )
+
+    def _append(self, kind: str, **fields: Any) -> None:
+        """Write a line. The file is open only meanwhile: the script may close all descriptors."""
+        try:
+            record = Record(self.path)
+        except (OSError, FolderUnusable):  # the script may have set limits; its end is missing then
+            return
+        record.write(kind, **fields)
+        record.close()
 
     def mark(self, key: Key, begun_ns: int, *, value: Any = None) -> None:
         """Note that a moment which began then has ended."""
@@ -249,15 +262,19 @@ class Tape:
         look = self.look
         mode = look.set_aside() if look is not None and look.is_open else None
         is_near = self.is_looked_at or self.num_steps < self._near_until
-        with self.among_ourselves():
-            for listener in (*self.listeners[event], *(self.near[event] if is_near else ())):
-                try:
-                    listener(*things)
-                except Exception as error:  # noqa: BLE001 - written down
-                    self._dismiss(listener)
-                    self.note_trouble(f"{listener.__module__} at {event}", error, is_off=True)
-        if mode is not None:
-            mode.is_aside = False
+        try:
+            with self.among_ourselves():
+                for listener in (*self.listeners[event], *(self.near[event] if is_near else ())):
+                    try:
+                        listener(*things)
+                    except Exception as error:
+                        if is_from_handler(error):
+                            raise
+                        self._dismiss(listener)
+                        self.note_trouble(f"{listener.__module__} at {event}", error, is_off=True)
+        finally:
+            if mode is not None:
+                mode.is_aside = False
 
     def attempt(self, watch: Callable[..., None], *given: Any) -> None:
         """Let observers be put in place; those that cannot be are missing, and the script goes on."""
@@ -289,7 +306,7 @@ class Tape:
     def write(self, kind: str, **fields: Any) -> None:
         """Write a line of its own, after all moments before it."""
         self.flush()
-        self._record.write(kind, **fields)
+        self._append(kind, **fields)
 
     def things(self, kind: str) -> dict[int, tuple[int, Any]]:
         """Return the numbers of all objects of a kind by their ids, for a quick look."""
@@ -393,7 +410,7 @@ class Tape:
     ) -> None:
         # As text these numbers would take longer to write than moments take to note.
         packed = b2a_base64(array("q", rows).tobytes(), newline=False).decode()
-        self._record.write("moments", **names, base_ns=self._begun_ns, rows=packed, values=values)
+        self._append("moments", **names, base_ns=self._begun_ns, rows=packed, values=values)
 
     def close(self) -> None:
         """Write the rest and how the script ended."""
@@ -430,7 +447,6 @@ class Tape:
         self.is_over = False
         self._rows, self._values, self._new_kinds = [], [], []
         self._lock = threading.RLock()  # a child may have inherited a held one
-        self._record.close()
 
 
 def plain(fact: Any) -> Any:

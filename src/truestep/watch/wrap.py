@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from truestep.watch.interrupts import is_from_handler
 from truestep.watch.tape import Tape
 
 # Python's warnings do not count frames of the import system, which they know by these two words in the
@@ -33,29 +34,33 @@ class Wraps:
         self._places: list[tuple[Any, str, Any, Any]] = []
 
     def put(self, name: str, make: Wrapper, *owners: Any) -> None:
-        """Replace the function `owner.name` by `make(function)`, the same one for all owners.
+        """Replace the function `owner.name` by `make(function)`, one for all owners that have the same.
 
         What `make` returns calls the function inside of a `try` that calls `drop_frame`, and keeps what it
         gives as `result`: `guard` relies on both.
         """
         where = f"{owners[0].__name__}.{name}"
         try:
-            wrapper = self._make(where, make, _find(owners[0], name))
+            first = _find(owners[0], name)
+            found = [getattr(owner, name, first) for owner in owners]
+            wrappers = {id(original): self._make(where, make, original) for original in dict.fromkeys(found)}
         except Exception as error:
             if self._tape is None:
                 raise
             self._tape.note_trouble(where, error, is_off=True)  # this version of torch may have no such name
             return
-        if not isinstance(wrapper, types.MethodType):
-            _settle(wrapper, name, owners)
-        for owner in owners:
-            found = vars(owner).get(name)
-            setattr(owner, name, staticmethod(wrapper) if isinstance(found, staticmethod) else wrapper)
-            self._places.append((owner, name, found, vars(owner)[name]))
+        for owner, original in zip(owners, found, strict=True):
+            wrapper, before = wrappers[id(original)], vars(owner).get(name)
+            if not isinstance(wrapper, types.MethodType):
+                _settle(wrapper, name, owners)
+            setattr(owner, name, staticmethod(wrapper) if isinstance(before, staticmethod) else wrapper)
+            self._places.append((owner, name, before, vars(owner)[name]))
 
     def _make(self, where: str, make: Wrapper, original: Any) -> Any:
         made, tape = make(original), self._tape
         wrapper = unseen(made, original) if tape is None else guard(made, original, where=where, tape=tape)
+        if isinstance(original, types.BuiltinFunctionType):
+            return _Builtin.of(wrapper, original)
         if isinstance(original, types.MethodType):  # `random.seed` belongs to an object, and some ask for it
             return types.MethodType(unseen(_with_self(wrapper), original.__func__), original.__self__)
         return wrapper
@@ -69,6 +74,30 @@ class Wraps:
         """Put all wrappers back."""
         for owner, name, _, wrapper in self._places:
             setattr(owner, name, wrapper)
+
+
+class _Builtin(functools.partial[Any]):
+    """A wrapper of a function that is written in C: as an attribute of a class it takes no `self`.
+
+    A partial adds no frame, and is no method of the class that has it.
+    """
+
+    @staticmethod
+    def of(wrapper: Function, original: Any) -> "_Builtin":
+        """Return the wrapper with all that the original is known by."""
+        found = _Builtin(wrapper)
+        functools.update_wrapper(found, original)
+        found.__self__ = original.__self__  # type: ignore[attr-defined]
+        return found
+
+    def __get__(self, *_: Any) -> "_Builtin":
+        return self
+
+    def __reduce__(self) -> Any:
+        return self.__qualname__  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)  # type: ignore[attr-defined]
 
 
 def _find(owner: Any, name: str) -> Any:
@@ -115,6 +144,7 @@ def _failed_in(error: BaseException, code: types.CodeType) -> dict[str, Any] | N
     """Return the variables of the wrapper if it has failed; None if others have, or the script shall end."""
     trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
     is_own = isinstance(error, Exception) and trace is not None and trace.tb_frame.f_code is code
+    is_own = is_own and not is_from_handler(error)
     return dict(trace.tb_frame.f_locals) if is_own and trace is not None else None
 
 

@@ -32,6 +32,8 @@ def run_apart(act: Callable[[], Any]) -> Any:
     """Return what a function gives in a forked copy of this process, as JSON has it."""
     if not hasattr(os, "fork"):
         raise ApartError("this system cannot fork a process")
+    if _is_end_noticed():
+        raise ApartError("not made: the script handles SIGCHLD, which the end of a copy would send to it")
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -50,6 +52,12 @@ def run_apart(act: Callable[[], Any]) -> Any:
     if "error" in told:
         raise ApartError(told["error"])
     return told["found"]
+
+
+def _is_end_noticed() -> bool:
+    """Whether the script would notice that a process which it did not start has ended."""
+    is_handled = signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, signal.SIG_IGN)
+    return is_handled or signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def _read(reading: int) -> bytes:

@@ -3,7 +3,6 @@
 Owns the lines at which layers with a bias are made, and measuring the sum that a bias's gradient is.
 """
 
-import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -12,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from truestep.watch import parts
+from truestep.watch.refs import ByIdentity
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -49,8 +50,8 @@ def _wrap_init(make: Callable[..., Any], biases: "_Biases") -> Callable[..., Any
 class _Biases:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._sites: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        self._told: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._sites = ByIdentity[nn.Module, int]()
+        self._told = ByIdentity[nn.Module, bool]()
         self._num_measured = 0
 
     def meet(self, module: nn.Module) -> None:
@@ -60,8 +61,8 @@ class _Biases:
     def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
         if module in self._told or self._tape.num_steps > _STEP:
             return
-        self._told.add(module)
-        inner = list(module.named_modules())
+        self._told[module] = True
+        inner = list(parts.named_modules(module))
         if not any(isinstance(item, nn.modules.batchnorm._BatchNorm) for _, item in inner):
             return
         table = self._tape.sites.table

@@ -3,12 +3,13 @@
 Owns what counts as a change: a new optimizer or group, a new model, a module put into a known one, an epoch.
 """
 
-import weakref
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
+from truestep.watch import parts
+from truestep.watch.refs import ByIdentity
 from truestep.watch.tape import Tape
 
 _AFTER_CHANGE = 4
@@ -24,7 +25,7 @@ class Closeness:
         self._until = 0
         self._num_epochs = 0
         self.num_changes = 0
-        self._known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._known = ByIdentity[nn.Module, bool]()
         tape.listeners["epoch"].append(self._begin_epoch)
         register_module_module_registration_hook(self._register)
         self._look_at(_AFTER_CHANGE)
@@ -40,7 +41,8 @@ class Closeness:
 
     def know(self, root: nn.Module) -> None:
         """Watch for modules that are put into this one."""
-        self._known.update(root.modules())
+        for module in parts.modules(root):
+            self._known[module] = True
 
     def _look_at(self, num_steps: int) -> None:
         self._until = max(self._until, self._tape.num_steps + num_steps)
@@ -52,9 +54,5 @@ class Closeness:
             self._look_at(1)
 
     def _register(self, module: nn.Module, _name: str, _submodule: Any) -> None:
-        try:
-            is_known = module in self._known
-        except TypeError:  # it cannot be hashed
-            return
-        if is_known:
+        if module in self._known:
             self.renew()

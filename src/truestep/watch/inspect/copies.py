@@ -118,7 +118,7 @@ def copy_inputs(values: Any, depth: int = 0) -> Any:
             raise TypeError("a subclass of a tensor")
         return values.detach().clone()
     if isinstance(values, dict) and depth < _MAX_DEPTH:
-        return {key: copy_inputs(item, depth + 1) for key, item in values.items()}
+        return {key: copy_inputs(item, depth + 1) for key, item in dict.items(values)}
     if type(values) in (list, tuple) and depth < _MAX_DEPTH:
         return type(values)(copy_inputs(item, depth + 1) for item in values)
     if values is None or isinstance(values, bool | int | float | str):

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from truestep.watch import parts
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -34,7 +35,7 @@ def watch(tape: Tape, _wraps: Wraps) -> None:
         site, name = tape.sites.here(depth + 2), type(owner).__qualname__
         if (site, name) not in noted:
             noted.add((site, name))
-            value = {"hooks": _num_hooks(owner), "parameters": sum(1 for _ in owner.parameters())}
+            value = {"hooks": _num_hooks(owner), "parameters": sum(1 for _ in parts.parameters(owner))}
             tape.mark(("direct", site, name), perf_counter_ns(), value=value)
 
     tape.near["forward_begins"].append(forward_begins)

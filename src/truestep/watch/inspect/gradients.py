@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from truestep.watch import parts
 from truestep.watch.inspect.passes import Seen
 from truestep.watch.leaves import has_value
+from truestep.watch.refs import ByIdentity, Ref
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -137,7 +139,7 @@ class _Book:
         self._new: list[weakref.ref[Optimizer]] = []
         self._pages: dict[int, _Page] = {}
         self._edition = 0
-        self._owned: weakref.WeakKeyDictionary[Any, tuple[int, list[_Page]]] = weakref.WeakKeyDictionary()
+        self._owned = ByIdentity[Any, tuple[int, list[_Page]]]()
         self._number = 0
         self._num_here = 0
         self._site = 0
@@ -406,9 +408,7 @@ class _Book:
             ]
             spread = usable[:: max(1, len(usable) // _MAX_KEPT)][:_MAX_KEPT]
             page.kept = [
-                (weakref.ref(item), weakref.ref(item.grad), item.grad._version)
-                for item in spread
-                if item.grad is not None
+                (Ref(item), Ref(item.grad), item.grad._version) for item in spread if item.grad is not None
             ]
             self._has_kept = True
 
@@ -464,7 +464,7 @@ def _wrap_scaler(step: Function, tape: Tape) -> Function:
 
 def _parameters(owner: Any) -> list[Tensor]:
     if isinstance(owner, nn.Module):
-        return list(owner.parameters())
+        return list(parts.parameters(owner))
     return [item for group in owner.param_groups for item in group["params"]]
 
 
@@ -493,13 +493,14 @@ def _state(parameters: list[Tensor]) -> list[tuple[int, int] | None]:
 
 
 def _at(tensor: Tensor, index: int) -> float:
-    return float(tensor.detach().reshape(-1)[index].item())
+    found = tensor.detach().reshape(-1)[index].item()
+    return float(found.real + found.imag)
 
 
 def _spot(parameter: Tensor, index: int) -> _Spot:
     grad = parameter.grad
     gradient = 0.0 if grad is None else _at(grad, index)
-    return _Spot(weakref.ref(parameter), index, gradient, _at(parameter, index))
+    return _Spot(Ref(parameter), index, gradient, _at(parameter, index))
 
 
 def _read_again(spots: list[_Spot]) -> list[_Spot]:
@@ -563,7 +564,7 @@ def _names(tape: Tape) -> dict[int, str]:
     for _, kept in list(tape.things("model").values()):
         model = kept() if isinstance(kept, weakref.ref) else kept
         if isinstance(model, nn.Module):
-            found |= {id(item): name for name, item in model.named_parameters()}
+            found |= {id(item): name for name, item in parts.named_parameters(model)}
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -111,7 +112,7 @@ class _Graphs:
             terms = _find_terms(node)
             parts = tuple(_put_mark(term) for term in terms if term is not node)
             below = tuple(_put_mark(item) for item in _find_below([node, *terms]))
-            self._marks.append(_Marked(mark, parts, below, weakref.ref(losses[0]), self._turn, site))
+            self._marks.append(_Marked(mark, parts, below, Ref(losses[0]), self._turn, site))
 
     def _note(self, losses: tuple[Tensor, ...], value: dict[str, Any]) -> None:
         if self._num_walked >= _MAX_ALL_NODES:
@@ -120,7 +121,7 @@ class _Graphs:
         self._num_walked += graph.num_nodes
         self._tape.note("graph", value={"turn": self._turn, **value, **graph.as_value()})
         if not self._tape.num_steps:
-            self._weights = [(weakref.ref(item), _some(item)) for item in graph.first if _is_readable(item)]
+            self._weights = [(Ref(item), _some(item)) for item in graph.first if _is_readable(item)]
             self._nodes_then = _num_nodes()
 
     def _find_own_step(self) -> None:

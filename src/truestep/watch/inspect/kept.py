@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from truestep.watch import parts
+from truestep.watch.refs import ByIdentity, Ref
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import UNSEEN, Wraps, drop_frame
 
@@ -76,7 +78,7 @@ class _Known:
 
     def add(self, tensor: Tensor, origin: Any) -> None:
         key = id(tensor)
-        ref = weakref.ref(tensor, lambda _: self._known.pop(key, None))
+        ref = Ref(tensor, lambda _: self._known.pop(key, None))
         self._known[key] = (ref, origin, _version(tensor))
 
     def find(self, tensor: Tensor) -> tuple[Any, bool] | None:
@@ -99,7 +101,7 @@ class _States:
         self._piled: set[int] = set()
         self._given: dict[str, Any] = {}
         self._filled: list[_Filled] = []
-        self._met: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._met = ByIdentity[Optimizer, bool]()
         self._fresh: list[tuple[_Filled, int]] = []
 
     def state_taken(self, _module: nn.Module, state: Any) -> None:
@@ -119,7 +121,7 @@ class _States:
         if len(steps) >= _MIN_PILE and taken.site not in self._piled:
             self._piled.add(taken.site)
             self._tape.note("piled", value={"alive": len(steps), "steps": steps[:_MAX_NAMES]})
-        self._piles[taken.site] = [*pile[-_MAX_NAMES:], (weakref.ref(tensor), taken.step)]
+        self._piles[taken.site] = [*pile[-_MAX_NAMES:], (Ref(tensor), taken.step)]
 
     def state_given(self, module: nn.Module, state: Any, strict: bool) -> None:
         own = {item.data_ptr() for item in _own_tensors(module)}
@@ -162,14 +164,14 @@ class _States:
         number = self._tape.number("model", module)
         self._tape.mark(("refill", site, number), perf_counter_ns(), value=facts)
         if opened is not None and not missing and not unexpected:
-            ids = {id(item) for item in module.parameters()}
+            ids = {id(item) for item in parts.parameters(module)}
             before = [item for item in self._filled if item.ref() not in (None, module)]
             self._filled = [*before[1 - _MAX_FILLED :], _Filled(weakref.ref(module), site, opened, ids)]
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         if optimizer in self._met:
             return
-        self._met.add(optimizer)
+        self._met[optimizer] = True
         self._fresh = []
         if self._filled and not optimizer.state:
             own = {id(item) for group in optimizer.param_groups for item in group["params"]}
@@ -255,7 +257,7 @@ def _is_plain(item: Any) -> bool:
 
 
 def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
-    for item in module.parameters():
+    for item in parts.parameters(module):
         if _is_plain(item) and item.numel():
             yield item
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch import parts
 from truestep.watch.inspect.slices import read_slice
 from truestep.watch.inspect.tokens import Tokens
 from truestep.watch.tape import Tape
@@ -44,7 +45,7 @@ class _Losses:
     def forward_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         look = self._tape.look
         # A loss has no parameters: what it is given are targets.
-        if look is not None and look.is_open and next(module.parameters(), None) is not None:
+        if look is not None and look.is_open and next(parts.parameters(module), None) is not None:
             self._tokens.remember(module, args, kwargs)
 
     def counted(self) -> None:

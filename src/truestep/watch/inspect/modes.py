@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from truestep.watch import parts
 from truestep.watch.leaves import find_tensors, has_value, is_readable
+from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -43,7 +45,7 @@ class _Layers:
         self.drops: list[weakref.ref[nn.Module]] = []
         self.norms: list[weakref.ref[nn.Module]] = []
         self.is_pretrained = False
-        for module in model.modules():
+        for module in parts.modules(model):
             if is_dropout(module):
                 self.drops.append(weakref.ref(module))
             elif _is_norm(module):
@@ -151,9 +153,9 @@ class _Modes:
 
     def _put_probes(self, model: nn.Module, layers: _Layers) -> None:
         """Look at what the normalisations are given, in this one pass."""
-        if hasattr(model, "_orig_mod"):  # compiled: a hook would have it compiled again
+        if "_orig_mod" in model._modules:  # compiled: a hook would have it compiled again
             return
-        names = {id(module): name for name, module in model.named_modules()}
+        names = {id(module): name for name, module in parts.named_modules(model)}
         for module in _alive(layers.norms):
             if module.training and not module._forward_pre_hooks:
 
@@ -224,7 +226,7 @@ class _Modes:
             if len(self._inputs) >= _MAX_INPUTS:
                 return -1
         self._num_inputs += 1
-        self._inputs[id(given)] = (weakref.ref(given), self._num_inputs)
+        self._inputs[id(given)] = (Ref(given), self._num_inputs)
         return self._num_inputs
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
@@ -259,7 +261,7 @@ class _Modes:
             if module is None or (number, model) in self._met:
                 continue
             self._met.add((number, model))
-            own = list(module.parameters())
+            own = list(parts.parameters(module))
             mine = [item for item in own if id(item) in held]
             if mine:
                 trained = sum(item.numel() for item in mine if item.requires_grad)
@@ -322,7 +324,7 @@ class _Settings:
 
 
 def _settings(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    for path, module in model.named_modules():
+    for path, module in parts.named_modules(model):
         if path:
             yield path, type(module).__name__
         if type(module).__module__.startswith("torch."):

@@ -10,7 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from truestep.watch import parts
 from truestep.watch.inspect.closeness import Closeness
+from truestep.watch.refs import ByIdentity
 from truestep.watch.tape import Tape
 
 _MAX_NORMS = 64
@@ -43,7 +45,7 @@ class _Norms:
         self._before: list[tuple[str, Any, Tensor]] = []
         self._moved: list[_Seen] = []
         self._known: dict[int, _Seen] = {}
-        self._lists: weakref.WeakKeyDictionary[nn.Module, list[str]] = weakref.WeakKeyDictionary()
+        self._lists = ByIdentity[nn.Module, list[str]]()
 
     def forward_begins(self, root: nn.Module, _args: Any, _kwargs: Any) -> None:
         self._before = []
@@ -51,7 +53,7 @@ class _Norms:
             return
         if root not in self._lists:
             self._lists[root] = [
-                path for path, module in root.named_modules() if isinstance(module, _NormBase)
+                path for path, module in parts.named_modules(root) if isinstance(module, _NormBase)
             ]
         for path in self._lists[root][:_MAX_NORMS]:
             norm = _find(root, path)
@@ -99,7 +101,7 @@ def _is_frozen(norm: nn.Module) -> bool:
 
 
 def _weights(root: nn.Module) -> list[float]:
-    frozen = [item for item in root.parameters() if not item.requires_grad and item.numel()]
+    frozen = [item for item in parts.parameters(root) if not item.requires_grad and item.numel()]
     return [float(item.detach().reshape(-1)[0]) for item in frozen[:_MAX_NORMS]]
 
 

@@ -13,11 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch import parts
+from truestep.watch.copying import copying
 from truestep.watch.inspect import activity
 from truestep.watch.inspect.apart import ApartError, run_apart
 from truestep.watch.inspect.copies import copy_inputs, replicate, run
 from truestep.watch.inspect.spread import find_spread
 from truestep.watch.leaves import find_tensors
+from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps
 
@@ -87,17 +90,23 @@ class _Probes:
             return
         number = self._tape.number("model", model)
         first = next((leaf for _, leaf in find_tensors((args, kwargs))), None)
-        if first is None or not any(item.requires_grad for item in model.parameters()):
+        if first is None or not any(item.requires_grad for item in parts.parameters(model)):
             return
         state = self._state
         before = state.last.get(number)
         is_new = before is None or before() is not first
-        state.last[number] = weakref.ref(first)
+        state.last[number] = Ref(first)
         if self._tape.num_steps in _AT and (number in state.held or len(state.held) < _MAX_MODELS):
+            try:
+                _expect_on_cpu(model, (args, kwargs))
+                given = copy_inputs((args, kwargs))  # no reference: it would delay the end of what is given
+            except (ApartError, TypeError) as error:
+                self._tape.note_trouble("a probe", error)
+                return
             state.held[number] = _Held(
                 model=weakref.ref(model),
                 number=number,
-                given=(args, kwargs),
+                given=given,
                 site=self._tape.sites.here(1),
                 is_new=is_new,
             )
@@ -105,7 +114,7 @@ class _Probes:
     def forward_ends(self, model: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
         if self._tape.num_steps != _AT[0]:
             return
-        if next(model.parameters(), None) is not None:  # a loss may be a module too
+        if next(parts.parameters(model), None) is not None:  # a loss may be a module too
             number = self._tape.number("model", model)
             for _, leaf in find_tensors(output):
                 if leaf.grad_fn is not None:
@@ -133,8 +142,8 @@ class _Probes:
                 continue
             own = [target for target, number in targets if number == item.number]
             try:
-                _expect_on_cpu(model, item)
-                found = run_apart(partial(self._probe, model, item, shapes=shapes, targets=own))
+                with copying(self._tape):
+                    found = run_apart(partial(self._probe, model, item, shapes=shapes, targets=own))
             except ApartError as error:
                 self._tape.note_trouble("a probe", error)
                 continue
@@ -144,7 +153,6 @@ class _Probes:
     def _probe(
         self, model: nn.Module, item: _Held, *, shapes: list[torch.Size], targets: list[Tensor]
     ) -> list[tuple[str, Any]]:
-        copy_inputs(item.given)
         replica = replicate(model)
         if replica is None:
             return []
@@ -162,10 +170,10 @@ class _Probes:
         return found
 
 
-def _expect_on_cpu(model: nn.Module, item: _Held) -> None:
+def _expect_on_cpu(model: nn.Module, given: tuple[Any, Any]) -> None:
     """A process that uses another device cannot be forked."""
-    inputs = (leaf for _, leaf in find_tensors(item.given))
-    devices = {tensor.device.type for tensor in (*model.parameters(), *model.buffers(), *inputs)}
+    inputs = (leaf for _, leaf in find_tensors(given))
+    devices = {tensor.device.type for tensor in (*parts.parameters(model), *parts.buffers(model), *inputs)}
     if devices - {"cpu"}:
         raise ApartError(f"not made on {', '.join(sorted(devices - {'cpu'}))}: only on the CPU")
 
@@ -198,7 +206,7 @@ def find_targets(losses: tuple[Tensor, ...]) -> list[tuple[Tensor, int]]:
         if type(node).__name__ in _TARGETS:
             owner = _owner_under(node) if owner is None else owner
             if owner is not None:
-                found.append((node._saved_target.detach(), owner))
+                found.append((node._saved_target.detach().clone(), owner))
         else:
             waiting += [(after, owner) for after, _ in node.next_functions if after is not None]
     return found

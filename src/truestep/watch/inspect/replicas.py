@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from truestep.watch import parts
 from truestep.watch.digests import fold
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
@@ -67,9 +68,9 @@ class _Replicas:
                     listener = getattr(self, event)
                     self._tape.near[event].remove(listener)
                     self._tape.listeners[event].append(listener)
-            parts = {id(module) for module in inner.modules()}
+            inside = {id(module) for module in parts.modules(inner)}
             self._wrappers.append(
-                _Wrapper(weakref.ref(wrapper), parts, {id(item) for item in inner.parameters()})
+                _Wrapper(weakref.ref(wrapper), inside, {id(item) for item in parts.parameters(inner)})
             )
 
     def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
@@ -88,7 +89,7 @@ class _Replicas:
         """Whether a wrapper is called as a part of a larger module."""
         key = (id(module), id(wrapper))
         if key not in self._owned:
-            self._owned[key] = any(item is wrapper for item in module.modules())
+            self._owned[key] = any(item is wrapper for item in parts.modules(module))
         return self._owned[key]
 
     def backward_ends(self, _losses: tuple[Tensor, ...], _how: str) -> None:
@@ -127,7 +128,7 @@ class _Replicas:
             if wrapper is not None and self._is_owned(known, optimizer, number):
                 is_wrapped = True
                 if not _has_hook(wrapper):
-                    self._note(number, place, list(wrapper.named_parameters()))
+                    self._note(number, place, list(parts.named_parameters(wrapper)))
         if self._gradients is not None and (beside := self._beside(optimizer)):
             self._note(number, _BESIDE if is_wrapped else None, beside)
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from truestep.watch import parts
 from truestep.watch.inspect import norms, updates
 from truestep.watch.inspect.closeness import Closeness
 from truestep.watch.inspect.flow import Flow, follow
@@ -26,6 +27,7 @@ from truestep.watch.inspect.structure import (
     is_norm,
 )
 from truestep.watch.leaves import has_value
+from truestep.watch.refs import ByIdentity, Ref
 from truestep.watch.tape import Tape
 from truestep.watch.wrap import Wraps, drop_frame
 
@@ -142,7 +144,7 @@ class _Roster:
         self._all: dict[int, _Entry] = {}
         self._num_entries = 0
         self._trained: set[int] = set()
-        self._pages: weakref.WeakKeyDictionary[Optimizer, _Page] = weakref.WeakKeyDictionary()
+        self._pages = ByIdentity[Optimizer, _Page]()
         self._all_pages: list[_Page] = []
         self._seen: dict[int, _Page] = {}
         """Pages of optimizers that have made a step, by their numbers."""
@@ -164,7 +166,7 @@ class _Roster:
             is_brief = self._num_entries >= _MAX_WRITTEN
             sample = None if is_brief else read_sample(parameter)
             entry = _Entry(key, None, shape, sample, self._tape.num_steps, is_brief=is_brief)
-            entry.ref = weakref.ref(parameter, lambda _: self._forget(key))
+            entry.ref = Ref(parameter, lambda _: self._forget(key))
             self._entries[key] = entry
             if not is_brief:
                 self._all[self._num_entries] = entry
@@ -195,7 +197,7 @@ class _Roster:
             self._trained.add(id(parameter))
         page.was_frozen = page.was_frozen and not _has_trainable(optimizer)
         if page.suspects is not None:
-            page.suspects = [weakref.ref(item) for item in _parameters(optimizer)]
+            page.suspects = [Ref(item) for item in _parameters(optimizer)]
         self._close.renew()
 
     def _page(self, optimizer: Optimizer, site: int) -> _Page:
@@ -233,7 +235,7 @@ class _Roster:
         page = self._page(optimizer, site)
         page.is_seen = True
         page.number, page.step_site, page.first_step = number, site, self._tape.num_steps
-        page.suspects = [weakref.ref(item) for item in _parameters(optimizer)] if page.index >= 0 else None
+        page.suspects = [Ref(item) for item in _parameters(optimizer)] if page.index >= 0 else None
         for index, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
                 self._entry(parameter).groups.setdefault(page.index, index)
@@ -293,7 +295,7 @@ class _Roster:
         number = self._tape.number("model", root)
         found: list[tuple[Tensor, str, nn.Module, type]] = []
         holders: dict[str, type] = {}
-        for path, module in root.named_modules():
+        for path, module in parts.named_modules(root):
             kind = type(module)
             if self._kinds.origin(kind) == "torch" and path:
                 kind = holders.get(path.rpartition(".")[0], type(root))
@@ -337,7 +339,7 @@ class _Roster:
 
     def filled(self, module: nn.Module) -> None:
         """A module's parameters were filled with others' values."""
-        for parameter in module.parameters():
+        for parameter in parts.parameters(module):
             self._entry(parameter).is_loaded = True
 
     # Gradients
@@ -412,7 +414,8 @@ def _has_trainable(optimizer: Optimizer) -> bool:
 
 def _has_name(root: nn.Module) -> bool:
     """Whether it is a model that was published under a name, and so has learnt already."""
-    return bool(getattr(getattr(root, "config", None), "_name_or_path", ""))
+    known = getattr(vars(root).get("config"), "__dict__", {})  # asks no `__getattr__` of the user's
+    return bool(known.get("_name_or_path"))
 
 
 def _plain(group: dict[str, Any]) -> dict[str, Any]:

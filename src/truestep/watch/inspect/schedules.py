@@ -48,26 +48,27 @@ class _Schedules:
 
     def scheduler_made(self, scheduler: Any) -> None:
         tape = self.tape
-        optimizer = getattr(scheduler, "optimizer", None)
+        optimizer = vars(scheduler).get("optimizer")
         number = tape.number("optimizer", optimizer) if isinstance(optimizer, Optimizer) else None
         facts = (tape.number("scheduler", scheduler), type(scheduler).__qualname__, number)
         key = ("schedule", tape.sites.here(_depth(scheduler)), *facts)
         tape.mark(key, perf_counter_ns(), value=self._describe(scheduler))
 
     def _describe(self, scheduler: Any) -> dict[str, Any]:
-        found = {name: getattr(scheduler, name, None) for name in _SETTINGS}
+        known = vars(scheduler)  # asks no property of the user's
+        found = {name: known.get(name) for name in _SETTINGS}
         value: dict[str, Any] = {
             name: item for name, item in found.items() if isinstance(item, int | float) and item is not None
         }
-        milestones = getattr(scheduler, "milestones", None) or getattr(scheduler, "_milestones", None)
+        milestones = known.get("milestones") or known.get("_milestones")
         if milestones:
             value["milestones"] = sorted(item for item in milestones if isinstance(item, int | float))
-        inner = getattr(scheduler, "_schedulers", None)
+        inner = known.get("_schedulers")
         if isinstance(inner, list):
             value["inner"] = [self.tape.number("scheduler", item) for item in inner]
             value["inner_settings"] = [self._describe(item) for item in inner]
         numbers = set[int]()
-        for function in getattr(scheduler, "lr_lambdas", None) or ():
+        for function in known.get("lr_lambdas") or ():
             numbers.update(_numbers(function))
         value["numbers"] = sorted(numbers)[:_MAX_NUMBERS]
         return value

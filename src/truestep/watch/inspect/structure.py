@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from truestep.watch import parts
+
 _MAX_ITEMS = 256
 _MAX_DEPTH = 3
 _PLAIN = frozenset(vars(nn.Module()))
@@ -39,13 +41,13 @@ def file_of(kind: type) -> str | None:
 
 def find_hidden(root: nn.Module) -> Iterator[Hidden]:
     """Yield parameters in lists, mappings or plain objects of a model's modules, not registered."""
-    known = {id(item) for item in root.parameters()}
-    for module in root.modules():
+    known = {id(item) for item in parts.parameters(root)}
+    for module in parts.modules(root):
         for name, value in list(vars(module).items()):
             if name in _PLAIN:
                 continue
             for item in _find_inside(value, 0):
-                for parameter in item.parameters() if isinstance(item, nn.Module) else (item,):
+                for parameter in parts.parameters(item) if isinstance(item, nn.Module) else (item,):
                     if id(parameter) not in known:
                         is_training = getattr(item, "training", True)
                         yield Hidden(parameter, type(module), name, type(item).__name__, is_training)
@@ -75,12 +77,12 @@ def _items(value: Any, depth: int) -> Iterator[Any]:
 
 def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[dict[str, Any]]:
     """Yield containers, but for other packages', in which one module with parameters stands twice."""
-    holders: dict[str, nn.Module] = dict(root.named_modules())
+    holders: dict[str, nn.Module] = dict(parts.named_modules(root))
     for path, module in holders.items():
         if not isinstance(module, _CONTAINERS):
             continue
         items = [item for item in module._modules.values() if item is not None]
-        counted = Counter(id(item) for item in items if next(item.parameters(), None) is not None)
+        counted = Counter(id(item) for item in items if next(parts.parameters(item), None) is not None)
         most, copies = counted.most_common(1)[0] if counted else (0, 0)
         if copies > 1:
             parent, attribute = _holder_of(path, holders)
@@ -110,10 +112,10 @@ def _holder_of(path: str, modules: dict[str, nn.Module]) -> tuple[nn.Module, str
 
 def find_switches(root: nn.Module) -> Iterator[dict[str, Any]]:
     """Yield attributes that were set to switch gradients on or off, and do not."""
-    for path, module in root.named_modules():
+    for path, module in parts.named_modules(root):
         for name in vars(module).keys() & (_SWITCHES | {"requires_grad"}):
             wanted = vars(module)[name]
-            against = sum(item.requires_grad is not wanted for item in module.parameters())
+            against = sum(item.requires_grad is not wanted for item in parts.parameters(module))
             if isinstance(wanted, bool) and against:
                 yield {
                     "what": "module",
@@ -122,7 +124,7 @@ def find_switches(root: nn.Module) -> Iterator[dict[str, Any]]:
                     "path": path,
                     "against": against,
                 }
-    for path, parameter in root.named_parameters():
+    for path, parameter in parts.named_parameters(root):
         for name in vars(parameter).keys() & _SWITCHES:
             wanted = vars(parameter)[name]
             if isinstance(wanted, bool) and parameter.requires_grad is not wanted:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch.inspect.closeness import Closeness
+from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
 
 _MAX_PARAMETERS = 24
@@ -94,7 +95,7 @@ class _Updates:
         if known is None or known[1]() is not parameter:
             shape, dtype = tuple(parameter.shape), str(parameter.dtype).removeprefix("torch.")
             still = _Still(key[0], self._tape.sites.here(2), dtype, shape, self._tape.num_steps)
-            known = self._still[key] = (still, weakref.ref(parameter))
+            known = self._still[key] = (still, Ref(parameter))
         still = known[0]
         still.num_steps += 1
         still.num_rated += rate > 0
