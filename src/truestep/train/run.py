@@ -264,10 +264,10 @@ class Run:
             exchange=Exchange(self._world, num_lanes=self._num_lanes, device=self.device),
             seeds=self._lane_seeds,
             device=self.device,
-            gradients=Gradients(tracked, tree=self._team.tree, sums=sums),
+            gradients=Gradients(tracked, tree=self._team.tree, sums=sums, is_tied=self._team.is_tied),
             num_lanes=self._num_lanes,
             norms=Norms(modules, num_lanes=self._num_lanes),
-            written=[WrittenBuffers(modules)] if self._world.size > 1 else [],
+            written=WrittenBuffers(modules) if self._world.size > 1 else None,
             is_sharded=self._team.is_sharded,
             is_dealt=is_dealt,
             is_finite=FiniteCheck(torch.device("cpu") if self._team.is_offloaded else self.device),
@@ -310,9 +310,10 @@ class Run:
         if snapshot is not None:
             then = {**snapshot.facts["recipe"], **snapshot.facts["fingerprint"]}
             self._keeper.compare(then, {**facts["recipe"], **facts["fingerprint"]}, cursor=snapshot.cursor)
+            is_early = len(snapshot.facts["phases"]) > 1
             # An optimizer keeps the tensors that it is given, and code between phases may write to them.
-            has_earlier = len(snapshot.facts["phases"]) > 1
-            self._restore(copy.deepcopy(snapshot.states) if has_earlier else snapshot.states, snapshot.cursor)
+            states = copy.deepcopy(snapshot.states) if is_early else snapshot.states
+            self._restore(states, snapshot.cursor, is_early=is_early)
             self._position.cursor = snapshot.cursor
             self._position.epoch = snapshot.facts["epoch"]
             seeds = snapshot.states["lane_seeds"]
@@ -338,8 +339,8 @@ class Run:
         self._snapshot = snapshot
         self._has_begun = True
 
-    def _restore(self, states: dict[str, Any], cursor: int) -> None:
-        self._keeper.apply(states["tracked"], cursor=cursor)
+    def _restore(self, states: dict[str, Any], cursor: int, *, is_early: bool = False) -> None:
+        self._keeper.apply(states["tracked"], cursor=cursor, is_early=is_early)
         if self._scaler is not None and "scaler" in states:
             self._scaler.load_state_dict(states["scaler"])
 
