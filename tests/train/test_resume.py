@@ -411,6 +411,32 @@ def test_a_snapshot_without_a_witness_is_reported_and_gets_one(
     assert "unverified" not in capfd.readouterr().err
 
 
+def test_a_step_after_the_end_of_a_loop_is_reported_as_unverified(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def phases(fail_at: int | None) -> None:
+        stopped = contextlib.suppress(InterruptedError)
+        snapshots = ts.Snapshots(every_steps=3)
+        with stopped, ts.Run(tmp_path, seed=1, progress=False, snapshots=snapshots) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            for _ in range(2):
+                for step in run.steps(ts.Loader(data(), batch_size=16), steps=3):
+                    if step.index == fail_at:
+                        raise InterruptedError
+                    for x, y in step:
+                        step.backward(F.cross_entropy(model(x), y))
+                    step.update(optimizer)
+
+    phases(4)
+    assert "unverified" not in capfd.readouterr().err
+    phases(None)
+    assert "step 3 is unverified" in capfd.readouterr().err
+    phases(None)
+    assert "unverified" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("loss", ["run.json gone", "run.json of another run", "all snapshots damaged"])
 def test_a_run_never_starts_over_beside_its_snapshots(tmp_path: Path, loss: str) -> None:
     train(tmp_path, stop_at=12)

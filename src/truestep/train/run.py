@@ -108,6 +108,7 @@ class Run:
         self._placements: list[dict[str, Any]] = []
         self._scaler: torch.amp.GradScaler | None = None
         self._loop: Steps | None = None
+        self._unverified_at: int | None = None
         self._snapshot: Snapshot | None = None
         self._has_begun = False
         self._phases: list[dict[str, Any]] = []  # one per call of steps: first_step, first_epoch, loader
@@ -287,6 +288,8 @@ class Run:
         self._loop = loop = Steps(parts, around, feed=feed, total=last)
         if snapshot is not None:
             self._expect_witness(loop, snapshot)
+        elif self._unverified_at is not None:  # the loop before had no step left to be compared
+            self._keeper.report_unverified(self._unverified_at)
         return loop
 
     def _expect_witness(self, loop: Steps, snapshot: Snapshot) -> None:
@@ -426,7 +429,7 @@ class Run:
             self._loop.abandon()
             if self._loop.left_at is not None and not is_failed:
                 self._keeper.leave_stop(len(self._phases) - 1, cursor=self._loop.left_at)
-            self._loop = None
+            self._unverified_at, self._loop = self._loop.unverified_at, None
 
     def close(self) -> None:
         """Finish writing and give the folder free; done at exit by itself, and once only."""
