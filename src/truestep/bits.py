@@ -154,8 +154,15 @@ def witness(tensors: Iterable[torch.Tensor]) -> int:
     value = 0
     for tensor in tensors:
         if tensor.numel():
-            value ^= int(torch.hash_tensor(real_values(tensor)).item())
+            value ^= _hash(tensor)
     return value
+
+
+def _hash(tensor: torch.Tensor) -> int:
+    try:
+        return int(torch.hash_tensor(real_values(tensor)).item())
+    except NotImplementedError:  # sparse and quantised ones, and dtypes like float8
+        return int(digest([("", tensor)])[:16], 16)
 
 
 def matmul_precision() -> str:

@@ -1,5 +1,6 @@
 """Buffers of every layout that torch can save: trained, saved, resumed, with equal digests."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch.optim import SGD
 from torch.utils.data import TensorDataset
 
 import truestep as ts
+from tests.processes import run_processes
 from truestep.errors import StateError
 
 NUMBERS = torch.arange(12.0)
@@ -96,6 +98,36 @@ def test_a_buffer_of_any_layout_is_saved_and_resumed(tmp_path: Path, kind: str) 
         once = tuple(slice(None) if step else slice(0, 1) for step in buffer.stride())
         buffer[once].copy_(torch.zeros(()).to(buffer.dtype))  # what is resumed comes from the snapshot
     assert train(tmp_path / "cut", buffer) == whole
+
+
+class WithBuffers(nn.Linear):
+    """Has a buffer of every kind."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 1)
+        for number, make in enumerate(BUFFERS.values()):
+            self.register_buffer(f"buffer{number}", make())
+
+
+def train_with_all(folder: str, parallel: str) -> str:
+    warnings.simplefilter("ignore")  # torch's own, for making sparse and quantised ones
+    with ts.Run(folder, seed=1, lanes=2, threads=1, progress=False) as run:
+        model = run.place(WithBuffers(), parallel=parallel)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(TensorDataset(torch.ones(32, 4)), batch_size=8), steps=3):
+            for (x,) in step:
+                step.backward(model(x).pow(2).mean())
+            step.update(optimizer)
+        return ts.digest_state(model.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.parametrize("parallel", ["ddp", "flat"])
+def test_buffers_of_any_layout_are_the_same_on_several_processes(tmp_path: Path, parallel: str) -> None:
+    alone = train_with_all(str(tmp_path / "alone"), parallel)
+    assert run_processes(train_with_all, str(tmp_path / "two"), parallel, size=2) == [alone] * 2
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")

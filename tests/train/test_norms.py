@@ -221,3 +221,35 @@ def test_batch_norm_and_what_ends_with_the_same_bits_pass() -> None:
         written.begin()
         model(lane_data(0, lane))
         written.check()
+
+
+class Late(Caching):
+    """Begins to write what it has seen when it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(5))
+        self.is_writing = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_writing:
+            self.seen += x.sum(0)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("writes_outside", [False, True])
+def test_a_buffer_that_forward_begins_to_write_later_is_named(writes_outside: bool) -> None:
+    model = Late()
+    written = WrittenBuffers([model])
+    for lane in range(3):
+        written.begin()
+        model(lane_data(0, lane))
+        written.check()
+        if writes_outside:  # between lanes it is allowed
+            model.seen += 1
+            model.mask += 1
+    model.is_writing = True
+    written.begin()
+    model(lane_data(1, 0))
+    with pytest.raises(UsageError, match="writes into the buffer seen of Late"):
+        written.check()

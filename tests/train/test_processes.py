@@ -95,6 +95,65 @@ def test_a_forward_without_a_backward_does_not_confuse_the_next_pass(tmp_path: P
         assert found == [digest] * size
 
 
+def train_with_two_losses(folder: str, parallel: str, first: int = 0) -> str:
+    """From a step on, each lane has two losses with a forward and a backward each, as a GAN's critic has."""
+    with ts.Run(folder, seed=1, lanes=4, threads=1, progress=False) as run:
+        model = run.place(small.net(), parallel=parallel)
+        optimizer = AdamW(model.parameters())
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(small.data(), batch_size=16), steps=4):
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+                if step.index >= first:
+                    step.backward(model(-x).square().mean())
+            step.update(optimizer)
+        return ts.digest_state([model.state_dict(), optimizer.state_dict()])
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "flat"])
+def test_two_losses_of_a_lane_give_the_same_bits(tmp_path: Path, parallel: str) -> None:
+    digest = train_with_two_losses(str(tmp_path / "alone"), parallel)
+    for size in (2, 4):
+        found = run_processes(train_with_two_losses, str(tmp_path / f"{size}"), parallel, size=size)
+        assert found == [digest] * size
+
+
+@pytest.mark.parametrize(("parallel", "first"), [("ddp", 2), ("fsdp", 0)])
+def test_a_second_loss_is_refused_where_gradients_left_with_the_first(
+    tmp_path: Path, parallel: str, first: int
+) -> None:
+    with pytest.raises(RuntimeError, match=r"called twice in one lane.*parallel='flat'"):
+        run_processes(train_with_two_losses, str(tmp_path), parallel, first, size=2)
+
+
+def train_with_a_stray_forward(folder: str, place: str) -> str:
+    """Run the model where nothing is learned from it, without no_grad, as code that logs often does."""
+    snapshots = ts.Snapshots(every_steps=2)  # the step after one leaves a witness, and overlaps nothing
+    with ts.Run(folder, seed=1, lanes=4, threads=1, progress=False, snapshots=snapshots) as run:
+        model = run.place(small.net())
+        optimizer = AdamW(model.parameters())
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(small.data(), batch_size=16), steps=8):
+            for x, y in step:
+                step.backward(F.cross_entropy(model(x), y))
+                if place == "in a lane":
+                    model(x)
+            if place == "after lanes":
+                model(torch.ones(2, 6))
+            step.update(optimizer)
+            if place == "after the update":
+                model(torch.ones(2, 6))
+        return ts.digest_state(model.state_dict())
+
+
+@pytest.mark.parametrize("place", ["in a lane", "after lanes", "after the update"])
+def test_a_forward_that_nothing_is_learned_from_changes_no_bit(tmp_path: Path, place: str) -> None:
+    digest = train_with_a_stray_forward(str(tmp_path / "alone"), place)
+    for size in (2, 4):
+        found = run_processes(train_with_a_stray_forward, str(tmp_path / f"{size}"), place, size=size)
+        assert found == [digest] * size
+
+
 def test_a_batch_that_leaves_processes_without_lanes_may_follow_the_first(tmp_path: Path) -> None:
     digest = train_in_two_passes(str(tmp_path / "alone"), "ddp", 18)
     found = run_processes(train_in_two_passes, str(tmp_path / "four"), "ddp", 18, size=4, timeout_s=60.0)
@@ -122,6 +181,30 @@ def test_parameters_that_are_not_always_used_keep_their_bits(tmp_path: Path) -> 
 
 def train_branches(folder: str, parallel: str) -> str:
     return train(folder, parallel, model=Branches)[0]
+
+
+class CountingLater(nn.Linear):
+    """Counts forward passes in a buffer, from its third one on."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.register_buffer("count", torch.zeros(()))
+        self.num_calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.num_calls += 1
+        if self.num_calls > 2:
+            self.count += 1
+        return super().forward(x)
+
+
+def test_a_buffer_that_forward_begins_to_write_later_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="forward writes into the buffer count of CountingLater"):
+        run_processes(train_counting, str(tmp_path), size=5)
+
+
+def train_counting(folder: str) -> str:
+    return train(folder, model=CountingLater)[0]
 
 
 class HalfUsed(Branches):

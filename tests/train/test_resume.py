@@ -162,6 +162,34 @@ def test_code_between_phases_does_not_change_the_state_that_a_later_phase_resume
         assert phases(tmp_path / f"{fail_at}", None) == whole
 
 
+def test_parameters_that_are_added_between_phases_resume(tmp_path: Path) -> None:
+    def unfreeze(folder: Path, fail_at: int | None, adds: bool = True) -> str:
+        with ts.Run(folder, seed=1, progress=False, snapshots=ts.Snapshots(every_steps=2)) as run:
+            model = run.place(net())
+            optimizer = SGD(model[0].parameters(), lr=0.1, momentum=0.9)
+            run.track(model=model, optimizer=optimizer)
+            for phase in range(3):
+                if phase == 1 and adds:
+                    optimizer.add_param_group({"params": model[3].parameters(), "lr": 0.01})
+                for step in run.steps(ts.Loader(data(), batch_size=16), steps=3):
+                    if step.index == fail_at:
+                        raise InterruptedError
+                    for x, y in step:
+                        step.backward(F.cross_entropy(model(x), y))
+                    step.update(optimizer)
+            return ts.digest_state([model.state_dict(), optimizer.state_dict()])
+
+    whole = unfreeze(tmp_path / "whole", None)
+    for fail_at in (3, 5, 8):
+        with pytest.raises(InterruptedError):
+            unfreeze(tmp_path / f"{fail_at}", fail_at)
+        assert unfreeze(tmp_path / f"{fail_at}", None) == whole
+    with pytest.raises(InterruptedError):
+        unfreeze(tmp_path / "forgotten", 8)
+    with pytest.raises(StateError, match="optimizer cannot take the state saved at step 8"):
+        unfreeze(tmp_path / "forgotten", None, adds=False)
+
+
 def test_one_loop_over_epochs_equals_a_loop_per_epoch(tmp_path: Path) -> None:
     def loop(folder: Path, phases: list[int]) -> str:
         with ts.Run(folder, seed=1, progress=False) as run:
@@ -380,6 +408,32 @@ def test_a_snapshot_without_a_witness_is_reported_and_gets_one(
     ] == [10]
     assert witness.read_bytes() == left
     assert train(tmp_path / "cut") == whole
+    assert "unverified" not in capfd.readouterr().err
+
+
+def test_a_step_after_the_end_of_a_loop_is_reported_as_unverified(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def phases(fail_at: int | None) -> None:
+        stopped = contextlib.suppress(InterruptedError)
+        snapshots = ts.Snapshots(every_steps=3)
+        with stopped, ts.Run(tmp_path, seed=1, progress=False, snapshots=snapshots) as run:
+            model = run.place(net())
+            optimizer = SGD(model.parameters(), lr=0.1)
+            run.track(model=model, optimizer=optimizer)
+            for _ in range(2):
+                for step in run.steps(ts.Loader(data(), batch_size=16), steps=3):
+                    if step.index == fail_at:
+                        raise InterruptedError
+                    for x, y in step:
+                        step.backward(F.cross_entropy(model(x), y))
+                    step.update(optimizer)
+
+    phases(4)
+    assert "unverified" not in capfd.readouterr().err
+    phases(None)
+    assert "step 3 is unverified" in capfd.readouterr().err
+    phases(None)
     assert "unverified" not in capfd.readouterr().err
 
 

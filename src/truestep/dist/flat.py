@@ -34,6 +34,9 @@ class FlatSum:
     witness = 0
     """Of gradients that are not in `parameter.grad`: there are none."""
 
+    sends_early = False
+    """Whether gradients leave while backward runs, so that a lane can have only one."""
+
     def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:
         """Start a pass over a batch."""
 

@@ -123,13 +123,18 @@ class OverlapSum:
         self.parameters = [item for item in parallel.parameters() if item.requires_grad]
         self._places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
         self._flat = FlatSum(self.parameters, self._tree)
-        self._overlaps = False
+        self._overlaps = self._is_sending = False
         self._num_turns = 0
         self._seen: set[int] = set()
         parallel.register_comm_hook(self, _hook)
 
     witness = 0
     """Of gradients that are not in `parameter.grad`: none are, where a witness is wanted."""
+
+    @property
+    def sends_early(self) -> bool:
+        """Whether gradients leave while backward runs, so that a lane can have only one."""
+        return self._overlaps
 
     def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:  # noqa: ARG002
         """Start a pass. Where a lane is empty nothing overlaps: some process may have no backward at all."""
@@ -148,17 +153,22 @@ class OverlapSum:
     def begin_lane(self, turn: int) -> None:
         """Start a lane; in the last one buckets are summed over processes as they fill."""
         is_last = turn == self._num_turns - 1
-        self._parallel.require_backward_grad_sync = self._overlaps and is_last
+        self._parallel.require_backward_grad_sync = self._is_sending = self._overlaps and is_last
 
     def end_lane(self, lane: int | None) -> None:
         """Take one lane's gradients into the sum, unless its buckets are on their way already."""
-        if not self._parallel.require_backward_grad_sync:
+        self._parallel.require_backward_grad_sync = False
+        if not self._is_sending:
             self._flat.end_lane(lane)
 
     def on_bucket(self, bucket: dist.GradBucket) -> Bucket:  # type: ignore[name-defined]
         """Add what this process's earlier lanes gave, and send the bucket off."""
         places = [self._places[id(parameter)] for parameter in bucket.parameters()]
         self._seen.update(places)
+        if len(self._seen) == len(self.parameters):
+            # A forward after that is not learned from (one whose output is only logged). With it DDP would
+            # expect a backward, and take that of a later lane for it.
+            self._parallel.require_backward_grad_sync = False
         if self._courier is None:
             work = dist.all_reduce(bucket.buffer(), async_op=True)
             total: Bucket = work.get_future().then(lambda future: future.value()[0])

@@ -149,6 +149,9 @@ class ShardSum:
         """The witness of the watched lane, if this process had it."""
         return self._rounds.witness
 
+    sends_early = True
+    """Gradients leave while backward runs, so a lane can have only one."""
+
     def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:  # noqa: ARG002
         """Start a pass over a batch."""
         self._schedule = schedule

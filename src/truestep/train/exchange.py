@@ -12,7 +12,7 @@ import torch
 from truestep.dist import World
 from truestep.train.journal import Scalar
 
-_BAD, _TOUCHED, _SAVE, _SIGINT, _SIGTERM, _WITNESS, _NUM_FLAGS = 0, 1, 2, 3, 4, 5, 7
+_BAD, _TOUCHED, _SAVE, _SIGINT, _SIGTERM, _REPEATED, _WITNESS, _NUM_FLAGS = 0, 1, 2, 3, 4, 5, 6, 8
 _HALF = 2**32
 
 
@@ -27,6 +27,8 @@ class Word(NamedTuple):
     """A loss is not finite."""
     is_touched: bool = False
     """Something drew from Python's or NumPy's generator."""
+    is_repeated: bool = False
+    """A lane had several backward passes."""
     is_save_due: bool = False
     received: signal.Signals | None = None
     witness: int | None = None
@@ -47,6 +49,7 @@ class Exchange:
         flags = torch.zeros(_NUM_FLAGS, dtype=torch.float64)
         flags[_BAD], flags[_TOUCHED], flags[_SAVE] = word.is_bad, word.is_touched, self.is_save_due
         self.is_save_due = False
+        flags[_REPEATED] = word.is_repeated
         flags[_SIGINT] = self.received == signal.SIGINT
         flags[_SIGTERM] = self.received == signal.SIGTERM
         if word.witness is not None:
@@ -77,6 +80,7 @@ def _agreed(flags: list[float], weights: list[Scalar], losses: list[Scalar]) -> 
         losses=dict(enumerate(losses)),
         is_bad=flags[_BAD] > 0,
         is_touched=flags[_TOUCHED] > 0,
+        is_repeated=flags[_REPEATED] > 0,
         is_save_due=flags[_SAVE] > 0,
         received=received,
         witness=int(flags[_WITNESS]) * _HALF + int(flags[_WITNESS + 1]),

@@ -28,7 +28,9 @@ class Gradients:
     `sums` are those that models were placed with; parameters that belong to none are summed after backward.
     """
 
-    def __init__(self, tracked: Mapping[str, Any], *, tree: TreeReduce, sums: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, tracked: Mapping[str, Any], *, tree: TreeReduce, sums: Sequence[Any] = (), is_tied: bool = False
+    ) -> None:
         self._optimizers = {
             id(item): (name, item) for name, item in tracked.items() if isinstance(item, Optimizer)
         }
@@ -38,11 +40,13 @@ class Gradients:
             if isinstance(module, nn.Module)
             for path, parameter in module.named_parameters()
         }
-        self._tree, self._placed = tree, list(sums)
+        self._tree, self._placed, self._is_tied = tree, list(sums), is_tied
         self._of: dict[int, list[nn.Parameter]] = {}
         self._num_groups: dict[int, int] = {}
         self._all: list[nn.Parameter] = []
         self._sums: list[Any] = []
+        self._single: set[int] = set()
+        """Numbers of passes whose lanes are known to have one backward each."""
         self._gather()
 
     def _gather(self) -> None:
@@ -87,12 +91,36 @@ class Gradients:
         for parameter in self._all:
             parameter.grad = None
 
-    def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:
-        """Start a pass over the lanes of a batch; `watched` is the lane that a witness is wanted of."""
+    def begin(self, schedule: Schedule, *, number: int, watched: int | None) -> None:
+        """Start a step's pass of this number; `watched` is the lane that a witness is wanted of.
+
+        Sums may overlap with backward once the lanes of such a pass are known to have one each. With a
+        witness they must not: no lane's own gradient is ever there to be looked at.
+        """
         self._look_for_groups()
+        # bits: tied to the number of processes, sums that overlap have other bits: they always do then.
+        is_known = number in self._single or self._is_tied
+        may_overlap = is_known and watched is None
         for item in self._sums:
             item.clear()
             item.begin(schedule, may_overlap=may_overlap, watched=watched)
+
+    def check_repeated(self) -> None:
+        """Refuse a lane's second backward where the first one's gradients are on their way already."""
+        if any(item.sends_early for item in self._sums):
+            raise UsageError(
+                "step.backward was called twice in one lane, and gradients are summed over processes while "
+                "backward runs: with parallel='ddp' after a first step with one call in each lane, with "
+                "'fsdp' always. Add the losses and call step.backward once, or pass parallel='flat' to "
+                "run.place."
+            )
+
+    def learn(self, number: int, *, is_repeated: bool) -> None:
+        """Take in what all processes saw: whether a lane of this pass had several backwards."""
+        if is_repeated:
+            self._single.discard(number)
+        else:
+            self._single.add(number)
 
     def begin_lane(self, turn: int) -> None:
         """Start this process's lane of one round."""

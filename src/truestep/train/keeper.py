@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from truestep.checkpoint import BackgroundSaver, Crew, Snapshot, Store, pack, targets_of
 from truestep.dist import World
@@ -131,8 +132,12 @@ class Keeper:
             self._stops = self._find_stops(snapshot)
         return snapshot
 
-    def apply(self, states: Mapping[str, Any], *, cursor: int) -> None:
-        """Give the tracked objects their states, saved at a cursor."""
+    def apply(self, states: Mapping[str, Any], *, cursor: int, is_early: bool = False) -> None:
+        """Give the tracked objects their states, saved at a cursor.
+
+        Early means that the loop which they were saved in has not begun: an optimizer may still be without
+        the parameter groups that the script adds before that.
+        """
         saved, wanted = states.keys(), self.tracked.keys()
         if saved != wanted:
             missing, extra = sorted(wanted - saved), sorted(saved - wanted)
@@ -150,6 +155,8 @@ class Keeper:
                     _fill_expanded(self.tracked[name], state)
                 self.tracked[name].load_state_dict(state)
             except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+                if is_early and isinstance(self.tracked[name], Optimizer):
+                    continue
                 # Python prints a cause too, as it is.
                 cause = error if printable(error, keep="\n\t") == str(error) else None
                 raise StateError(

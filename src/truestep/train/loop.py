@@ -70,6 +70,8 @@ class Steps:
         self._is_over = False
         self.left_at: int | None = None
         """The cursor at which the script left this loop, between two steps and before its end; else None."""
+        self.unverified_at: int | None = None
+        """The cursor of the snapshot whose witness no step of this loop was compared with yet; else None."""
         around.terminal.start(done=self._first, total=total)
         around.interrupt.install()
 
@@ -109,8 +111,13 @@ class Steps:
 
         None: that process ended before it had one, and the step is reported as unverified.
         """
-        cursor = self._position.cursor
-        self._witness_job = lambda now: self._around.keeper.check_witness(cursor, then=value, now=now)
+        self.unverified_at = cursor = self._position.cursor
+
+        def check(now: str) -> None:
+            self.unverified_at = None
+            self._around.keeper.check_witness(cursor, then=value, now=now)
+
+        self._witness_job = check
 
     def _finish(self, step: Step) -> None:
         if not step.is_updated:

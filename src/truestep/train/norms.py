@@ -15,6 +15,7 @@ from truestep.dist import World
 from truestep.errors import UsageError
 
 _RUNNING = ("running_mean", "running_var")
+_NO_BUFFER = ""
 
 
 class Norms:
@@ -127,26 +128,39 @@ class WrittenBuffers:
     """Finds buffers, other than BatchNorm's, whose values a forward changes.
 
     What such a buffer ends with depends on which lanes a process ran. A buffer that forward makes for the
-    first time (a cache of positions) passes; so does one that is written with the bits it had.
+    first time (a cache of positions) passes; so does one that is written with the bits it had. All bits are
+    compared in the first lane: some kernels write without raising torch's count of writes. In later lanes
+    that count shows which forward begins to write.
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._modules = list(modules)
-        self._before: dict[tuple[int, str], str] = {}
+        self._places = [
+            (f"{f'{path}.{key}'.lstrip('.')} of {type(module).__name__}", part._buffers, key)
+            for module in modules
+            for path, part in module.named_modules()
+            if not isinstance(part, _BatchNorm)
+            for key in part._buffers
+        ]
+        self._seen: list[tuple[torch.Tensor | None, int]] = [(None, 0)] * len(self._places)
+        self._bits: list[str | None] = [_NO_BUFFER] * len(self._places)
+        """As a lane begins; None where they are not known."""
+        self._compared = set(range(len(self._places)))
+        self._is_first = True
 
     def begin(self) -> None:
-        """Remember the bits of all buffers."""
-        self._before = self._digests()
+        """Remember the bits of all buffers, and later of those that forward writes."""
+        for index in self._moved():
+            self._bits[index] = self._digest(index) if index in self._compared else None
 
     def check(self) -> None:
         """Refuse the buffers that changed since `begin`."""
-        before, after = self._before, self._digests()
-        self._before = {}
-        written = [
-            f"{name} of {type(self._modules[index]).__name__}"
-            for (index, name), bits in after.items()
-            if before.get((index, name), bits) != bits
-        ]
+        moved, written = self._moved(), []
+        for index in range(len(self._places)) if self._is_first else moved:
+            before, self._bits[index] = self._bits[index], self._digest(index)
+            if before not in (_NO_BUFFER, self._bits[index]):
+                written.append(self._places[index][0])
+        self._compared = {*moved} if self._is_first else self._compared.union(moved)
+        self._is_first = False
         if written:
             more = f" and {len(written) - 1} more" if len(written) > 1 else ""
             raise UsageError(
@@ -155,21 +169,22 @@ class WrittenBuffers:
                 f"or write the buffer outside forward, once per step, from values that all processes share."
             )
 
-    def _digests(self) -> dict[tuple[int, str], str]:
-        # Not by tensor._version: batch_norm's kernel writes running statistics without raising it.
-        known = {
-            id(buffer)
-            for module in self._modules
-            for part in module.modules()
-            if isinstance(part, _BatchNorm)
-            for buffer in part.buffers(recurse=False)
-        }
-        return {
-            (index, name): digest([(name, buffer)])
-            for index, module in enumerate(self._modules)
-            for name, buffer in module.named_buffers()
-            if id(buffer) not in known
-        }
+    def _moved(self) -> list[int]:
+        """Return which buffers were written or replaced since the last look."""
+        moved = []
+        for index, ((_, buffers, key), (former, version)) in enumerate(
+            zip(self._places, self._seen, strict=True)
+        ):
+            tensor = buffers.get(key)
+            now = 0 if tensor is None or tensor.is_inference() else tensor._version
+            if tensor is not former or now != version:
+                self._seen[index] = tensor, now
+                moved.append(index)
+        return moved
+
+    def _digest(self, index: int) -> str:
+        tensor = self._seen[index][0]
+        return _NO_BUFFER if tensor is None else digest([("", tensor)])
 
 
 def _buffer(module: _BatchNorm, name: str) -> torch.Tensor:

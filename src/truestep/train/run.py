@@ -108,6 +108,7 @@ class Run:
         self._placements: list[dict[str, Any]] = []
         self._scaler: torch.amp.GradScaler | None = None
         self._loop: Steps | None = None
+        self._unverified_at: int | None = None
         self._snapshot: Snapshot | None = None
         self._has_begun = False
         self._phases: list[dict[str, Any]] = []  # one per call of steps: first_step, first_epoch, loader
@@ -264,10 +265,10 @@ class Run:
             exchange=Exchange(self._world, num_lanes=self._num_lanes, device=self.device),
             seeds=self._lane_seeds,
             device=self.device,
-            gradients=Gradients(tracked, tree=self._team.tree, sums=sums),
+            gradients=Gradients(tracked, tree=self._team.tree, sums=sums, is_tied=self._team.is_tied),
             num_lanes=self._num_lanes,
             norms=Norms(modules, num_lanes=self._num_lanes),
-            written=[WrittenBuffers(modules)] if self._world.size > 1 else [],
+            written=WrittenBuffers(modules) if self._world.size > 1 else None,
             is_sharded=self._team.is_sharded,
             is_dealt=is_dealt,
             is_finite=FiniteCheck(torch.device("cpu") if self._team.is_offloaded else self.device),
@@ -287,6 +288,8 @@ class Run:
         self._loop = loop = Steps(parts, around, feed=feed, total=last)
         if snapshot is not None:
             self._expect_witness(loop, snapshot)
+        elif self._unverified_at is not None:  # the loop before had no step left to be compared
+            self._keeper.report_unverified(self._unverified_at)
         return loop
 
     def _expect_witness(self, loop: Steps, snapshot: Snapshot) -> None:
@@ -310,9 +313,10 @@ class Run:
         if snapshot is not None:
             then = {**snapshot.facts["recipe"], **snapshot.facts["fingerprint"]}
             self._keeper.compare(then, {**facts["recipe"], **facts["fingerprint"]}, cursor=snapshot.cursor)
+            is_early = len(snapshot.facts["phases"]) > 1
             # An optimizer keeps the tensors that it is given, and code between phases may write to them.
-            has_earlier = len(snapshot.facts["phases"]) > 1
-            self._restore(copy.deepcopy(snapshot.states) if has_earlier else snapshot.states, snapshot.cursor)
+            states = copy.deepcopy(snapshot.states) if is_early else snapshot.states
+            self._restore(states, snapshot.cursor, is_early=is_early)
             self._position.cursor = snapshot.cursor
             self._position.epoch = snapshot.facts["epoch"]
             seeds = snapshot.states["lane_seeds"]
@@ -338,8 +342,8 @@ class Run:
         self._snapshot = snapshot
         self._has_begun = True
 
-    def _restore(self, states: dict[str, Any], cursor: int) -> None:
-        self._keeper.apply(states["tracked"], cursor=cursor)
+    def _restore(self, states: dict[str, Any], cursor: int, *, is_early: bool = False) -> None:
+        self._keeper.apply(states["tracked"], cursor=cursor, is_early=is_early)
         if self._scaler is not None and "scaler" in states:
             self._scaler.load_state_dict(states["scaler"])
 
@@ -425,7 +429,7 @@ class Run:
             self._loop.abandon()
             if self._loop.left_at is not None and not is_failed:
                 self._keeper.leave_stop(len(self._phases) - 1, cursor=self._loop.left_at)
-            self._loop = None
+            self._unverified_at, self._loop = self._loop.unverified_at, None
 
     def close(self) -> None:
         """Finish writing and give the folder free; done at exit by itself, and once only."""

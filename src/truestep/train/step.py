@@ -56,8 +56,8 @@ class Parts:
     seeds: LazySeeds
     num_lanes: int
     norms: Norms
-    written: list[WrittenBuffers]
-    """Looks once, in the first lane, for buffers that forward writes; empty afterwards."""
+    written: WrittenBuffers | None
+    """Looks for buffers that forward writes; None on one process, where that is fine."""
     is_sharded: bool
     """Whether a model is sharded: then all processes compute in step, and gradients are in parts."""
     is_dealt: bool
@@ -109,7 +109,7 @@ class Step:
     _is_filler = False
     _witness: int | None = None
     _num_passes = 0
-    _is_reduced = _is_bad = _is_scaled = False
+    _is_reduced = _is_bad = _is_scaled = _is_repeated = False
     _factor: float | torch.Tensor = 1.0
 
     def __init__(self, parts: Parts, batch: Batch) -> None:
@@ -148,7 +148,8 @@ class Step:
     def __iter__(self) -> Iterator[Any]:
         if self._num_passes:
             self.settle()
-            self._weights, self._losses, self._is_reduced, self._is_bad = {}, {}, False, False
+            self._weights, self._losses = {}, {}
+            self._is_reduced = self._is_bad = self._is_repeated = False
         self._num_passes += 1
         self._parts.seeds.leave()
         if self._parts.num_lanes > 1:
@@ -163,22 +164,21 @@ class Step:
         plan = parts.schedule_of(self.batch.num_samples)
         num_own = len(plan.lanes_of(parts.world.rank))
         first = min(lane for lane in plan.rounds[0] if lane is not None)
-        # Where buckets are summed while backward runs, no lane's own gradient is ever there to be looked at.
-        gradients.begin(plan, may_overlap=self.on_witness is None, watched=first if self.on_witness else None)
+        gradients.begin(plan, number=self._num_passes, watched=first if self.on_witness else None)
         for turn in range(len(plan.rounds) if parts.is_sharded else num_own):
             lane = lanes[min(turn, len(lanes) - 1)]
             # A process with fewer lanes keeps the others company: what it computes then is dropped.
             self._is_filler = turn >= num_own
             gradients.begin_lane(turn)
-            if parts.written:
-                parts.written[0].begin()
+            if parts.written is not None:
+                parts.written.begin()
             if norms is not None:
                 norms.begin_lane()
             yield self._enter(lane)
             self._lane = None
             parts.seeds.leave()
-            if parts.written:
-                parts.written.pop().check()
+            if parts.written is not None:
+                parts.written.check()
             if norms is not None and not self._is_filler:
                 norms.end_lane(lane.lane)
             if lane.lane == first and self.on_witness is not None and not self._is_filler:
@@ -214,6 +214,9 @@ class Step:
             return
         if weight is None:
             weight = lane.num_samples
+        if lane.lane in self._weights:
+            self._is_repeated = True
+            self._parts.gradients.check_repeated()
         if self._weights.setdefault(lane.lane, weight) is not weight:
             self._check_weight(lane.lane, weight)
         value: Scalar = loss.item() if self._on_cpu else loss.detach()
@@ -349,10 +352,12 @@ class Step:
                 losses=self._losses,
                 is_bad=self._is_bad,
                 is_touched=seeds.is_touched,
+                is_repeated=self._is_repeated,
                 witness=self._witness,
             )
         )
         self._is_bad, seeds.is_touched, self._witness = agreed.is_bad, agreed.is_touched, agreed.witness
+        self._parts.gradients.learn(self._num_passes, is_repeated=agreed.is_repeated)
         lanes = filled_lanes(self.batch.num_samples, num_lanes=self._parts.num_lanes)
         # A lane without weight is one that the loop left out.
         lanes = [lane for lane in lanes if not self._on_cpu or agreed.weights[lane]]
