@@ -39,9 +39,9 @@ def run_script(script: Path, *arguments: str, plan: Plan | None = None, timeout_
 _find_rules = functools.cache(find_rules)
 
 
-def judged(script: Path) -> tuple[Gathered, Judgement]:
-    """Run a script and judge it, as `truestep check` does."""
-    found = run_script(script)
+def judged(script: Path, *, steps: int | None = None) -> tuple[Gathered, Judgement]:
+    """Run a script and judge it, as `truestep check` does; with `--steps` if a number is given."""
+    found = run_script(script, plan=check_plan(steps))
     told = judge_closely(
         _find_rules(), found.evidence, replay=lambda plan: run_script(script, plan=plan).evidence
     )

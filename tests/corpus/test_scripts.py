@@ -9,13 +9,29 @@ from tests.gathering import expected, judged
 HERE = Path(__file__).parent
 BUGGY, TWINS, CLEAN = (sorted((HERE / name).glob("*.py")) for name in ("buggy", "twins", "clean"))
 EARLY = ("LOOP", "PAR", "MODE", "LOSS")
+STEPS = 40
+"""How many steps are made in the fast tier; `--all` makes them all too."""
+LATE = {
+    "ckpt01_transfer_encoder",
+    "ckpt02_resumable_run",
+    "loop03_knowledge_distiller",
+    "loop09_news_classifier",
+    "loop10_energy_forecaster",
+    "par10_graph_regressor",
+    "par11_style_probe",
+    "par12_churn_model",
+}
+"""Scripts whose mistake comes later."""
 MISSED: dict[str, str] = {}
 """Scripts whose mistake is not found, and why."""
 
 
-def mistakes(path: Path) -> list[tuple[str, int | None, str]]:
+ends = pytest.mark.parametrize("steps", [STEPS, pytest.param(None, marks=pytest.mark.slow)], ids=["", "all"])
+
+
+def mistakes(path: Path, steps: int | None) -> list[tuple[str, int | None, str]]:
     """Return what is found that is worse than a remark."""
-    found, told = judged(path)
+    found, told = judged(path, steps=steps)
     assert found.code == 0, found.output
     assert found.evidence.first.troubles == []
     assert told.failed == []
@@ -33,12 +49,15 @@ def test_the_corpus_is_large_enough() -> None:
     assert not [path for path in TWINS + CLEAN if expected(path.read_text())]
 
 
+@ends
 @pytest.mark.parametrize("path", BUGGY, ids=lambda path: path.stem)
-def test_the_mistake_is_found_at_its_line(path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_mistake_is_found_at_its_line(
+    path: Path, steps: int | None, request: pytest.FixtureRequest
+) -> None:
     if path.stem in MISSED:
         request.applymarker(pytest.mark.xfail(reason=MISSED[path.stem]))
     ((code, lines),) = expected(path.read_text()).items()
-    found, told = judged(path)
+    found, told = judged(path, steps=None if path.stem in LATE else steps)
     assert told.failed == [] and found.evidence.first.troubles == []
     everything = [*told.findings, *(item for one in told.findings for item in one.consequences)]
     hits = [item for item in everything if item.rule.meta.code == code and item.finding.line in lines]
@@ -47,11 +66,13 @@ def test_the_mistake_is_found_at_its_line(path: Path, request: pytest.FixtureReq
     assert others == set()
 
 
+@ends
 @pytest.mark.parametrize("path", TWINS, ids=lambda path: path.stem)
-def test_a_repaired_twin_is_not_accused(path: Path) -> None:
-    assert mistakes(path) == []
+def test_a_repaired_twin_is_not_accused(path: Path, steps: int | None) -> None:
+    assert mistakes(path, steps) == []
 
 
+@ends
 @pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
-def test_a_right_script_that_looks_wrong_is_not_accused(path: Path) -> None:
-    assert mistakes(path) == []
+def test_a_right_script_that_looks_wrong_is_not_accused(path: Path, steps: int | None) -> None:
+    assert mistakes(path, steps) == []

@@ -19,8 +19,8 @@ from truestep.watch.evidence import UNREAD
 from truestep.watch.keeping import find_kept, find_stored
 from truestep.watch.leaves import Leaf, among_ourselves, walk
 from truestep.watch.reach import IN_SET, Found, Kept
-from truestep.watch.rounds import expected_steps
 from truestep.watch.refs import Ref
+from truestep.watch.rounds import expected_steps
 from truestep.watch.seeds import states
 from truestep.watch.tape import Tape
 
