@@ -5,6 +5,7 @@ Owns that the copy writes to no file, prints nothing and ends. What it finds com
 
 import gc
 import io
+import inspect
 import json
 import os
 import select
@@ -56,7 +57,11 @@ def run_apart(act: Callable[[], Any]) -> Any:
 
 def _is_end_noticed() -> bool:
     """Whether the script would notice that a process which it did not start has ended."""
-    is_handled = signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, signal.SIG_IGN)
+    handler: Any = signal.getsignal(signal.SIGCHLD)
+    if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
+        # A loader's: it looks at its own workers only, and calls the one that was there before.
+        handler = inspect.getclosurevars(handler).nonlocals.get("previous_handler") or signal.SIG_DFL
+    is_handled = handler not in (signal.SIG_DFL, signal.SIG_IGN)
     return is_handled or signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
