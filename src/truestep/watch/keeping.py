@@ -63,9 +63,12 @@ def _is_generator(item: Kept) -> bool:
 
 
 def script_frames(sites: Sites) -> list[FrameType]:
-    """Return the frames from the script's first one to the caller's, without what has started the script."""
+    """Return the frames from the script's first one to what called us, without what has started the script."""
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
+    # Who holds his own frame keeps it alive, and with it all that the script's frames hold.
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("truestep.watch."):
+        frame = frame.f_back
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
