@@ -414,14 +414,14 @@ def test_a_script_that_cannot_be_mended_is_still_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path)
-    write_bytes = Path.write_bytes
+    replace = Path.replace
 
-    def refuse(self: Path, *words: Any, **options: Any) -> int:
-        if self.name == "train.py":
+    def refuse(self: Path, target: Path) -> Path:
+        if target.name == "train.py":
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        return write_bytes(self, *words, **options)
+        return replace(self, target)
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
     monkeypatch.setattr(sys, "argv", ["truestep", "check", "--fix", str(path)])
     with pytest.raises(SystemExit) as exit_:
         cli.main()
