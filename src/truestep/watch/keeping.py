@@ -63,7 +63,7 @@ def _is_generator(item: Kept) -> bool:
 
 
 def script_frames(sites: Sites) -> list[FrameType]:
-    """Return the frames from the script's first one to what called us, without what has started the script."""
+    """Return the frames from the script's first one to what called us; not those that have started it."""
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
     # Who holds his own frame keeps it alive, and with it all that the script's frames hold.

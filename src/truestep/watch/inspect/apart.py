@@ -4,8 +4,8 @@ Owns that the copy writes to no file, prints nothing and ends. What it finds com
 """
 
 import gc
-import io
 import inspect
+import io
 import json
 import os
 import select
