@@ -1,6 +1,8 @@
 """Evidence of a script for tests: run under observation, and evaluated as `truestep check` does."""
 
 import functools
+import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 from truestep.rules import Evidence, Judgement, check_plan, find_rules
 from truestep.rules.examine import judge_closely
 from truestep.watch import Plan, command
+
+_FRAMEWORKS = re.compile(r"^(?:from|import) (?:lightning|transformers|accelerate)\b", re.MULTILINE)
 
 
 class Gathered:
@@ -26,8 +30,15 @@ def run_script(script: Path, *arguments: str, plan: Plan | None = None, timeout_
         kept.mkdir()
         place.mkdir()
         words = command(script.absolute(), arguments, plan=plan or check_plan(), folder=kept)
+        kind = "frameworks" if _FRAMEWORKS.search(script.read_text()) else "torch"
         done = subprocess.run(
-            words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=timeout_s
+            words,
+            env=os.environ | {"TRUESTEP_TESTS_SERVER": kind},
+            cwd=place,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=timeout_s,
         )
         evidence = Evidence.read(kept)
         for source in evidence.files:  # the script of an example may be gone later

@@ -37,6 +37,8 @@ class Client:
         self.real = real
         self.folder = folder
         self.owner = owner
+        self.kind = os.environ.pop("TRUESTEP_TESTS_SERVER", "torch")
+        """Which server is asked: what it has imported."""
 
     def run(self, *, is_cold: bool) -> NoReturn:
         """Do what Python would do with these words, and end as it would."""
@@ -92,7 +94,7 @@ class Client:
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
             try:
-                server.connect(f"{self.folder}/socket")
+                server.connect(f"{self.folder}/{self.kind} socket")
                 return server
             except (FileNotFoundError, ConnectionRefusedError):
                 self.start_server()
@@ -102,20 +104,20 @@ class Client:
     def start_server(self) -> None:
         """Start the server, apart from this process. Of several clients, one does."""
         try:
-            os.close(os.open(f"{self.folder}/started", os.O_CREAT | os.O_EXCL))
+            os.close(os.open(f"{self.folder}/{self.kind} started", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
         if os.fork():
             return
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(f"{self.folder}/server.log", os.O_CREAT | os.O_WRONLY)
+        log = os.open(f"{self.folder}/server.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         for number, stream in enumerate((nothing, log, log)):
             os.dup2(stream, number)
         with open(f"{self.folder}/environment.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib: 10 ms
             environment = json.load(file)
         script = os.path.join(os.path.dirname(__file__), "server.py")  # noqa: PTH118, PTH120
-        os.execve(self.real, [self.real, script, self.folder, str(self.owner)], environment)
+        os.execve(self.real, [self.real, script, self.folder, str(self.owner), self.kind], environment)
 
     def request(self) -> dict[str, object]:
         """Return what the forked process needs to know."""

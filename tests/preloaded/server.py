@@ -1,6 +1,7 @@
 """The server of `tests.preloaded`: imports torch once, then forks a process for each client that connects.
 
-Usage: python server.py FOLDER OWNER, with the folder of the clients and the process whose end ends this one.
+Usage: python server.py FOLDER OWNER KIND, with the folder of the clients, the process whose end ends this
+one, and what is imported besides torch.
 """
 
 import atexit
@@ -34,12 +35,22 @@ PRELOADED = (
     "truestep.verify",
     "truestep.cli",
 )
+BESIDES = {
+    "torch": (),
+    "frameworks": (
+        "lightning",
+        "transformers.trainer",
+        "transformers.models.bert.modeling_bert",
+        "accelerate",
+    ),
+}
+"""By kind: what is imported besides."""
 
 
 class Server:
     """Clients, and the processes that were forked for them."""
 
-    def __init__(self, folder: Path, owner: int, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, owner: int, *, kind: str, environment: dict[str, str]) -> None:
         self.client = str(folder / "python")
         self.environment = environment
         self.path = sys.path[1:]  # the first is this script's folder
@@ -49,9 +60,11 @@ class Server:
         signal.set_wakeup_fd(written)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(folder / "new socket"))
+        self.listener.bind(str(folder / f"{kind} new socket"))
         self.listener.listen(64)
-        (folder / "new socket").rename(folder / "socket")  # when it can be connected to, not before
+        (folder / f"{kind} new socket").rename(
+            folder / f"{kind} socket"
+        )  # when it can be connected to, not before
         self.selector = selectors.DefaultSelector()
         for source in (self.listener, self.owner, self.waker):
             self.selector.register(source, selectors.EVENT_READ)
@@ -255,10 +268,11 @@ def end(code: int) -> NoReturn:
 def main() -> None:
     """Import what scripts and commands import, then serve."""
     environment = dict(os.environ)  # torch sets variables as it is imported
-    for name in PRELOADED:
+    kind = sys.argv[3]
+    for name in (*PRELOADED, *BESIDES[kind]):
         import_module(name)
     import_module("truestep.rules").find_rules()
-    Server(Path(sys.argv[1]), int(sys.argv[2]), environment).serve()
+    Server(Path(sys.argv[1]), int(sys.argv[2]), kind=kind, environment=environment).serve()
     os._exit(0)
 
 
