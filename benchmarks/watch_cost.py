@@ -32,8 +32,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from truestep.rules import check_plan
 from truestep.watch import DIGESTS, Plan
 from truestep.watch.engine import watch_torch
+from truestep.watch.hooks import UNSEEN, remove, restore
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import UNSEEN
 
 MAX_MEDIAN, MAX_WORST = 1.05, 1.15
 NUM_FIRST, NUM_BEFORE = 16, 128
@@ -200,7 +200,7 @@ class Watched:
     def __init__(self, plan: Plan, folder: str) -> None:
         self._tape = Tape(folder, plan)
         self._is_looked_at = plan.operations is not None and plan.operations[1] == sys.maxsize
-        self._wraps = watch_torch(self._tape)
+        watch_torch(self._tape)
         self._runs = {name: script.make() for name, script in SCRIPTS.items()}
         gc.collect()
         gc.freeze()
@@ -252,9 +252,9 @@ class Watched:
         """What passing one wrapper costs: calls of a module that does nothing, with and without it."""
         self._switch_off()
         wrapped = time_calls(Nothing())
-        self._wraps.undo()
+        removed = remove()
         alone = time_calls(Nothing())
-        self._wraps.redo()
+        restore(removed)
         return max(0.0, wrapped - alone)
 
     def _switch_off(self) -> None:
@@ -263,7 +263,7 @@ class Watched:
             self._tape.look.close()
 
     def close(self) -> None:
-        self._wraps.undo()
+        remove()
         self._tape.is_on = True
         self._tape.close()
 
@@ -319,10 +319,10 @@ def measure_first_here(plan: Plan, name: str) -> tuple[float, float]:
     alone = min(begin() for _ in range(5))
     with tempfile.TemporaryDirectory() as folder:
         tape = Tape(folder, plan)
-        wraps = watch_torch(tape)
+        watch_torch(tape)
         watched = begin()
         tape.close()
-        wraps.undo()
+        remove()
     return watched - alone, alone
 
 

@@ -131,7 +131,9 @@ def _dataclasses(path: Path, tree: ast.Module) -> Iterator[Violation]:
     for node in tree.body:
         is_public = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
         if is_public and "dataclass" in _decorators(node) and not _is_keyword_only(node):
-            num_fields = sum(isinstance(member, ast.AnnAssign) for member in node.body)
+            fields = [member for member in node.body if isinstance(member, ast.AnnAssign)]
+            names = [ast.unparse(field.annotation) for field in fields]
+            num_fields = names.index("KW_ONLY") if "KW_ONLY" in names else len(names)
             if num_fields > MAX_POSITIONAL:
                 message = f"{node.name} has {num_fields} fields by position: write @dataclass(kw_only=True)"
                 yield Violation(path, node.lineno, message)

@@ -1,19 +1,18 @@
 """What goes wrong in watching is reported, and the script ends as it does alone."""
 
-import ast
+import contextlib
+import importlib
 import json
+import pkgutil
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from tests.watch.forked import run_forked
-from truestep.watch import look, optimizer, wrap
-from truestep.watch.tape import Tape
+from truestep import tune, watch
+from truestep.watch import arrival, engine, hooks, optimizer
 
 MANY = """
 import hashlib, io, os, random, threading
@@ -82,43 +81,37 @@ class Injected(Exception):
     """An error of ours."""
 
 
-def break_wrappers(when: str) -> Callable[[], None]:
-    """Return what lets all wrappers fail, before they call what they wrap or after it."""
-    wrappers: set[Any] = set()
+def break_observers(when: str) -> Callable[[], None]:
+    """Return what lets all observers fail, before the function that they observe or after it."""
+    observing = hooks.observing
 
-    def guard(wrapper: Any, original: Any, **where: Any) -> Any:
-        result = wrap_guard(wrapper, original, **where)
-        wrappers.add(getattr(wrapper, "__func__", wrapper).__code__)
-        return result
+    def break_one(observe: Any, original: Any, hook: Any, *, tape: Any) -> Any:
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            pending = None if when == "before" else observe(*args, **kwargs)
+            if pending is None:
+                raise Injected
+            return fail_later(pending)
 
-    def trace(frame: FrameType, event: str, _value: Any) -> Any:
-        if frame.f_code not in wrappers:
-            return None
-        if event == "line" and (when == "before" or "result" in frame.f_locals):
-            raise Injected
-        return trace
+        return observing(fail, original, hook, tape=tape)
 
-    def note_trouble(*args: Any, **kwargs: Any) -> None:
-        note(*args, **kwargs)
-        sys.settrace(trace)  # Python takes one off that raises
-
-    wrap_guard, note = wrap.guard, Tape.note_trouble
+    def fail_later(pending: Any) -> Any:
+        result = yield pending.send(None)
+        with contextlib.suppress(StopIteration):
+            pending.send(result)
+        raise Injected
 
     def prepare() -> None:
-        for module in (wrap, optimizer, look):
-            module.guard = guard  # type: ignore[attr-defined]
-        Tape.note_trouble = note_trouble  # type: ignore[method-assign]
-        threading.settrace(trace)
-        sys.settrace(trace)
+        for module in (hooks, optimizer):
+            module.observing = break_one  # type: ignore[attr-defined]
 
     return prepare
 
 
-@pytest.mark.parametrize(("when", "least"), [("before", 30), ("after", 30)])
-def test_wrappers_that_fail_change_nothing_and_are_reported(when: str, least: int) -> None:
+@pytest.mark.parametrize(("when", "least"), [("before", 30), ("after", 20)])
+def test_observers_that_fail_change_nothing_and_are_reported(when: str, least: int) -> None:
     bare = run_forked(MANY)
     assert not bare.code, bare.output
-    watched = run_forked(MANY, break_wrappers(when), is_watched=True)
+    watched = run_forked(MANY, break_observers(when), is_watched=True)
     assert (watched.code, watched.output) == (bare.code, bare.output)
     assert watched.process is not None
     off = [text for text in watched.process.switched_off if "Injected" in text]
@@ -133,38 +126,25 @@ def test_nothing_is_reported_where_nothing_fails() -> None:
 
 
 def find_places() -> list[tuple[Any, str]]:
-    """Return owner and name of all that is wrapped in others' packages."""
-    found: list[tuple[Any, str]] = []
-    put = wrap.Wraps.put
+    """Return owner and name of all that is hooked in others' packages."""
+    assert engine  # imported before anything is taken away
+    found: list[str] = []
+    put = hooks._set
 
-    def seen(self: Any, name: str, make: Any, *owners: Any) -> None:
-        found.extend((owner, name) for owner in owners)
-        put(self, name, make, *owners)
+    def seen(owner: Any, name: str, made: Any) -> None:
+        found.append(f"{getattr(owner, '__module__', '')}:{owner.__name__}:{name}")
+        put(owner, name, made)
 
     def prepare() -> None:
-        wrap.Wraps.put = seen  # type: ignore[method-assign]
+        hooks._set = seen
 
-    def tell() -> None:
-        print(
-            json.dumps(
-                [
-                    (owner.__module__ if isinstance(owner, type) else "", owner.__name__, name)
-                    for owner, name in found
-                ]
-            )
-        )
-
-    ended = run_forked("", prepare, is_watched=True, at_end=tell)
+    ended = run_forked("", prepare, is_watched=True, at_end=lambda: print(json.dumps(found)))
     places = []
-    for module, owner, name in json.loads(ended.output):
+    for module, owner, name in (place.split(":") for place in json.loads(ended.output)):
         if module.startswith("truestep"):  # whether it is imported depends on the tests before
             continue
         places.append((getattr(sys.modules[module], owner) if module else sys.modules[owner], name))
     return list(dict.fromkeys(places))
-
-
-def _named(place: tuple[Any, str]) -> tuple[str, str]:
-    return place[0].__name__, place[1]
 
 
 def remove(places: list[tuple[Any, str]]) -> Callable[[], None]:
@@ -220,39 +200,21 @@ def test_operations_of_a_thread_without_frames_are_observed() -> None:
     assert {"aten.mul_.Tensor", "aten.add_.Tensor"} <= {item.name for item in watched.process.operations}
 
 
-def calls_of(name: str, body: list[ast.stmt], *, is_inside: bool = False) -> Iterator[bool]:
-    """Yield for each call of a name whether it is made where its errors are handed on."""
-    for statement in body:
-        if isinstance(statement, ast.Try):
-            drops = any("drop_frame(error)" in ast.unparse(handler) for handler in statement.handlers)
-            yield from calls_of(name, statement.body, is_inside=is_inside or drops)
-            yield from calls_of(name, statement.finalbody)
-        elif isinstance(statement, ast.If | ast.With):
-            yield from calls_of(name, statement.body, is_inside=is_inside)
-            yield from calls_of(name, getattr(statement, "orelse", []), is_inside=is_inside)
-        else:
-            text = ast.unparse(statement)
-            if text.startswith(f"{name}(") or f" {name}(" in text:
-                yield is_inside and text.startswith((f"result = {name}(", f"return {name}(", f"{name}("))
+def all_hooks() -> Iterator[hooks.Hook]:
+    """Yield the hooks of all tables."""
+    for package in (watch, tune):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for table in vars(importlib.import_module(found.name)).values():
+                if isinstance(table, tuple) and table and isinstance(table[0], hooks.Hook):
+                    yield from table
 
 
-def find_wrappers() -> Iterator[tuple[str, str, ast.FunctionDef]]:
-    """Yield file, name of what is wrapped, and the wrapper, of all functions that return one."""
-    for path in sorted(Path(wrap.__file__).parent.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        for outer in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
-            inner = {node.name: node for node in outer.body if isinstance(node, ast.FunctionDef)}
-            last = outer.body[-1]
-            returned = getattr(last.value, "id", "") if isinstance(last, ast.Return) else ""
-            if outer.args.args and returned in inner:
-                yield path.name, outer.args.args[0].arg, inner[returned]
-
-
-def test_wrappers_hand_on_errors_and_keep_results_as_the_guard_needs_them() -> None:
-    num = 0
-    for file, name, wrapper in find_wrappers():
-        calls = [*calls_of(name, wrapper.body)]
-        num += bool(calls)
-        if file not in ("hold.py", "threads.py", "vary.py", "wrap.py"):  # they change something on purpose
-            assert all(calls), f"{file}:{wrapper.lineno}"
-    assert num > 30
+def test_every_hook_names_a_function_that_is_there() -> None:
+    for name in arrival._OBSERVERS:
+        importlib.import_module(name)
+    found = [*all_hooks()]
+    assert len(found) > 60
+    for hook in found:
+        for target in (hook.target, *hook.also):
+            owner, name = hooks.resolve(target)
+            assert callable(getattr(owner, name)), target

@@ -204,7 +204,7 @@ def test_what_is_kept_of_loads_and_backward_passes_has_an_end(tmp_path: Path) ->
     states, models = kept._States(tape), [nn.Linear(2, 2) for _ in range(kept._MAX_FILLED + 9)]
     for model in (*models, models[-1]):
         states._given = {"opened": kept._Opened(0, {})}
-        states.state_put(model, {}, None)
+        states._put(model, {}, None)
     assert len(states._filled) == kept._MAX_FILLED
     assert [item.ref() for item in states._filled] == models[-kept._MAX_FILLED :]
     optimizer = torch.optim.SGD(models[0].parameters())

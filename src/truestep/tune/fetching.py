@@ -5,16 +5,14 @@ process.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
-from torch.utils.data import dataloader as loading
-
-from truestep.data.loader import Loader
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 _OURS = -2
 """The number of our own loader: those of torch's count from 0."""
@@ -29,9 +27,8 @@ class Fetch:
         self._is_on = self._has_met = False
         self._workers: dict[int, float | None] = {}
         """What each had used when the count began; None for one that was met later."""
-        wraps = Wraps()
-        wraps.put("__next__", self._wrap_next, loading._BaseDataLoaderIter)
-        wraps.put("feed", self._wrap_feed, Loader)
+        import_module("truestep.data.loader")
+        put(tape, _HOOKS, self)
 
     def begin(self) -> None:
         """Begin to count."""
@@ -47,36 +44,23 @@ class Fetch:
         known = [now - before for now, before in used if now is not None and before is not None]
         return self._used_ns / 1e9, sum(known) if len(known) == len(used) else None
 
-    def _wrap_next(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
-        def __next__(iterator: Any) -> Any:  # noqa: N807
-            begun = process_time_ns() if self._is_on and self._tape.is_on else None
-            try:
-                return fetch(iterator)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                if begun is not None:
-                    self._used_ns += process_time_ns() - begun
-                if self._tape.is_on:
-                    for worker in getattr(iterator, "_workers", ()):
-                        self._workers.setdefault(worker.pid, None)
+    def observe_next(self, iterator: Any) -> Observation:
+        """Sum up what a batch takes, and meet the workers that make it."""
+        begun = process_time_ns() if self._is_on else None
+        try:
+            yield
+        finally:
+            if begun is not None:
+                self._used_ns += process_time_ns() - begun
+            for worker in getattr(iterator, "_workers", ()):
+                self._workers.setdefault(worker.pid, None)
 
-        return __next__
-
-    def _wrap_feed(self, start: Callable[..., Any]) -> Callable[..., Any]:
-        def feed(loader: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                started = start(loader, *args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            if loader.workers == 0 and self._tape.is_on:
-                self._meet(loader)
-                started.batches = self._marked(started.batches)
-            return started
-
-        return feed
+    def observe_feed(self, loader: Any, /, *_: Any, **__: Any) -> Observation:
+        """Mark the batches of our own loader, if it makes them in this process."""
+        started = yield
+        if loader.workers == 0:
+            self._meet(loader)
+            started.batches = self._marked(started.batches)
 
     def _meet(self, loader: Any) -> None:
         if not self._has_met:
@@ -95,6 +79,12 @@ class Fetch:
                 self._used_ns += process_time_ns() - used
             self._tape.mark(("batch", self._tape.sites.here(), _OURS, ()), begun)
             yield batch
+
+
+_HOOKS = (
+    Hook("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", Fetch.observe_next),
+    Hook("truestep.data.loader.Loader.feed", Fetch.observe_feed),
+)
 
 
 def _cpu_s_of(pid: int) -> float | None:

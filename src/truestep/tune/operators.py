@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from truestep.watch.wrap import drop_frame, unseen
+from truestep.watch.hooks import drop_frames, unseen
 
 _TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 _NAMES = (
@@ -43,7 +43,7 @@ def _wrap(operator: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return operator(self, *args)
         except BaseException as error:
-            drop_frame(error)
+            drop_frames(error)
             raise
 
     return wrapper

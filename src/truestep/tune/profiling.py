@@ -24,8 +24,8 @@ from truestep.tune.operators import visible_operators
 from truestep.tune.phases import CLOSURE, DETAILS
 from truestep.tune.pieces import OwnFiles, Pieces
 from truestep.tune.seen import Seen
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 _STEADY = 1.25
 """Three steps in a row within this factor of one another: the script has warmed up."""
@@ -298,24 +298,15 @@ def _mark_device(tape: Tape) -> None:
 
     for event, phase in (("forward", "forward"), ("backward", "backward"), ("step", "optimizer")):
         tape.listeners[f"{event}_ends"].append(wait(phase))
-    for name in ("to", "cuda"):
-        Wraps().put(name, lambda move: _wrap_copy(move, tape), torch.Tensor)
+    put(tape, [Hook(f"torch.Tensor.{name}", _note_copy, given=(tape,)) for name in ("to", "cuda")])
 
 
-def _wrap_copy(move: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
-    def wrapper(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        begun = perf_counter_ns()
-        try:
-            moved = move(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if tape.is_on and isinstance(moved, torch.Tensor) and moved.device != self.device:
-            torch.cuda.synchronize()
-            tape.mark(("copy", tape.sites.here(), "to", None, None), begun)
-        return moved
-
-    return wrapper
+def _note_copy(tape: Tape, tensor: torch.Tensor, /, *_: Any, **__: Any) -> Observation:
+    begun = perf_counter_ns()
+    moved = yield
+    if isinstance(moved, torch.Tensor) and moved.device != tensor.device:
+        torch.cuda.synchronize()
+        tape.mark(("copy", tape.sites.here(3), "to", None, None), begun)
 
 
 def _device_of(models: Any) -> str:

@@ -3,15 +3,14 @@
 Owns the shifted seeds. Runs in the script's process.
 """
 
-import random
+import random  # noqa: F401 - its hook needs it
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from truestep.watch.hooks import Function, Hook, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _BITS = 32
 """NumPy takes no longer seeds."""
@@ -27,27 +26,30 @@ def reseed(offset: int, tape: Tape) -> None:
     A `truestep.Run` derives all of its seeds from the one that it is given.
     """
     torch.default_generator.manual_seed(torch.initial_seed() + offset)
-    wraps = Wraps()
-    wraps.put("manual_seed", lambda seed: _shifted(seed, offset), torch, torch.random)
-    wraps.put("seed", lambda seed: _shifted(seed, offset), random)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        wraps.put("seed", lambda seed: _shifted(seed, offset), numpy.random)
+    put(
+        tape,
+        [
+            _hook("torch.manual_seed", offset, also=("torch.random.manual_seed",)),
+            _hook("random.seed", offset),
+            *([_hook("numpy.random.seed", offset)] if "numpy" in sys.modules else ()),
+        ],
+    )
     tape.listeners["run_arrives"].append(
-        lambda kind: wraps.put("__init__", lambda init: _shifted(init, offset), kind)
+        lambda _kind: put(tape, [_hook("truestep.train.run.Run.__init__", offset)])
     )
 
 
-def _shifted(seed: Callable[..., Any], offset: int) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if args:
-            args = (_plus(args[0], offset), *args[1:])
-        for name in _KEYWORDS:
-            if name in kwargs:
-                kwargs[name] = _plus(kwargs[name], offset)
-        return seed(*args, **kwargs)
+def _hook(target: str, offset: int, also: tuple[str, ...] = ()) -> Hook:
+    return Hook(target, _shift, also=also, given=(offset,), changes=True)
 
-    return wrapper
+
+def _shift(offset: int, seed: Function, /, *args: Any, **kwargs: Any) -> Any:
+    if args:
+        args = (_plus(args[0], offset), *args[1:])
+    for name in _KEYWORDS:
+        if name in kwargs:
+            kwargs[name] = _plus(kwargs[name], offset)
+    return seed(*args, **kwargs)
 
 
 def _plus(seed: Any, offset: int) -> Any:

@@ -8,7 +8,6 @@ import inspect
 import multiprocessing
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,15 +17,13 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
 
 from truestep.data.loader import Loader
 from truestep.memory import process_peak_bytes
 from truestep.tune.intervals import warm_up
+from truestep.watch.hooks import Function, Hook, calling_frame, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
-Function = Callable[..., Any]
 _OWN_WORKERS = "truestep.data.workers"
 """Where our own loader makes a DataLoader: it is a part of ours."""
 _NO_SIZE = "its batch_size is None, as the dataset makes batches itself"
@@ -64,40 +61,30 @@ class _Loaders:
         self.num_batches = 0
         self.on_feed: Callable[[], None] = lambda: None
         """Called when our own loader begins to deliver."""
-        wraps = Wraps()
-        wraps.put("__init__", lambda init: self._wrap_init(init, self._note), DataLoader)
-        wraps.put("__init__", lambda init: self._wrap_init(init, self._note_own), Loader)
-        wraps.put("feed", self._wrap_feed, Loader)
+        put(tape, _HOOKS, self)
         listen = tape.listeners
         listen["epoch"].append(self._meet)
         listen["batch"].append(self._take_batch)
         listen["backward_begins"].append(self._take_backward)
 
-    def _wrap_init(self, init: Function, note: Function) -> Function:
-        signature = inspect.signature(init)
-
-        def __init__(this: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            is_inner = sys._getframe(1).f_globals.get("__name__") == _OWN_WORKERS
-            try:
-                given = None if is_inner else signature.bind(this, *args, **kwargs)
-            except TypeError:
-                given = None  # a wrong call: the loader itself says so
-            index = self._num_made
-            if given is not None:
-                self._num_made += 1
-                if index in self._chosen:
-                    size = given.arguments.get("batch_size", 1)
-                    given.arguments["batch_size"] = max(1, size * self._num // self._den)
-                args, kwargs = given.args[1:], given.kwargs
-            try:
-                init(this, *args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            if given is not None:
-                note(this, index, given.arguments)
-
-        return __init__
+    def make(self, note: Function, init: Function, loader: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Make a loader with its batch size or another one."""
+        caller = calling_frame()
+        is_inner = caller is not None and caller.f_globals.get("__name__") == _OWN_WORKERS
+        try:
+            given = None if is_inner else inspect.signature(init).bind(loader, *args, **kwargs)
+        except TypeError:
+            given = None  # a wrong call: the loader itself says so
+        index = self._num_made
+        if given is not None:
+            self._num_made += 1
+            if index in self._chosen:
+                size = given.arguments.get("batch_size", 1)
+                given.arguments["batch_size"] = max(1, size * self._num // self._den)
+            args, kwargs = given.args[1:], given.kwargs
+        init(loader, *args, **kwargs)
+        if given is not None:
+            note(self, loader, index, given.arguments)
 
     def _note(self, loader: Any, index: int, given: dict[str, Any]) -> None:
         sampler = given.get("batch_sampler")
@@ -141,18 +128,7 @@ class _Loaders:
             is_global=isinstance(loader, Loader),
         )
 
-    def _wrap_feed(self, feed: Function) -> Function:
-        def wrapper(loader: Any, *args: Any, **kwargs: Any) -> Any:
-            self._meet_own(loader)
-            try:
-                return feed(loader, *args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-
-        return wrapper
-
-    def _meet_own(self, loader: Any) -> None:
+    def observe_feed(self, loader: Any, /, *_: Any, **__: Any) -> None:
         """Our own loader: a run gets training's batches from `feed`, those of an evaluation elsewhere."""
         index = self._index_of.get(id(loader))
         if index is not None and index not in self._own:
@@ -185,6 +161,13 @@ class _Loaders:
     def trained(self, num_steps: int) -> list[int]:
         """Return the loaders that feed training: most steps had a batch of theirs before a backward pass."""
         return [*self._own, *(index for index, num in self._num_fed.items() if 2 * num >= num_steps)]
+
+
+_HOOKS = (
+    Hook("torch.utils.data.DataLoader.__init__", _Loaders.make, given=(_Loaders._note,), changes=True),
+    Hook("truestep.data.loader.Loader.__init__", _Loaders.make, given=(_Loaders._note_own,), changes=True),
+    Hook("truestep.data.loader.Loader.feed", _Loaders.observe_feed),
+)
 
 
 class _Steps:

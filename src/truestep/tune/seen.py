@@ -5,7 +5,6 @@ Owns the facts of `knob.Facts` that only the script's own process can tell. Runs
 
 import inspect
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,8 +14,8 @@ from torch.optim import Optimizer
 from truestep.bits import matmul_precision
 from truestep.tune.knobs._blocks import blocks
 from truestep.tune.knobs._evaluation import is_evaluation
+from truestep.watch.hooks import Hook, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
 _MAX_CHILDREN = 64
@@ -35,9 +34,7 @@ class Seen:
         listen["epoch"].append(self._meet_loader)
         listen["forward_begins"].append(self._meet_model)
         listen["step_begins"].append(self._meet_optimizer)
-        for owner in (Optimizer, nn.Module):
-            Wraps().put("zero_grad", self._wrap_zero, owner)
-        Wraps().put("__enter__", self._wrap_enter, torch.amp.autocast_mode.autocast)
+        put(tape, _HOOKS, self)
 
     def changed(self) -> dict[str, Any]:
         """Return the facts, if they are not as they were told before."""
@@ -133,23 +130,20 @@ class Seen:
             }
         )
 
-    def _wrap_enter(self, enter: Callable[..., Any]) -> Callable[..., Any]:
+    def observe_autocast(self, context: Any) -> None:
         """Note who enters autocast: it may be the model itself, or its framework."""
+        self._is_autocast = self._is_autocast or bool(context._enabled)
 
-        def wrapper(context: Any) -> Any:
-            self._is_autocast = self._is_autocast or bool(context._enabled)
-            return enter(context)
-
-        return wrapper
-
-    def _wrap_zero(self, zero_grad: Callable[..., Any]) -> Callable[..., Any]:
+    def observe_zero(self, _owner: Any, set_to_none: bool = True) -> None:
         """Note who keeps gradients as zeros."""
+        self._keeps_gradients = self._keeps_gradients or not set_to_none
 
-        def wrapper(owner: Any, set_to_none: bool = True) -> Any:
-            self._keeps_gradients = self._keeps_gradients or not set_to_none
-            return zero_grad(owner, set_to_none)
 
-        return wrapper
+_HOOKS = (
+    Hook("torch.optim.Optimizer.zero_grad", Seen.observe_zero),
+    Hook("torch.nn.Module.zero_grad", Seen.observe_zero),
+    Hook("torch.amp.autocast_mode.autocast.__enter__", Seen.observe_autocast),
+)
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -5,14 +5,13 @@ somebody's process: nothing here may raise or draw. The script reads its own lea
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 MAX_RISE = 4.0
 """The sweep ends where the smoothed loss is so many times the best before."""
@@ -86,7 +85,7 @@ class _Sweep:
         listen["backward_begins"].append(self._take_loss)
         listen["step_begins"].append(self._begin_step)
         listen["step_ends"].append(self._end_step)
-        Wraps().put("scale", self._wrap_scale, torch.amp.GradScaler)
+        put(tape, [Hook("torch.amp.GradScaler.scale", _Sweep._take_factor)], self)
 
     def _take_loss(self, losses: tuple[torch.Tensor, ...], how: str) -> None:
         factor, self._factor = self._factor, 1.0
@@ -148,17 +147,9 @@ class _Sweep:
         if is_last:
             self._tape.is_over = True  # a step that is under way is still made, and no other
 
-    def _wrap_scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(scaler: Any, outputs: Any) -> Any:
-            try:
-                scaled = scale(scaler, outputs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            self._factor = float(scaler.get_scale()) if scaler.is_enabled() else 1.0
-            return scaled
-
-        return wrapper
+    def _take_factor(self, scaler: Any, _outputs: Any) -> Observation:
+        yield
+        self._factor = float(scaler.get_scale()) if scaler.is_enabled() else 1.0
 
 
 def _own_rate(group: dict[str, Any]) -> float | None:

@@ -10,9 +10,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from truestep.watch.hooks import put_family
 from truestep.watch.tape import Tape
 
 _OBSERVERS = {
+    # A function that is called with the tape; or a family and its hooks, if the plan asks for it.
     # Held first: what is noted is then what the script gets.
     "os": ("hold:hold_os", "sources:watch_os", "copying:watch_os"),
     "time": ("hold:hold_time", "sources:watch_time"),
@@ -21,16 +23,16 @@ _OBSERVERS = {
     "concurrent.futures.thread": ("threads:hold_pools",),
     "uuid": ("sources:watch_uuid",),
     "multiprocessing.spawn": ("spawned:watch_spawning",),
-    "random": ("hold:hold_random", "seeds:watch_random", "sources:watch_random", "draws:watch_random"),
-    "numpy": ("hold:hold_numpy", "seeds:watch_numpy", "sources:watch_numpy", "draws:watch_numpy"),
+    "random": ("hold:hold_random", "seeds:Seeds:RANDOM", "sources:watch_random", "draws:watch_random"),
+    "numpy": ("hold:hold_numpy", "seeds:Seeds:NUMPY", "sources:watch_numpy", "draws:watch_numpy"),
     "torch": ("engine:watch_torch",),
-    "safetensors.numpy": ("files:watch_safetensors_arrays",),
-    "safetensors.torch": ("files:watch_safetensors",),
-    "torch.distributed.checkpoint": ("files:watch_distributed",),
-    "torch.distributed.fsdp._fully_shard._fully_shard": ("setup:watch_sharding",),
-    "torchdata.stateful_dataloader.stateful_dataloader": ("data:watch_stateful", "vary:vary_stateful"),
+    "safetensors.numpy": ("files:Files:ARRAYS",),
+    "safetensors.torch": ("files:Files:SAFETENSORS",),
+    "torch.distributed.checkpoint": ("files:Files:DISTRIBUTED",),
+    "torch.distributed.fsdp._fully_shard._fully_shard": ("setup:Setup:SHARDING",),
+    "torchdata.stateful_dataloader.stateful_dataloader": ("data:Loaders:STATEFUL", "vary:vary_stateful"),
     "truestep.data.loader": ("vary:vary_loader",),
-    "truestep.rng": ("seeds:watch_ours",),
+    "truestep.rng": ("seeds:Seeds:OURS",),
     "truestep.train.run": ("vary:vary_run",),
 }
 
@@ -50,9 +52,13 @@ def expect(tape: Tape) -> None:
 
 def _install(observers: tuple[str, ...], tape: Tape) -> None:
     for where in observers:
-        module, function = where.split(":")
-        act = getattr(import_module(f"truestep.watch.{module}"), function)
-        if module in _CHANGE:
+        home, name, *hooks = where.split(":")
+        module = import_module(f"truestep.watch.{home}")
+        act = getattr(module, name)
+        if hooks:
+            if tape.asks_for(home):
+                put_family(tape, getattr(module, hooks[0]), act)
+        elif home in _CHANGE:
             act(tape)
         else:
             tape.attempt(act)

@@ -4,45 +4,32 @@ Owns which of them are the user's own: those that run inside another one belong 
 """
 
 import threading
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from truestep.watch.chain import Chain
+from truestep.watch.hooks import Hook, Observation
 from truestep.watch.leaves import among_ourselves, is_readable, is_transformed, outline
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
-
-Function = Callable[..., Any]
 
 
-def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
-    """Observe both entry points of autograd; `Tensor.backward` calls the first."""
-    wraps.put("backward", lambda run: _wrap(run, tape, chain, "backward"), torch.autograd)
-    wraps.put("grad", lambda run: _wrap(run, tape, chain, "grad"), torch.autograd)
+class Backward:
+    """Both entry points of autograd; `Tensor.backward` calls the first."""
 
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._chain = tape.chain
 
-def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
-    here, get_thread = tape.sites.here, threading.get_ident
-    begins, ends = tape.listeners["backward_begins"], tape.listeners["backward_ends"]
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if (
-            tape.is_in_backward
-            or not tape.is_on
-            or is_transformed()
-            or not (get_thread() == tape.thread or tape.claim(trains=True))
-        ):
-            try:
-                return run(*args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-        if tape.is_over:
-            tape.end_script()
+    def observe(self, how: str, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe one pass, unless it is a part of another one."""
+        tape, chain = self._tape, self._chain
+        if tape.is_in_backward or is_transformed():
+            return
+        if threading.get_ident() != tape.thread and not tape.claim(trains=True):
+            return
+        tape.end_if_over()
+        begins = tape.listeners["backward_begins"]
         losses: tuple[Tensor, ...] = ()
         if begins or chain is not None or tape.is_looked_at:
             losses = _losses(args, kwargs)
@@ -50,7 +37,7 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
                 chain.take_losses(losses)
         # Known at the steps that are looked at.
         facts, value = _describe(losses) if tape.is_looked_at else ((None, None), None)
-        key = ("backward", here(), how, *facts)
+        key = ("backward", tape.sites.here(3), how, *facts)
         if begins:
             tape.backward_site = key[1]
             tape.tell("backward_begins", losses, how)
@@ -58,19 +45,19 @@ def _wrap(run: Function, tape: Tape, chain: Chain | None, how: str) -> Function:
         tape.is_in_backward = tape.is_inside = True
         begun = perf_counter_ns()
         try:
-            result = run(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
+            yield
         finally:
             tape.is_in_backward = False
             tape.is_inside = was_inside
         tape.mark(key, begun, value=value)
-        if ends:
+        if tape.listeners["backward_ends"]:
             tape.tell("backward_ends", losses, how)
-        return result
 
-    return wrapper
+
+HOOKS = (
+    Hook("torch.autograd.backward", Backward.observe, given=("backward",)),
+    Hook("torch.autograd.grad", Backward.observe, given=("grad",)),
+)
 
 
 def _losses(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:

@@ -35,7 +35,6 @@ class Chain:
     """Gathers the digests of a step; each `close_update` writes one line."""
 
     def __init__(self, tape: Tape) -> None:
-        tape.chain = self
         self._tape = tape
         self._wanted = frozenset(tape.plan.digests)
         self._names: dict[int, tuple[str, weakref.ref[Tensor]]] = {}

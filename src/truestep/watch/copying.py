@@ -4,21 +4,18 @@ Owns `os.register_at_fork`. What Python, torch and we do at a fork is done all t
 """
 
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from truestep.watch.hooks import Function, Hook, calling_frame, drop_frames, put, unseen
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame, unseen
-
-Function = Callable[..., Any]
 
 
 def watch_os(tape: Tape) -> None:
     """Observe what is registered to be called at a fork."""
     if tape.plan.inspect and hasattr(os, "register_at_fork"):
-        Wraps(tape).put("register_at_fork", lambda register: _wrap_register(register, tape), os)
+        put(tape, [Hook("os.register_at_fork", _register, given=(tape,), changes=True)])
 
 
 @contextmanager
@@ -31,19 +28,11 @@ def copying(tape: Tape) -> Iterator[None]:
         tape.is_copying = False
 
 
-def _wrap_register(register: Function, tape: Tape) -> Function:
-    def wrapper(**given: Any) -> Any:
-        if not tape.sites.is_engine(sys._getframe(2).f_code.co_filename):
-            given = {
-                name: _unless_copying(act, tape) if callable(act) else act for name, act in given.items()
-            }
-        try:
-            return register(**given)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-    return wrapper
+def _register(tape: Tape, register: Function, /, **given: Any) -> Any:
+    caller = calling_frame()
+    if caller is None or not tape.sites.is_engine(caller.f_code.co_filename):
+        given = {name: _unless_copying(act, tape) if callable(act) else act for name, act in given.items()}
+    return register(**given)
 
 
 def _unless_copying(act: Function, tape: Tape) -> Function:
@@ -52,7 +41,7 @@ def _unless_copying(act: Function, tape: Tape) -> Function:
             try:
                 act()
             except BaseException as error:
-                drop_frame(error)
+                drop_frames(error)
                 raise
 
     return unseen(wrapper, act)

@@ -3,76 +3,78 @@
 Owns the loaders' iterators. What workers do in their own processes is not observed.
 """
 
-import sys
 import weakref
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from torch.utils.data import DataLoader, DistributedSampler
-from torch.utils.data import dataloader as loading
-
-from truestep.watch.chain import Chain
+from truestep.watch.hooks import Hook, Observation
 from truestep.watch.leaves import outline
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
-Function = Callable[..., Any]
 _UNKNOWN = -1
 _ASKED = "_IterableDataset_len_called"
 """Where a loader of a stream notes that it was asked: torch warns of a wrong length only those who asked."""
 
 
-def watch(tape: Tape, chain: Chain | None, wraps: Wraps) -> None:  # limits: private to this package
-    """Observe torch's DataLoader, and `set_epoch` of its distributed sampler."""
-    _watch_class(tape, chain, wraps, DataLoader, loading._BaseDataLoaderIter)
-    wraps.put("set_epoch", lambda set_epoch: _wrap_set_epoch(set_epoch, tape), DistributedSampler)
+class Loaders:
+    """Loaders of one class, and their iterators."""
 
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._chain = tape.chain
+        self._met: set[int] = set()
+        self._loader_of: dict[int, tuple[int, Any]] = {}
 
-def watch_stateful(tape: Tape) -> None:
-    """Observe torchdata's StatefulDataLoader, which has iterators of its own."""
-    module = sys.modules["torchdata.stateful_dataloader.stateful_dataloader"]
-    chain = tape.chain if isinstance(tape.chain, Chain) else None
-    _watch_class(tape, chain, Wraps(tape), module.StatefulDataLoader, module._BaseDataLoaderIter)
-
-
-def _watch_class(tape: Tape, chain: Chain | None, wraps: Wraps, loader: Any, iterator: Any) -> None:
-    loader_of: dict[int, tuple[int, Any]] = {}
-    wraps.put("__iter__", lambda begin: _wrap_iter(begin, tape, loader_of), loader)
-    wraps.put("__next__", lambda fetch: _wrap_next(fetch, tape, chain, loader_of), iterator)
-
-
-def _wrap_iter(begin: Function, tape: Tape, loader_of: dict[int, tuple[int, Any]]) -> Function:
-    met: set[int] = set()
-
-    def __iter__(self: Any) -> Any:  # noqa: N807
-        if not tape.is_on:
+    def observe_epoch(self, loader: Any) -> Observation:
+        """Observe the beginning of an epoch."""
+        tape, loader_of = self._tape, self._loader_of
+        number = tape.number("loader", loader)
+        if number not in self._met:
+            self._met.add(number)
             try:
-                return begin(self)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-        number = tape.number("loader", self)
-        if number not in met:
-            met.add(number)
-            try:
-                _introduce(tape, self, number)
+                _introduce(tape, loader, number)
             except Exception as error:  # noqa: BLE001 - loaders of the user's; written down
                 tape.note_trouble("a loader that begins", error)
-        key = ("epoch", tape.sites.here(), number)
+        key = ("epoch", tape.sites.here(3), number)
         begun = perf_counter_ns()
-        try:
-            result = begin(self)
-        except BaseException as error:
-            drop_frame(error)
-            raise
+        result = yield
         address = id(result)
         loader_of[address] = (number, weakref.ref(result, lambda _: loader_of.pop(address, None)))
         tape.mark(key, begun)
-        tape.tell("epoch", self, number)
-        return result
+        tape.tell("epoch", loader, number)
 
-    return __iter__
+    def observe_batch(self, iterator: Any) -> Observation:
+        """Observe the fetching of a batch."""
+        tape = self._tape
+        tape.end_if_over()
+        begun = perf_counter_ns()
+        tape.is_fetching = True
+        try:
+            result = yield
+        finally:
+            tape.is_fetching = False
+        number = self._loader_of.get(id(iterator), (_UNKNOWN, None))[0]
+        tape.mark(("batch", tape.sites.here(3), number, outline(result)), begun)
+        if self._chain is not None:
+            self._chain.take_batch(result)
+        if tape.listeners["batch"]:
+            tape.tell("batch", number, result)
+
+    def observe_set_epoch(self, _sampler: Any, epoch: int) -> None:
+        """Observe `set_epoch` of torch's distributed sampler."""
+        self._tape.note("set_epoch", epoch)
+
+
+_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+HOOKS = (
+    Hook("torch.utils.data.DataLoader.__iter__", Loaders.observe_epoch),
+    Hook("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", Loaders.observe_batch),
+    Hook("torch.utils.data.DistributedSampler.set_epoch", Loaders.observe_set_epoch),
+)
+STATEFUL = (  # torchdata's loader has iterators of its own
+    Hook(f"{_STATEFUL}.StatefulDataLoader.__iter__", Loaders.observe_epoch),
+    Hook(f"{_STATEFUL}._BaseDataLoaderIter.__next__", Loaders.observe_batch),
+)
 
 
 def _introduce(tape: Tape, loader: Any, number: int) -> None:
@@ -95,51 +97,3 @@ def _length(loader: Any, tape: Tape) -> int | None:
     finally:
         if _ASKED in vars(loader):
             vars(loader)[_ASKED] = asked
-
-
-def _wrap_next(
-    fetch: Function, tape: Tape, chain: Chain | None, loader_of: dict[int, tuple[int, Any]]
-) -> Function:
-    sites = tape.sites
-    unknown = (_UNKNOWN, None)
-    told = tape.listeners["batch"]
-
-    def __next__(self: Any) -> Any:  # noqa: N807
-        if not tape.is_on:
-            try:
-                return fetch(self)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-        if tape.is_over:
-            tape.end_script()
-        begun = perf_counter_ns()
-        tape.is_fetching = True
-        try:
-            result = fetch(self)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        finally:
-            tape.is_fetching = False
-        number = loader_of.get(id(self), unknown)[0]
-        tape.mark(("batch", sites.here(), number, outline(result)), begun)
-        if chain is not None:
-            chain.take_batch(result)
-        if told:
-            tape.tell("batch", number, result)
-        return result
-
-    return __next__
-
-
-def _wrap_set_epoch(set_epoch: Function, tape: Tape) -> Function:
-    def wrapper(self: Any, epoch: int) -> Any:
-        tape.note("set_epoch", epoch)
-        try:
-            return set_epoch(self, epoch)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-    return wrapper

@@ -21,38 +21,41 @@ from truestep.watch import (
     vary,
 )
 from truestep.watch.chain import Chain
+from truestep.watch.hooks import put_family
 from truestep.watch.leaves import among_ourselves
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
+
+_FAMILIES = {
+    "data": (data.HOOKS, data.Loaders),
+    "forward": (forward.HOOKS, forward.Forward),
+    "backward": (backward.HOOKS, backward.Backward),
+    "scheduler": (scheduler.HOOKS, scheduler.Schedulers),
+    "files": (files.HOOKS, files.Files),
+    "seeds": (seeds.TORCH, seeds.Seeds),
+    "group": (group.HOOKS, group.Group),
+    "setup": (setup.HOOKS, setup.Setup),
+}
 
 
-def watch_torch(tape: Tape) -> Wraps:
+def watch_torch(tape: Tape) -> None:
     """Observe torch's entry points as the tape's plan says."""
-    plan = tape.plan
-    chain = Chain(tape) if plan.digests else None
-    wraps = Wraps(tape)
+    if tape.plan.digests:
+        tape.chain = Chain(tape)
     tape.among_ourselves = among_ourselves  # type: ignore[method-assign]
-    hold.hold_torch(tape, Wraps())
+    hold.hold_torch(tape)
     tape.attempt(refs.watch)
-    tape.attempt(optimizer.watch, chain, wraps)
-    for name, watch in (("data", data.watch), ("forward", forward.watch), ("backward", backward.watch)):
-        if name in plan.families or chain:
-            tape.attempt(watch, chain, wraps)
-    others = {
-        "scheduler": scheduler.watch,
-        "files": files.watch,
-        "seeds": seeds.watch_torch,
-        "group": group.watch,
-        "setup": setup.watch,
-    }
-    for name, observe in others.items():
-        if name in plan.families:
-            tape.attempt(observe, wraps)
-    vary.vary_torch(tape, Wraps())
-    if plan.inspect:
+    put_family(tape, optimizer.STEPS, optimizer.Steps)
+    put_family(tape, optimizer.GRADIENTS, optimizer.Gradients)
+    for name, (family_hooks, family) in _FAMILIES.items():
+        if tape.asks_for(name):
+            put_family(tape, family_hooks, family)
+    if tape.chain is not None and tape.asks_for("files"):
+        put_family(tape, files.NUMPY, files.Files)
+    forward.tell_compiler()
+    vary.vary_torch(tape)
+    if tape.plan.inspect:
         from truestep.watch.inspect import inspect_torch  # noqa: PLC0415 - a lot to import; verify does without
 
-        inspect_torch(tape, wraps)
-    tape.attempt(light.watch, wraps)
+        inspect_torch(tape)
+    tape.attempt(light.watch)
     tape.note("torch", torch.__version__, torch.get_num_threads())
-    return wraps

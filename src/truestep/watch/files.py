@@ -5,60 +5,71 @@ Owns torch's own files, safetensors and NumPy's. What is stored is left to the c
 
 import os
 import sys
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-import numpy
-import torch
-from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-
+from truestep.watch.hooks import Hook, Observation
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
-
-Function = Callable[..., Any]
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
-    """Observe torch's save and load, and every `load_state_dict`; NumPy's files, if digests are asked for."""
-    modules = (torch.serialization, torch)
-    wraps.put("save", lambda save: _wrap(save, tape, _saved("torch", place=1)), *modules)
-    wraps.put("load", lambda load: _wrap(load, tape, _loaded), *modules)
-    for what, kind in (("model", nn.Module), ("optimizer", Optimizer), ("scheduler", LRScheduler)):
-        wraps.put("load_state_dict", lambda restore, what=what: _wrap_restore(restore, tape, what), kind)  # type: ignore[misc]
-    for name in ("save", "savez", "savez_compressed", "savetxt") if tape.chain is not None else ():
-        wraps.put(name, lambda save: _wrap(save, tape, _saved("numpy", place=0)), numpy)
+class Files:
+    """What is saved and loaded; what is stored, if digests are asked for."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def observe_save(self, how: str, place: int | None, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe the saving of a file, whose name has this place among the arguments."""
+        tape = self._tape
+        key = ("save", tape.sites.here(3), how, _name(_argument(args, kwargs, place)))
+        chain = tape.chain
+        digests = chain.digests_of_stored(lambda: _stored(how, args, kwargs)) if chain else None
+        begun = perf_counter_ns()
+        yield
+        tape.mark(key, begun, value=digests)
+
+    def observe_load(self, how: str, place: int | None, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe the loading of a file."""
+        weights_only = kwargs.get("weights_only") if how == "torch" else True
+        name = _name(_argument(args, kwargs, place))
+        key = ("load", self._tape.sites.here(3), how, name, weights_only)
+        begun = perf_counter_ns()
+        yield
+        self._tape.mark(key, begun)
+
+    def observe_restore(self, what: str, owner: Any, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe `load_state_dict`."""
+        strict = (args[1] if len(args) > 1 else kwargs.get("strict", True)) if what == "model" else None
+        key = ("restore", self._tape.sites.here(3), what, type(owner).__qualname__, strict)
+        begun = perf_counter_ns()
+        result = yield
+        self._tape.mark(key, begun, value=_mismatch(result))
 
 
-def watch_safetensors(tape: Tape) -> None:
-    """Observe files of safetensors, once they are used."""
-    _watch_safetensors(tape, "safetensors.torch")
-
-
-def watch_safetensors_arrays(tape: Tape) -> None:
-    """Observe files of safetensors that are made of arrays."""
-    _watch_safetensors(tape, "safetensors.numpy")
-
-
-def _watch_safetensors(tape: Tape, name: str) -> None:
-    if "files" not in tape.plan.families:
-        return
-    module, wraps = sys.modules[name], Wraps(tape)
-    wraps.put("save_file", lambda save: _wrap(save, tape, _saved("safetensors", place=1)), module)
-    wraps.put("load_file", lambda load: _wrap(load, tape, _read("safetensors")), module)
-
-
-def watch_distributed(tape: Tape) -> None:
-    """Observe checkpoints of torch.distributed, once they are used."""
-    if "files" not in tape.plan.families:
-        return
-    module = sys.modules["torch.distributed.checkpoint"]
-    wraps = Wraps(tape)
-    for name in ("save", "async_save"):
-        wraps.put(name, lambda save: _wrap(save, tape, _saved("distributed", place=None)), module)
-    wraps.put("load", lambda load: _wrap(load, tape, _read("distributed", place=None)), module)
+HOOKS = (
+    Hook("torch.serialization.save", Files.observe_save, also=("torch.save",), given=("torch", 1)),
+    Hook("torch.serialization.load", Files.observe_load, also=("torch.load",), given=("torch", 0)),
+    Hook("torch.nn.Module.load_state_dict", Files.observe_restore, given=("model",)),
+    Hook("torch.optim.Optimizer.load_state_dict", Files.observe_restore, given=("optimizer",)),
+    Hook("torch.optim.lr_scheduler.LRScheduler.load_state_dict", Files.observe_restore, given=("scheduler",)),
+)
+NUMPY = tuple(  # only if digests are asked for
+    Hook(f"numpy.{name}", Files.observe_save, given=("numpy", 0))
+    for name in ("save", "savez", "savez_compressed", "savetxt")
+)
+SAFETENSORS = (
+    Hook("safetensors.torch.save_file", Files.observe_save, given=("safetensors", 1)),
+    Hook("safetensors.torch.load_file", Files.observe_load, given=("safetensors", 0)),
+)
+ARRAYS = (
+    Hook("safetensors.numpy.save_file", Files.observe_save, given=("safetensors", 1)),
+    Hook("safetensors.numpy.load_file", Files.observe_load, given=("safetensors", 0)),
+)
+DISTRIBUTED = (
+    Hook("torch.distributed.checkpoint.save", Files.observe_save, given=("distributed", None)),
+    Hook("torch.distributed.checkpoint.async_save", Files.observe_save, given=("distributed", None)),
+    Hook("torch.distributed.checkpoint.load", Files.observe_load, given=("distributed", None)),
+)
 
 
 def _name(given: Any) -> str | None:
@@ -90,65 +101,9 @@ def _stored(how: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Any
 
 def _as_array(value: Any) -> Any:
     """Return what NumPy makes of it before it saves it: an array also of a list of numbers."""
-    return value if isinstance(value, torch.Tensor) else numpy.asanyarray(value)
-
-
-def _saved(how: str, *, place: int | None) -> Function:
-    return lambda args, kwargs: ("save", how, _name(_argument(args, kwargs, place)))
-
-
-def _read(how: str, *, place: int | None = 0) -> Function:
-    return lambda args, kwargs: ("load", how, _name(_argument(args, kwargs, place)), True)
-
-
-def _loaded(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    return ("load", "torch", _name(_argument(args, kwargs, 0)), kwargs.get("weights_only"))
-
-
-def _wrap(act: Function, tape: Tape, describe: Function) -> Function:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not tape.is_on:
-            try:
-                return act(*args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-        kind, *facts = describe(args, kwargs)
-        key = (kind, tape.sites.here(), *facts)
-        chain = tape.chain if kind == "save" else None
-        digests = chain.digests_of_stored(lambda: _stored(facts[0], args, kwargs)) if chain else None
-        begun = perf_counter_ns()
-        try:
-            result = act(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        tape.mark(key, begun, value=digests)
-        return result
-
-    return wrapper
-
-
-def _wrap_restore(restore: Function, tape: Tape, what: str) -> Function:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not tape.is_on:
-            try:
-                return restore(self, *args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-        strict = (args[1] if len(args) > 1 else kwargs.get("strict", True)) if what == "model" else None
-        key = ("restore", tape.sites.here(), what, type(self).__qualname__, strict)
-        begun = perf_counter_ns()
-        try:
-            result = restore(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        tape.mark(key, begun, value=_mismatch(result))
-        return result
-
-    return wrapper
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(value, torch.Tensor)
+    return value if is_tensor else sys.modules["numpy"].asanyarray(value)
 
 
 def _mismatch(result: Any) -> dict[str, list[str]] | None:

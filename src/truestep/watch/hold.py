@@ -6,16 +6,14 @@ and addresses are settled before Python starts, in `launch`. All but the user's 
 
 import itertools
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from truestep.watch.hooks import Function, Hook, put
 from truestep.watch.sources import FOLDERS, RANDOM
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
-Function = Callable[..., Any]
 _TICK_NS = 1_000_000
 _EPOCH_NS = 1_700_000_000 * 10**9
 _CLOCKS = {"time": _EPOCH_NS, "perf_counter": 10**12, "monotonic": 10**12, "process_time": 10**9}
@@ -24,18 +22,46 @@ _CLOCKS = {"time": _EPOCH_NS, "perf_counter": 10**12, "monotonic": 10**12, "proc
 _NO_RANDOMIZE = 0x0040000
 
 
+def _change(target: str, act: Function, *also: str) -> Hook:
+    return Hook(target, act, also=also, changes=True)
+
+
 def hold_os(tape: Tape) -> None:
     """Sort what the user's lines list; give them bytes that come again."""
-    os = sys.modules["os"]
-    wraps = Wraps()
+    held = _Os(tape)
     if "listing" in tape.plan.hold:
-        wraps.put("listdir", lambda act: _wrap_listdir(act, tape), os)
-        wraps.put("scandir", lambda act: _wrap_scandir(act, tape), os)
+        put(tape, [_change("os.listdir", _Os.listdir), _change("os.scandir", _Os.scandir)], held)
     if "entropy" in tape.plan.hold:
-        wraps.put("urandom", lambda act: _wrap_urandom(act, tape), os)
+        put(tape, [_change("os.urandom", _Os.urandom)], held)
     if "addresses" in tape.plan.hold and not _addresses_are_fixed():
         error = "addresses are not held still: this system has no personality() or does not allow it"
         tape.write("trouble", error=error)
+
+
+class _Os:
+    """What the system gives to the user's own lines, the same in every run."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._sites = tape.sites
+        self._numbers = itertools.count()
+
+    def listdir(self, listdir: Function, /, *args: Any, **kwargs: Any) -> Any:
+        """Sort names."""
+        found = listdir(*args, **kwargs)
+        return found if self._sites.reached(FOLDERS) is None else sorted(found)
+
+    def scandir(self, scandir: Function, /, *args: Any, **kwargs: Any) -> Any:
+        """Sort entries."""
+        found = scandir(*args, **kwargs)
+        return found if self._sites.reached(FOLDERS) is None else _Sorted(found)
+
+    def urandom(self, urandom: Function, size: int) -> Any:
+        """Give bytes that come again."""
+        if self._sites.reached(RANDOM) is None:
+            return urandom(size)
+        from hashlib import shake_128  # noqa: PLC0415 - the script may not need it
+
+        return shake_128(b"truestep.watch.hold %d" % next(self._numbers)).digest(size)
 
 
 def _addresses_are_fixed() -> bool:
@@ -49,70 +75,34 @@ def hold_time(tape: Tape) -> None:
     """Let readings at the user's own lines advance by one millisecond each, and by what they sleep."""
     if "clock" not in tape.plan.hold:
         return
-    wraps, clock = Wraps(), _Clock()
-    for name, begin_ns in _CLOCKS.items():
-        wraps.put(name, _reading(tape, clock, begin_ns=begin_ns, unit_ns=10**9), time)
-        wraps.put(f"{name}_ns", _reading(tape, clock, begin_ns=begin_ns, unit_ns=1), time)
-    wraps.put("sleep", lambda sleep: _wrap_sleep(sleep, tape, clock), time)
+    readings = [
+        Hook(f"time.{name}{end}", _Clock.read, given=(begin_ns, unit_ns), changes=True)
+        for name, begin_ns in _CLOCKS.items()
+        for end, unit_ns in (("", 10**9), ("_ns", 1))
+    ]
+    put(tape, [*readings, _change("time.sleep", _Clock.sleep)], _Clock(tape))
 
 
 class _Clock:
     """How far the held clocks have advanced."""
 
-    def __init__(self) -> None:
-        self.passed_ns = 0
+    def __init__(self, tape: Tape) -> None:
+        self._sites = tape.sites
+        self._passed_ns = 0
 
+    def read(self, begin_ns: int, unit_ns: int, read: Function) -> Any:
+        """Read a clock."""
+        if self._sites.reached() is None:
+            return read()
+        self._passed_ns += _TICK_NS
+        now_ns = begin_ns + self._passed_ns
+        return now_ns if unit_ns == 1 else now_ns / unit_ns
 
-def _reading(tape: Tape, clock: _Clock, *, begin_ns: int, unit_ns: int) -> Callable[[Function], Function]:
-    def make(read: Function) -> Function:
-        def wrapper() -> Any:
-            if tape.sites.reached() is None:
-                return read()
-            clock.passed_ns += _TICK_NS
-            now_ns = begin_ns + clock.passed_ns
-            return now_ns if unit_ns == 1 else now_ns / unit_ns
-
-        return wrapper
-
-    return make
-
-
-def _wrap_sleep(sleep: Function, tape: Tape, clock: _Clock) -> Function:
-    def wrapper(seconds: Any) -> None:
-        # A loop that sleeps until some time has passed must not wait for a clock that stands still.
-        if tape.sites.reached() is not None and isinstance(seconds, int | float):
-            clock.passed_ns += int(seconds * 10**9)
-        try:
-            sleep(seconds)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-    return wrapper
-
-
-def _wrap_listdir(listdir: Function, tape: Tape) -> Function:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        try:
-            found = listdir(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        return found if tape.sites.reached(FOLDERS) is None else sorted(found)
-
-    return wrapper
-
-
-def _wrap_scandir(scandir: Function, tape: Tape) -> Function:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        try:
-            found = scandir(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        return found if tape.sites.reached(FOLDERS) is None else _Sorted(found)
-
-    return wrapper
+    def sleep(self, sleep: Function, seconds: Any) -> None:
+        """Sleep; a loop that does until some time has passed must not wait for a clock that stands still."""
+        if self._sites.reached() is not None and isinstance(seconds, int | float):
+            self._passed_ns += int(seconds * 10**9)
+        sleep(seconds)
 
 
 class _Sorted:
@@ -138,90 +128,64 @@ class _Sorted:
         self._entries = iter(())
 
 
-def _wrap_urandom(urandom: Function, tape: Tape) -> Function:
-    numbers = itertools.count()
+class _Seeding:
+    """Seeds that were left to the system: the next number is each of them."""
 
-    def wrapper(size: int) -> Any:
-        if tape.sites.reached(RANDOM) is None:
-            return urandom(size)
-        from hashlib import shake_128  # noqa: PLC0415 - the script may not need it
+    def __init__(self) -> None:
+        self.fresh = itertools.count(1)
 
-        return shake_128(b"truestep.watch.hold %d" % next(numbers)).digest(size)
+    def seed(self, place: int, seed: Function, /, *args: Any, **kwargs: Any) -> Any:
+        """Seed a generator; the seed has this place among the arguments."""
+        given = args[place] if len(args) > place else kwargs.get("a", kwargs.get("seed"))
+        if given is None:
+            args, kwargs = (*args[:place], next(self.fresh)), {}
+        return seed(*args, **kwargs)
 
-    return wrapper
+    def seed_torch(self, _seed: Function) -> int:
+        """Seed torch's generators."""
+        number = next(self.fresh)
+        sys.modules["torch"].manual_seed(number)
+        return number
 
 
 def hold_random(tape: Tape) -> None:
     """Seed the global generator of `random`, and every one that is made without a seed."""
     if "entropy" in tape.plan.hold:
         sys.modules["random"]._urandom = sys.modules["os"].urandom  # type: ignore[attr-defined] # imported before us
-    if "random" not in tape.plan.hold:
-        return
-    random, wraps, fresh = sys.modules["random"], Wraps(), itertools.count(1)
-    wraps.put("seed", lambda seed: _seeding(seed, fresh, place=1), random.Random)
-    wraps.put("seed", lambda seed: _seeding(seed, fresh, place=0), random)
-    random.seed(0)
+    if "random" in tape.plan.hold:
+        own = Hook("random.Random.seed", _Seeding.seed, given=(1,), changes=True)
+        put(tape, [own, Hook("random.seed", _Seeding.seed, given=(0,), changes=True)], _Seeding())
+        sys.modules["random"].seed(0)
 
 
 def hold_numpy(tape: Tape) -> None:
     """Seed NumPy's global generator, and all that are made without a seed."""
-    if "numpy" not in tape.plan.hold:
-        return
-    random, wraps, fresh = sys.modules["numpy"].random, Wraps(), itertools.count(1)
-    random.bit_generator.randbits = lambda _bits: next(fresh)
-    wraps.put("seed", lambda seed: _seeding(seed, fresh, place=0), random)
-    random.seed(0)
+    if "numpy" in tape.plan.hold:
+        random, seeding = sys.modules["numpy"].random, _Seeding()
+        random.bit_generator.randbits = lambda _bits: next(seeding.fresh)
+        put(tape, [Hook("numpy.random.seed", _Seeding.seed, given=(0,), changes=True)], seeding)
+        random.seed(0)
 
 
-def hold_torch(tape: Tape, wraps: Wraps) -> None:
+def hold_torch(tape: Tape) -> None:
     """Seed torch's generators, choose its algorithms and its number of threads as the plan says."""
     torch, hold = sys.modules["torch"], tape.plan.hold
     if "torch" in hold:
-        fresh = itertools.count(1)
-        wraps.put("seed", lambda _: _seeding_torch(torch, fresh), torch.random, torch)
+        put(tape, [_change("torch.random.seed", _Seeding.seed_torch, "torch.seed")], _Seeding())
         torch.manual_seed(0)
     if "algorithms" in hold:
         torch.use_deterministic_algorithms(True, warn_only=True)
-        wraps.put("use_deterministic_algorithms", _only_on, torch)
+        put(tape, [_change("torch.use_deterministic_algorithms", _switch_on)])
     if "intraop" in hold:
         torch.set_num_threads(1)
-        wraps.put("set_num_threads", lambda _: _ignore, torch)
+        put(tape, [_change("torch.set_num_threads", _ignore)])
 
 
-def _seeding(seed: Function, fresh: Iterator[int], *, place: int) -> Function:
-    """Wrap a function that seeds; where the seed was left to the system the next number is it."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        given = args[place] if len(args) > place else kwargs.get("a", kwargs.get("seed"))
-        if given is None:
-            args, kwargs = (*args[:place], next(fresh)), {}
-        try:
-            return seed(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-    return wrapper
+def _switch_on(switch: Function, mode: bool, *, warn_only: bool = False) -> None:
+    """Ignore a switch that would be turned off."""
+    if mode:
+        switch(mode, warn_only=warn_only)
 
 
-def _seeding_torch(torch: Any, fresh: Iterator[int]) -> Function:
-    manual_seed = torch.manual_seed
-
-    def wrapper() -> int:
-        number = next(fresh)
-        manual_seed(number)
-        return number
-
-    return wrapper
-
-
-def _only_on(switch: Function) -> Function:
-    def wrapper(mode: bool, *, warn_only: bool = False) -> None:
-        if mode:
-            switch(mode, warn_only=warn_only)
-
-    return wrapper
-
-
-def _ignore(_number: int) -> None:
+def _ignore(_set: Function, _number: int) -> None:
     """Stand in for a setting that is held."""

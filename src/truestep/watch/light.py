@@ -17,11 +17,10 @@ from torch._ops import OpOverload
 from truestep.watch import look
 from truestep.watch.callers import Caller, frame_above
 from truestep.watch.evidence import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
-from truestep.watch.look import Look, Mode, drop_call
+from truestep.watch.look import Look, Mode
 from truestep.watch.tape import Tape
 from truestep.watch.traces import Facts, draws_from, find_generator, gather, scalars_of, tensors_in
 from truestep.watch.windows import Place, Windows
-from truestep.watch.wrap import Wraps
 
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _MAX_PER_STEP = 4096
@@ -30,11 +29,11 @@ _FLAGS, _OUTS = 10, 13
 """Where these stand in a row."""
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note operations in the steps that the plan names; lightly if rules read them, and nobody their bits."""
     if tape.plan.operations is not None:
         is_light = tape.plan.inspect and tape.plan.bits == "none"
-        look.watch(tape, LightLook(tape) if is_light else Look(tape), wraps)
+        look.watch(tape, LightLook(tape) if is_light else Look(tape))
 
 
 class LightLook(Look):
@@ -100,7 +99,7 @@ class LightLook(Look):
             self._open()
         else:
             return
-        self._callers.begin_forward(sys._getframe(2), module)
+        self._callers.begin_forward(sys._getframe(4), module)  # that of the hook: it lives as long
 
     def leave_forward(self, module: Any, *_: Any) -> None:
         """It has returned."""
@@ -141,24 +140,10 @@ class LightLook(Look):
             else:
                 self.close()
 
-    def note(  # limits: private to this package
+    def begin(  # limits: private to this package
         self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run an operation and note it, if it is one that rules read."""
-        met = self._meet(mode, func, args, kwargs)
-        try:
-            result = func(*args, **kwargs)
-        except BaseException as error:
-            drop_call(error)
-            raise
-        if met is not None:
-            met(args, kwargs, result)
-        return result
-
-    def _meet(  # limits: private to this class
-        self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[..., None] | None:
-        """Return what is to be told of the operation once it has run; None if no rule reads it."""
+    ) -> Callable[[Any], None] | None:
+        """Return what is told an operation's result; None if no rule reads it."""
         frame = frame_above(4, self._tape.thread)
         facts = self._facts.get(func) or self._facts_of(func)
         if not mode.thread:
@@ -168,12 +153,11 @@ class LightLook(Look):
                     return partial(_pass_by, place, perf_counter_ns())
             if self._is_left_out(facts):
                 return None
-        begun = self._try(self._begin_row, mode, facts, args, kwargs, frame)
+        begun = self._begin_row(mode, facts, args, kwargs, frame)
         if begun is None:
             return None
-        return partial(
-            self._finish, facts, begun, self._try(draws_from, args, kwargs) if facts.may_draw else None
-        )
+        drawn = self.attempt(draws_from, args, kwargs) if facts.may_draw else None
+        return partial(self._finish, facts, begun, drawn, args, kwargs)
 
     def _finish(  # limits: private to this class
         self, facts: Facts, begun: Any, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -181,10 +165,10 @@ class LightLook(Look):
         row, owned, changed = begun
         if facts.may_draw and (drawn is None or drawn.has_moved()):
             row[_FLAGS] |= IS_RANDOM
-        self._try(self._end_row, row, owned, changed, result, facts.is_view)
+        self._end_row(row, owned, changed, result, facts.is_view)
         reader = self._tape.readers.get(facts.name)
         if reader is not None:
-            self._try(reader, row[0], args, kwargs, result)
+            self.attempt(reader, row[0], args, kwargs, result)
 
     def _is_left_out(self, facts: Facts) -> bool:
         """Whether no rule reads it: what a step does to weights, or parts of data before they are a batch."""
@@ -290,9 +274,7 @@ class LightLook(Look):
                 self._tape.mark(("crowd", place.site, place.name), perf_counter_ns(), value=value)
 
 
-def _pass_by(  # limits: private to this module
-    place: Place, begun_ns: int, _args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any
-) -> None:
+def _pass_by(place: Place, begun_ns: int, result: Any) -> None:
     """Time an operation of a crowd, and no more."""
     place.took_ns += perf_counter_ns() - begun_ns
     place.num_single += type(result) is not Tensor or result.numel() == 1

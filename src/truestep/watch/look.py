@@ -7,8 +7,8 @@ in `callers`, what is kept in `traces`.
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import thread as pools
 from contextlib import contextmanager
+from functools import partial
 from os import register_at_fork
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch.utils import _python_dispatch as dispatch
 
 from truestep.watch.callers import Caller, Callers, frame_above
 from truestep.watch.evidence import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
+from truestep.watch.hooks import Function, Hook, Observation, drop_frames, hide, put
 from truestep.watch.interrupts import is_from_handler
 from truestep.watch.refs import ByIdentity
 from truestep.watch.tape import Tape
@@ -37,23 +38,17 @@ from truestep.watch.traces import (
     scalars_of,
     tensors_in,
 )
-from truestep.watch.wrap import UNSEEN, Wraps, drop_frame, guard
 
-Function = Callable[..., Any]
 _BLOCK = 512
 _MAX_NEW_NODES = 64
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _NOWHERE = (0, 0, 0)
 
 
-def watch(tape: Tape, look: "Look", wraps: Wraps) -> None:  # limits: private to this package
+def watch(tape: Tape, look: "Look") -> None:
     """Note operations in the steps that the plan names."""
     tape.look = look
-    wraps.put("start", lambda start: _wrap_start(start, look), threading.Thread)
-    # A thread that asks for the current one before it has begun makes another: it is given itself.
-    own, current = (lambda thread: thread), (lambda _: threading.current_thread())
-    wraps.put("_bootstrap_inner", lambda run: _wrap_run(run, look, thread_of=own), threading.Thread)
-    wraps.put("run", lambda run: _wrap_run(run, look, thread_of=current), pools._WorkItem)
+    put(tape, HOOKS, look)
     look.move(tape.num_steps)
 
 
@@ -90,19 +85,28 @@ class Mode(dispatch.TorchDispatchMode):
             # A mode below this one is one of the compiler's: nothing is computed, or not yet.
             is_noted = look.is_open and not self.is_aside and isinstance(func, OpOverload)
             if not is_noted or torch._C._len_torch_dispatch_stack():
-                return _run(self, func, args, kwargs or {})
+                return func(*args, **(kwargs or {}))
             if types and any(kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ for kind in types):
                 return NotImplemented  # a subclass does it by operations on plain tensors, which come here
-            compiler = set_eval_frame(None)
-            try:
-                return look.observe(self, func, args, kwargs or {})
-            finally:
-                set_eval_frame(compiler)
+            return self._observe(func, args, kwargs or {})
         except BaseException as error:
-            drop_frame(error)
+            drop_call(error)
             raise
 
-    __torch_dispatch__.__code__ = __torch_dispatch__.__code__.replace(co_filename=UNSEEN)
+    def _observe(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        look = self.look
+        compiler = set_eval_frame(None)
+        try:
+            end = look.attempt(look.begin, self, func, args, kwargs)
+            result = func(*args, **kwargs)
+            if end is not None:
+                look.attempt(end, result)
+            return result
+        finally:
+            set_eval_frame(compiler)
+
+    hide(__torch_dispatch__)
+    hide(_observe)
 
     def claim_nodes(self, origin: tuple[int, int, int], *, has_node: bool) -> None:
         """Say which operation the nodes belong to that autograd has made since the last one.
@@ -147,8 +151,6 @@ class Look:
         self._modes: list[Mode] = []
         self._num_threads = 1
         self._numbers = ByIdentity[threading.Thread, int]()
-        self.observe = guard(self.note, _run, where="torch's operations", tape=tape)
-        """Runs an operation and notes it."""
         register_at_fork(after_in_child=self._leave_child)
 
     def move(self, num_steps: int) -> None:
@@ -187,23 +189,22 @@ class Look:
         self._leave()
         self._flush()
 
-    def number_thread(self, thread: threading.Thread) -> None:
+    def observe_start(self, thread: threading.Thread) -> None:
         """A thread is about to be started."""
         with self._lock:
             self._numbers[thread] = self._num_threads
             self._num_threads += 1
 
-    def enter(self, thread: threading.Thread) -> bool:
-        """Have the mode on in this thread, if the window is open; return whether it was not on yet."""
+    def observe_run(self, work: Any) -> Observation:
+        """Have the mode on in this thread while it works, if the window is open and it is not on yet."""
         is_new = self.is_open and getattr(self._local, "mode", None) is None
         if is_new:
-            self._enter(thread)
-        return is_new
-
-    def leave(self, is_new: bool) -> None:
-        """The thread's work is done."""
-        if is_new:
-            self._leave()
+            self._enter(work if isinstance(work, threading.Thread) else threading.current_thread())
+        try:
+            yield
+        finally:
+            if is_new:
+                self._leave()
 
     def _enter(self, thread: threading.Thread) -> None:
         mode = Mode(self, self._number_of(thread))
@@ -232,31 +233,18 @@ class Look:
         if thread is threading.main_thread():
             return 0
         if thread not in self._numbers:
-            self.number_thread(thread)
+            self.observe_start(thread)
         return self._numbers[thread]
 
-    def note(  # limits: private to this module
+    def begin(  # limits: private to this package
         self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run an operation and note it."""
-        begun = self._try(self._begin, mode, func, args, kwargs)
-        try:
-            result = func(*args, **kwargs)
-        except BaseException as error:
-            drop_call(error)
-            raise
-        if begun is not None:
-            self._try(self._end, *begun, result)
-        return result
-
-    def _begin(
-        self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Call, list[Given], Facts, Any] | None:
+    ) -> Callable[[Any], None] | None:
+        """An operation is about to run: return what is told its result; None if it is not noted."""
         facts = self._facts_of(func)
         if facts.is_passed_by:
             return None
         given = gather(args, kwargs, facts=facts)
-        caller = self._look_up(mode, frame_above(5, self._tape.thread))
+        caller = self._look_up(mode, frame_above(4, self._tape.thread))
         if caller.is_ours:
             return None
         name = self._tables.text(facts.name)
@@ -268,7 +256,8 @@ class Look:
         if facts.takes_generator:
             call.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
         call.ins = self._traces.read_ins(given)
-        return call, given, facts, self._try(draws_from, args, kwargs) if facts.may_draw else None
+        drawn = self.attempt(draws_from, args, kwargs) if facts.may_draw else None
+        return partial(self._end, call, given, facts, drawn)
 
     def _facts_of(self, func: OpOverload) -> Facts:
         facts = self._facts.get(func)
@@ -338,7 +327,7 @@ class Look:
             if rows:
                 self._tape.write("operations", **self._tables.take(), rows=rows)
 
-    def _try(self, act: Callable[..., Any], *args: Any) -> Any:
+    def attempt(self, act: Callable[..., Any], *args: Any) -> Any:
         """Do our own work: what goes wrong in it is written down and must not end the script."""
         try:
             with torch._C.DisableTorchFunction():
@@ -362,15 +351,13 @@ class Look:
         mode = getattr(self._local, "mode", None)
         call = None
         if mode is not None and self.is_open:
-            call = self._try(self._begin_function, mode, function, gradients)
-        try:
-            result = run(function, *gradients)
-        except BaseException as error:
-            drop_frame(error)
-            raise
+            call = self.attempt(self._begin_function, mode, function, gradients)
+        result = run(function, *gradients)
         if call is not None:
-            self._try(self._end_function, call, gradients, result)
+            self.attempt(self._end_function, call, gradients, result)
         return result
+
+    hide(note_function)
 
     def _begin_function(self, mode: Mode, function: Any, gradients: tuple[Any, ...]) -> Call:
         caller = self._look_up(mode, frame_above(3, self._tape.thread))
@@ -390,25 +377,15 @@ class Look:
         self._keep(call)
 
 
-def _run(  # limits: takes what `Look.note` takes
-    _mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    try:
-        return func(*args, **kwargs)
-    except BaseException as error:
-        drop_call(error)
-        raise
-
-
 def drop_call(error: BaseException) -> None:
-    """Take the frame that caught this error from its traceback, and that of torch's call of an operation.
+    """Take our frames from an error's traceback, and that of torch's call of an operation.
 
     Without a mode C++ calls the operation, not `OpOverload.__call__`.
     """
-    drop_frame(error)
+    drop_frames(error)
     trace = error.__traceback__
     if trace is not None and trace.tb_frame.f_code is OpOverload.__call__.__code__:
-        drop_frame(error)
+        error.__traceback__ = trace.tb_next
 
 
 def _lift_modes() -> list[Any]:
@@ -431,38 +408,11 @@ def _no_modes() -> Iterator[None]:
         _put_modes(modes)
 
 
-def _wrap_start(start: Function, look: Look) -> Function:
-    def wrapper(self: Any) -> Any:
-        look.number_thread(self)
-        try:
-            return start(self)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-    return wrapper
-
-
-def _wrap_run(run: Function, look: Look, *, thread_of: Callable[[Any], threading.Thread]) -> Function:
-    def wrapper(self: Any) -> Any:
-        is_new = look.enter(thread_of(self))
-        try:
-            result = run(self)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        finally:
-            look.leave(is_new)
-        return result
-
-    return wrapper
-
-
 def _wrap_init(look: Look) -> Function:
     def wrapper(self: Any) -> None:
-        look._try(look.meet_function, self)
+        look.attempt(look.meet_function, self)
 
-    wrapper.__code__ = wrapper.__code__.replace(co_filename=UNSEEN)
+    hide(wrapper)
     return wrapper
 
 
@@ -471,8 +421,16 @@ def _wrap_apply(apply: Function, look: Look) -> Function:
         try:
             return look.note_function(self, gradients, run=apply)
         except BaseException as error:
-            drop_frame(error)
+            drop_frames(error)
             raise
 
-    wrapper.__code__ = wrapper.__code__.replace(co_filename=UNSEEN)
+    hide(wrapper)
     return wrapper
+
+
+HOOKS = (
+    Hook("threading.Thread.start", Look.observe_start),
+    # A thread that asks for the current one before it has begun makes another: it is given itself.
+    Hook("threading.Thread._bootstrap_inner", Look.observe_run),
+    Hook("concurrent.futures.thread._WorkItem.run", Look.observe_run),
+)

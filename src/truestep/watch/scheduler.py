@@ -3,51 +3,53 @@
 Owns all classes of torch that have a step of their own. The step that each makes when it is built is none.
 """
 
-import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
 from torch.optim import lr_scheduler
 
+from truestep.watch.hooks import Hook, Observation, calling_frame
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
-
-Function = Callable[..., Any]
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
-    """Observe `step` of torch's schedulers; classes made from them inherit it."""
-    under_way: list[Any] = []
-    for kind in vars(lr_scheduler).values():
-        if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
-            wraps.put("step", lambda step: _wrap(step, tape, under_way), kind)
+class Schedulers:
+    """What all classes share: one scheduler may step another, and that is no step of its own."""
 
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._under_way: Any = None
 
-def _wrap(step: Function, tape: Tape, under_way: list[Any]) -> Function:
-    """Return the wrapper; those of all classes share what is under way, as one scheduler may step another."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if under_way or not tape.is_on or sys._getframe(2).f_code.co_name == "_initial_step":
-            if tape.is_on and under_way and under_way[0] is not self:
-                tape.tell("scheduler_inner", self)
-            try:
-                return step(self, *args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-        key = ("scheduler", tape.sites.here(), tape.number("scheduler", self), type(self).__qualname__)
-        under_way.append(self)
+    def observe(self, scheduler: Any, /, *_: Any, **__: Any) -> Observation:
+        """Observe a step."""
+        tape, frame = self._tape, calling_frame()
+        if self._under_way is not None:
+            if self._under_way is not scheduler:
+                tape.tell("scheduler_inner", scheduler)
+            return
+        if frame is not None and frame.f_code.co_name == "_initial_step":
+            return
+        key = (
+            "scheduler",
+            tape.sites.here(3),
+            tape.number("scheduler", scheduler),
+            type(scheduler).__qualname__,
+        )
+        self._under_way = scheduler
         begun = perf_counter_ns()
         try:
-            result = step(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
+            yield
         finally:
-            under_way.pop()
+            self._under_way = None
         tape.mark(key, begun)
-        tape.tell("scheduler_ends", self, key[2])
-        return result
+        tape.tell("scheduler_ends", scheduler, key[2])
 
-    return wrapper
+
+def classes_with(method: str) -> Iterator[str]:
+    """Yield the names of torch's schedulers that have a method of their own; others inherit it."""
+    for name, kind in list(vars(lr_scheduler).items()):
+        if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and method in vars(kind):
+            yield f"torch.optim.lr_scheduler.{name}"
+
+
+HOOKS = tuple(Hook(f"{kind}.step", Schedulers.observe) for kind in classes_with("step"))

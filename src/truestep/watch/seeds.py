@@ -9,78 +9,48 @@ import itertools
 import math
 import sys
 from array import array
-from collections.abc import Callable
 from typing import Any
 
+from truestep.watch.hooks import Hook
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
-
-Function = Callable[..., Any]
 
 
-def watch_torch(tape: Tape, wraps: Wraps) -> None:
-    """Observe `torch.manual_seed`, `torch.seed` and `torch.set_rng_state`."""
-    torch = sys.modules["torch"]
-    for name, how in (("manual_seed", "seed"), ("seed", "fresh"), ("set_rng_state", "state")):
-        wraps.put(name, _noting(tape, "torch", how), torch.random, torch)
+class Seeds:
+    """Whoever seeds one of the global generators."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def observe(self, generator: str, how: str, /, *args: Any, **kwargs: Any) -> None:
+        """Note that a generator is seeded, or given a state."""
+        given = args[0] if args else kwargs.get("seed", kwargs.get("a"))
+        kind = "fresh" if how in ("seed", "new") and given is None else how
+        seed = given if type(given) is int and how != "state" else None
+        self._tape.note("seed", generator, kind, seed, value=_digest_of(generator, given, how))
+
+    def observe_ours(self, root: int, *_: Any) -> None:
+        """Note how a run of ours seeds all three at once, past their own functions."""
+        for generator in ("torch", "random", "numpy"):
+            self._tape.note("seed", generator, "seed", root)
 
 
-def watch_random(tape: Tape) -> None:
-    """Observe `random.seed` and `random.setstate`."""
-    if "seeds" in tape.plan.families:
-        _put(tape, sys.modules["random"], "random", (("seed", "seed"), ("setstate", "state")))
+def _hook(target: str, how: str, also: tuple[str, ...] = ()) -> Hook:
+    # Recomputing in a backward pass sets states too.
+    given = (target.partition(".")[0], how)
+    return Hook(target, Seeds.observe, also=also, given=given, is_outermost=True)
 
 
-def watch_numpy(tape: Tape) -> None:
-    """Observe NumPy's global generator, and generators made without a seed."""
-    if "seeds" in tape.plan.families:
-        module = sys.modules["numpy"].random
-        _put(tape, module, "numpy", (("seed", "seed"), ("set_state", "state"), ("default_rng", "new")))
-
-
-def watch_ours(tape: Tape) -> None:
-    """Observe how a run of ours seeds all three at once, past their own functions."""
-    if "seeds" in tape.plan.families:
-        Wraps(tape).put("seed_generators", lambda act: _noting_all(tape, act), sys.modules["truestep.rng"])
-
-
-def _noting_all(tape: Tape, act: Function) -> Function:
-    def wrapper(root: int, purpose: str, *where: int) -> None:
-        if tape.is_on:
-            for generator in ("torch", "random", "numpy"):
-                tape.note("seed", generator, "seed", root)
-        try:
-            act(root, purpose, *where)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-    return wrapper
-
-
-def _put(tape: Tape, module: Any, generator: str, names: tuple[tuple[str, str], ...]) -> None:
-    wraps = Wraps(tape)
-    for name, how in names:
-        wraps.put(name, _noting(tape, generator, how), module)
-
-
-def _noting(tape: Tape, generator: str, how: str) -> Callable[[Function], Function]:
-    def make(act: Function) -> Function:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if tape.is_on and not tape.is_inside:  # recomputing in a backward pass sets states too
-                given = args[0] if args else kwargs.get("seed", kwargs.get("a"))
-                kind = "fresh" if how in ("seed", "new") and given is None else how
-                seed = given if type(given) is int and how != "state" else None
-                tape.note("seed", generator, kind, seed, value=_digest_of(generator, given, how))
-            try:
-                return act(*args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-
-        return wrapper
-
-    return make
+TORCH = tuple(
+    _hook(f"torch.random.{name}", how, also=(f"torch.{name}",))
+    for name, how in (("manual_seed", "seed"), ("seed", "fresh"), ("set_rng_state", "state"))
+)
+RANDOM = (_hook("random.seed", "seed"), _hook("random.setstate", "state"))
+NUMPY = (
+    _hook("numpy.random.seed", "seed"),
+    _hook("numpy.random.set_state", "state"),
+    _hook("numpy.random.default_rng", "new"),
+)
+OURS = (Hook("truestep.rng.seed_generators", Seeds.observe_ours),)
 
 
 def _digest_of(generator: str, given: Any, how: str) -> str | None:

@@ -12,7 +12,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 _TRANSPARENT = frozenset(
-    f"truestep.watch.{name}" for name in ("draws", "hold", "seeds", "sources", "threads", "wrap")
+    f"truestep.watch.{name}" for name in ("draws", "hold", "hooks", "seeds", "sources", "threads")
 )
 """Whose wrappers may lie between the user's line and what it calls."""
 

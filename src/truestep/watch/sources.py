@@ -6,15 +6,12 @@ given; results are handed on unchanged. `datetime.now` is not seen: its type is 
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Key, Tape
-from truestep.watch.wrap import Wraps, drop_frame
-
-Function = Callable[..., Any]
 
 FOLDERS = frozenset({"os", "glob", "pathlib", "shutil", "fnmatch"})
 """Packages through which the user's lines list folders."""
@@ -24,7 +21,7 @@ _MAPPINGS = frozenset({"os", "collections", "posixpath", "ntpath"})
 _NONE: frozenset[str] = frozenset()
 
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time")
-_STATES = ("seed", "getstate", "setstate", "get_state", "set_state", "default_rng")
+_STATES = ("seed", "getstate", "setstate", "get_state", "set_state", "default_rng", "get_bit_generator")
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 _MAX_CHARACTERS = 200
 _MAX_ALIKE = 1000
@@ -44,7 +41,7 @@ class _Notes:
 
     def begin(self, name: str) -> Key | None:
         """Return the moment's key, or None if it is not the user's own code that asks."""
-        place = self._tape.sites.reached(self._through) if self._tape.is_on else None
+        place = self._tape.sites.reached(self._through)
         if place is None:
             return None
         site, called = place
@@ -59,55 +56,87 @@ class _Notes:
         if key is not None and self._tape.is_on:
             self._tape.mark(key, begun_ns, value=text_of(value))
 
-    def noting(self, name: str, value_of: Function | None = None) -> Callable[[Function], Function]:
-        """Return what makes the wrapper of a function; `value_of` takes its result and its arguments."""
+    def observe(self, name: str, /, *_: Any, **__: Any) -> Observation:
+        """Note what a function gives."""
+        key, begun = self.begin(name), perf_counter_ns()
+        result = yield
+        self.end(key, begun, result)
 
-        def make(act: Function) -> Function:
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                key, begun = self.begin(name), perf_counter_ns()
-                try:
-                    result = act(*args, **kwargs)
-                except BaseException as error:
-                    drop_frame(error)
-                    raise
-                if key is not None:
-                    self.end(key, begun, result if value_of is None else value_of(result, *args))
-                return result
+    def observe_draw(self, name: str, /, *args: Any, **__: Any) -> Observation:
+        """Note what was drawn: for `shuffle` the list that it has put in another order."""
+        key, begun = self.begin(name), perf_counter_ns()
+        result = yield
+        self.end(key, begun, args[0] if result is None and args else result)
 
-            return wrapper
+    def observe_uuid(self, /, *_: Any, **__: Any) -> Observation:
+        """Note an id made from address and clock."""
+        key, begun = self.begin("uuid.uuid1"), perf_counter_ns()
+        result = yield
+        self.end(key, begun, str(result))
 
-        return make
+    def observe_variable(self, _environ: Any, key: Any) -> Observation:
+        """Note a variable of the environment, also one that is not set; of a secret only its digest."""
+        begun, value = perf_counter_ns(), None
+        try:
+            value = yield
+        finally:
+            is_secret = value is not None and any(word in str(key).upper() for word in _SECRET)
+            self.end(self.begin(str(key)), begun, _digest(repr(value).encode()) if is_secret else value)
+
+    def observe_scandir(self, /, *_: Any, **__: Any) -> Observation:
+        """Note the names in a folder, once the script has been given them."""
+        key, begun = self.begin("os.scandir"), perf_counter_ns()
+        result = yield
+        return None if key is None else _Listed(result, lambda names: self.end(key, begun, names))
+
+    def observe_seed(self, generator: Any, /, *args: Any, **kwargs: Any) -> Observation:
+        """Note a generator that is seeded by the system."""
+        begun = perf_counter_ns()
+        yield
+        if next(iter((*args, kwargs.get("a"))), None) is None:
+            self.end(self.begin("random.Random.seed"), begun, generator.getstate())
+
+    def observe_default_rng(self, /, *args: Any, **kwargs: Any) -> Observation:
+        """Note a generator of NumPy's that is seeded by the system."""
+        begun = perf_counter_ns()
+        result = yield
+        if next(iter((*args, *kwargs.values())), None) is None:
+            self.end(self.begin("numpy.random.default_rng"), begun, repr(result.bit_generator.state))
+
+
+TIME = tuple(
+    Hook(f"time.{name}", _Notes.observe, given=(f"time.{name}",))
+    for clock in _CLOCKS
+    for name in (clock, f"{clock}_ns")
+)
+LISTINGS = (
+    Hook("os.listdir", _Notes.observe, given=("os.listdir",)),
+    Hook("os.scandir", _Notes.observe_scandir),
+)
 
 
 def watch_time(tape: Tape) -> None:
     """Observe the clocks."""
     if tape.plan.sources:
-        notes, wraps = _Notes(tape, "clock"), Wraps(tape)
-        for clock in _CLOCKS:
-            for name in (clock, f"{clock}_ns"):
-                wraps.put(name, notes.noting(f"time.{name}"), time)
+        put(tape, TIME, _Notes(tape, "clock"))
 
 
 def watch_os(tape: Tape) -> None:
     """Observe listings of folders; if asked also the environment, the process id and the system's entropy."""
-    if not tape.plan.sources and not tape.plan.inspect:
-        return
-    wraps, listings = Wraps(tape), _Notes(tape, "listing", FOLDERS)
-    wraps.put("listdir", listings.noting("os.listdir"), os)
-    wraps.put("scandir", lambda scan: _wrap_scandir(scan, listings), os)
-    if not tape.plan.sources:
-        return
-    variables = _Notes(tape, "environment", _MAPPINGS)
-    wraps.put("__getitem__", lambda get: _wrap_variable(get, variables), os._Environ)
-    wraps.put("getpid", _Notes(tape, "pid").noting("os.getpid"), os)
-    wraps.put("urandom", _Notes(tape, "entropy", RANDOM).noting("os.urandom"), os)
+    if tape.plan.sources or tape.plan.inspect:
+        put(tape, LISTINGS, _Notes(tape, "listing", FOLDERS))
+    if tape.plan.sources:
+        variables = (Hook("os._Environ.__getitem__", _Notes.observe_variable),)
+        put(tape, variables, _Notes(tape, "environment", _MAPPINGS))
+        put(tape, [Hook("os.getpid", _Notes.observe, given=("os.getpid",))], _Notes(tape, "pid"))
+        entropy = _Notes(tape, "entropy", RANDOM)
+        put(tape, [Hook("os.urandom", _Notes.observe, given=("os.urandom",))], entropy)
 
 
 def watch_uuid(tape: Tape) -> None:
     """Observe ids made from address and clock; others are made from the system's entropy."""
     if tape.plan.sources:
-        made = _Notes(tape, "entropy").noting("uuid.uuid1", lambda result, *_: str(result))
-        Wraps(tape).put("uuid1", made, sys.modules["uuid"])
+        put(tape, [Hook("uuid.uuid1", _Notes.observe_uuid)], _Notes(tape, "entropy"))
 
 
 def watch_random(tape: Tape) -> None:
@@ -115,61 +144,31 @@ def watch_random(tape: Tape) -> None:
     if not tape.plan.sources:
         return
     random: Any = sys.modules["random"]
-    wraps = Wraps(tape)
     if random._urandom is not os.urandom:  # imported before us
         random._urandom = os.urandom
     entropy = _Notes(tape, "entropy", frozenset({"random"}))
-    wraps.put("seed", lambda seed: _wrap_seed(seed, entropy), random.Random)
-    _watch_draws(_Notes(tape, "random"), wraps, random, owner=random._inst)
+    put(tape, [Hook("random.Random.seed", _Notes.observe_seed)], entropy)
+    put(tape, _draw_hooks("random"), _Notes(tape, "random"))
 
 
 def watch_numpy(tape: Tape) -> None:
     """Observe draws from NumPy's global generator, and generators made without a seed."""
-    if not tape.plan.sources:
-        return
-    random, wraps = sys.modules["numpy"].random, Wraps(tape)
-    wraps.put("default_rng", lambda make: _wrap_default_rng(make, _Notes(tape, "entropy")), random)
-    _watch_draws(_Notes(tape, "numpy"), wraps, random, owner=random.mtrand._rand)
+    if tape.plan.sources:
+        put(tape, [Hook("numpy.random.default_rng", _Notes.observe_default_rng)], _Notes(tape, "entropy"))
+        put(tape, _draw_hooks("numpy.random"), _Notes(tape, "numpy"))
 
 
-def _watch_draws(notes: _Notes, wraps: Wraps, module: Any, *, owner: Any) -> None:
-    for name in module.__all__:
-        if name not in _STATES and getattr(getattr(module, name, None), "__self__", None) is owner:
-            wraps.put(name, notes.noting(f"{module.__name__}.{name}", _drawn), module)
+def _draw_hooks(module: str) -> list[Hook]:
+    return [Hook(name, _Notes.observe_draw, given=(name,)) for name in draws_of(module)]
 
 
-def _drawn(result: Any, *args: Any) -> Any:
-    """What was drawn: for `shuffle` the list that it has put in another order."""
-    return args[0] if result is None and args else result
-
-
-def _wrap_variable(get: Function, notes: _Notes) -> Function:
-    def __getitem__(self: Any, key: Any) -> Any:  # noqa: N807
-        begun = perf_counter_ns()
-        try:
-            result = get(self, key)
-        except BaseException as error:
-            notes.end(notes.begin(str(key)), begun, None)
-            drop_frame(error)
-            raise
-        is_secret = any(word in str(key).upper() for word in _SECRET)
-        notes.end(notes.begin(str(key)), begun, _digest(repr(result).encode()) if is_secret else result)
-        return result
-
-    return __getitem__
-
-
-def _wrap_scandir(scan: Function, notes: _Notes) -> Function:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        key, begun = notes.begin("os.scandir"), perf_counter_ns()
-        try:
-            result = scan(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        return result if key is None else _Listed(result, lambda names: notes.end(key, begun, names))
-
-    return wrapper
+def draws_of(name: str) -> Iterator[str]:
+    """Yield the full names of functions that draw from the global generator of a module."""
+    module: Any = sys.modules[name]
+    owner = module._inst if name == "random" else module.mtrand._rand
+    for function in module.__all__:
+        if function not in _STATES and getattr(getattr(module, function, None), "__self__", None) is owner:
+            yield f"{name}.{function}"
 
 
 class _Listed:
@@ -208,37 +207,6 @@ class _Listed:
         if self._note is not None:
             self._note(self._names)
             self._note = None
-
-
-def _wrap_seed(seed: Function, notes: _Notes) -> Function:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        begun = perf_counter_ns()
-        try:
-            result = seed(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if next(iter((*args, kwargs.get("a"))), None) is None:
-            notes.end(notes.begin("random.Random.seed"), begun, self.getstate())
-        return result
-
-    return wrapper
-
-
-def _wrap_default_rng(make: Function, notes: _Notes) -> Function:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        begun = perf_counter_ns()
-        try:
-            result = make(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if next(iter((*args, *kwargs.values())), None) is None:
-            key = notes.begin("numpy.random.default_rng")
-            notes.end(key, begun, repr(result.bit_generator.state))
-        return result
-
-    return wrapper
 
 
 def text_of(value: Any) -> str:

@@ -7,8 +7,8 @@ joins a process group is kept. What loads data is left alone.
 import sys
 from typing import Any
 
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 # As at the start of a script: what lies in the working folder must not stand in for what we import.
 _CODE = (
@@ -21,63 +21,42 @@ _NOT_TRAINING = ("torch.utils.data", "multiprocessing", "concurrent", "joblib", 
 
 def watch_spawning(tape: Tape) -> None:
     """Have started processes observed, with the same plan and folder."""
-    if not tape.plan.inspect:
-        return
-    starting: list[Any] = []
-    forks = _Forks(tape)
-    wraps = Wraps(tape)
-    settings = {"folder": str(tape.path.parent), "plan": tape.plan.as_fields()}
-    spawn: Any = sys.modules["multiprocessing.spawn"]
-    process: Any = sys.modules["multiprocessing.process"]
-
-    def make_start(start: Any) -> Any:
-        def wrapper(self: Any) -> Any:
-            starting.append(self)
-            forks.begin(self)
-            try:
-                result = start(self)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            finally:
-                starting.pop()
-            return result
-
-        return wrapper
-
-    def make_words(get_words: Any) -> Any:
-        def wrapper(**given: Any) -> Any:
-            try:
-                result = get_words(**given)
-            except BaseException as error:
-                drop_frame(error)
-                raise
-            words = list(result)
-            if tape.is_on and starting and _may_train(starting[-1]) and "-c" in words:
-                place = words.index("-c") + 1
-                words[place] = _CODE.format(settings=settings, code=words[place])
-            return words
-
-        return wrapper
-
-    sys.modules["multiprocessing.util"].register_after_fork(tape, forks.rejoin)
-    wraps.put("start", make_start, process.BaseProcess)
-    wraps.put("get_command_line", make_words, spawn)
+    if tape.plan.inspect:
+        started = _Started(tape)
+        sys.modules["multiprocessing.util"].register_after_fork(tape, started.rejoin)
+        put(tape, HOOKS, started)
 
 
-class _Forks:
-    """Processes that are forked before a step was made: they write on, each into a record of its own."""
+class _Started:
+    """Processes that are forked before a step was made write on, each into a record of its own."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
+        self._starting: list[Any] = []
         self._num_bytes = 0
         """How long the parent's record was as the last one was started."""
 
-    def begin(self, process: Any) -> None:
+    def observe_start(self, process: Any) -> Observation:
+        """Observe the start of a process."""
         tape = self._tape
-        if tape.is_on and not tape.num_steps and _may_train(process):
+        self._starting.append(process)
+        if not tape.num_steps and _may_train(process):
             tape.flush()
             self._num_bytes = tape.path.stat().st_size if tape.path.exists() else 0
+        try:
+            yield
+        finally:
+            self._starting.pop()
+
+    def observe_words(self, **_: Any) -> Observation:
+        """Let a process that is spawned be observed first."""
+        words = list((yield))
+        if not self._starting or not _may_train(self._starting[-1]) or "-c" not in words:
+            return None
+        settings = {"folder": str(self._tape.path.parent), "plan": self._tape.plan.as_fields()}
+        place = words.index("-c") + 1
+        words[place] = _CODE.format(settings=settings, code=words[place])
+        return words
 
     def rejoin(self, tape: Tape) -> None:
         multiprocessing: Any = sys.modules["multiprocessing"]
@@ -91,6 +70,12 @@ class _Forks:
         self._tape.close()
         if not self._tape.has("group"):
             self._tape.path.unlink(missing_ok=True)
+
+
+HOOKS = (
+    Hook("multiprocessing.process.BaseProcess.start", _Started.observe_start),
+    Hook("multiprocessing.spawn.get_command_line", _Started.observe_words),
+)
 
 
 def _may_train(process: Any) -> bool:

@@ -30,6 +30,7 @@ _MAX_KINDS = 50_000
 _MAX_THINGS = 4096
 """From so many of a kind on, those of a class share a number: a loss made anew in each step has no end."""
 _MAX_TROUBLES = 256
+_DIGESTED = ("data", "forward", "backward")
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "loader": ("loader", "class", "dataset", "sampler", "batch_size", "workers", "length"),
@@ -131,21 +132,11 @@ EVENTS = (
     "unscale_ends",
     "scheduler_ends",  # the scheduler, its number
     "scheduler_inner",  # a scheduler that another one steps
-    "scheduler_made",  # the scheduler
-    "scaler_ends",  # the optimizer that a scaler of gradients was asked to step
     "epoch",  # the loader, its number
     "batch",  # the loader's number, the batch
     "counted",  # nothing: a step was counted
     "ending",  # nothing: enough steps were made, and the script is about to be left
     "closing",  # nothing: the script has ended, or was ended
-    "group_added",  # the optimizer: a group of parameters was given to it, also while it is made
-    "filled",  # the module: its parameters were given others' values
-    "state_taken",  # the module, what its `state_dict` returned
-    "state_given",  # the module, the mapping, whether strictly: before `load_state_dict`
-    "state_put",  # the module, the mapping, what `load_state_dict` returned
-    "stored",  # what was saved
-    "opened",  # what was loaded, `weights_only` as it was given
-    "wrapped",  # the parallel wrapper
     "run_arrives",  # the class of our own runs: its module was imported
 )
 """What inspectors can listen to."""
@@ -203,7 +194,7 @@ class Tape:
         self.readers: dict[str, Callable[..., None]] = {}
         """By the name of an operation: who reads its tensors, if the look at operations reads no bits."""
         self.failed_with: BaseException | None = None
-        self._troubles: set[str] = set()
+        self._troubles, self._dismissed = set[str](), set[int]()
         self._pid = os.getpid()
         self._begun_ns = perf_counter_ns()
         # Addresses come again only if all that is asked of the allocator does: then no flush by the clock.
@@ -259,12 +250,22 @@ class Tape:
 
     def tell(self, event: str, *things: Any) -> None:
         """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
+        is_near = self.is_looked_at or self.num_steps < self._near_until
+        listeners = (*self.listeners[event], *self.near[event]) if is_near else self.listeners[event]
+        if listeners:
+            self._tell(tuple(listeners), things, event)
+
+    def tell_one(self, listener: Callable[..., None], *things: Any) -> None:
+        """Tell one inspector, by a method of its own, what only it wants to know."""
+        if id(getattr(listener, "__self__", listener)) not in self._dismissed:
+            self._tell((listener,), things, listener.__name__)
+
+    def _tell(self, listeners: tuple[Callable[..., None], ...], things: tuple[Any, ...], event: str) -> None:
         look = self.look
         mode = look.set_aside() if look is not None and look.is_open else None
-        is_near = self.is_looked_at or self.num_steps < self._near_until
         try:
             with self.among_ourselves():
-                for listener in (*self.listeners[event], *(self.near[event] if is_near else ())):
+                for listener in listeners:
                     try:
                         listener(*things)
                     except Exception as error:
@@ -276,16 +277,17 @@ class Tape:
             if mode is not None:
                 mode.is_aside = False
 
-    def attempt(self, watch: Callable[..., None], *given: Any) -> None:
+    def attempt(self, watch: Callable[..., None], *given: Any, name: str = "") -> None:
         """Let observers be put in place; those that cannot be are missing, and the script goes on."""
         try:
             watch(self, *given)
         except Exception as error:  # noqa: BLE001 - written down
-            self.note_trouble(f"{watch.__module__}.{watch.__name__}", error, is_off=True)
+            self.note_trouble(name or f"{watch.__module__}.{watch.__name__}", error, is_off=True)
 
     def _dismiss(self, listener: Callable[..., None]) -> None:
         """Tell an inspector nothing more: after a part that it missed, the rest would mislead it."""
         owner = getattr(listener, "__self__", listener)
+        self._dismissed.add(id(owner))
         for told in (*self.listeners.values(), *self.near.values()):
             told[:] = [item for item in told if getattr(item, "__self__", item) is not owner]
 
@@ -365,7 +367,16 @@ class Tape:
         later = range(self.num_steps + 1, self.num_steps + 1000)
         self._next_look = next((step for step in later if looks_at(step)), later.stop)
 
-    def end_script(self) -> None:
+    def asks_for(self, family: str) -> bool:
+        """Whether the plan wants a family of hooks; digests need batches, passes and steps in any case."""
+        return family in self.plan.families or (family in _DIGESTED and self.chain is not None)
+
+    def end_if_over(self) -> None:
+        """Leave the script if enough steps were made."""
+        if self.is_over:
+            self._end_script()
+
+    def _end_script(self) -> None:
         """Leave the script. One that catches everything gets it a few times, then the process ends."""
         self._num_raised += 1
         if self._num_raised == 1:

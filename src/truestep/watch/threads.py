@@ -7,13 +7,12 @@ packages are left alone; one that waits for something that comes later is let go
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from truestep.watch.hooks import Function, Hook, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
-Function = Callable[..., Any]
 _POOLS = frozenset({"concurrent"})
 _LOOK_S = 0.02
 _MAX_LOOKS, _MAX_WAITING_LOOKS = 1500, 25
@@ -32,73 +31,69 @@ _WAITING_IN = (
 
 def hold_threads(tape: Tape) -> None:
     """Run each thread to its end inside `start`."""
-    if "threads" in tape.plan.hold:
-        Wraps().put("start", lambda start: _wrap_start(start, tape), threading.Thread)
+    _hold(tape, Hook("threading.Thread.start", _Held.start, changes=True))
 
 
 def hold_pools(tape: Tape) -> None:
     """Run what is submitted to a pool of threads at once."""
-    if "threads" in tape.plan.hold:
-        pool = sys.modules["concurrent.futures.thread"].ThreadPoolExecutor
-        Wraps().put("submit", lambda submit: _wrap_submit(submit, tape), pool)
+    target = "concurrent.futures.thread.ThreadPoolExecutor.submit"
+    _hold(tape, Hook(target, _Held.submit, changes=True))
 
 
 def hold_completed(tape: Tape) -> None:
     """Let `as_completed` give what is done in the order in which it was submitted."""
+    also = ("concurrent.futures.as_completed",)
+    _hold(tape, Hook("concurrent.futures._base.as_completed", _Held.as_completed, also=also, changes=True))
+
+
+def _hold(tape: Tape, hook: Hook) -> None:
     if "threads" in tape.plan.hold:
-        futures = sys.modules["concurrent.futures"]
-        Wraps().put("as_completed", lambda act: _wrap_completed(act, tape), futures._base, futures)
+        put(tape, [hook], _Held(tape))
 
 
-def _wrap_start(start: Function, tape: Tape) -> Function:
-    def wrapper(self: threading.Thread) -> None:
-        is_own = tape.sites.reached() is not None
-        try:
-            start(self)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if is_own and not _await(lambda: _join(self), [self]):
-            _tell(tape, f"thread {self.name}")
+class _Held:
+    """What the user's own lines start has ended before they go on."""
 
-    return wrapper
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._numbers = itertools.count()
+
+    def start(self, start: Function, thread: threading.Thread) -> None:
+        """Start a thread and wait for it."""
+        is_own = self._tape.sites.reached() is not None
+        start(thread)
+        if is_own and not _await(lambda: _join(thread), [thread]):
+            self._tell(f"thread {thread.name}")
+
+    def submit(self, submit: Function, pool: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Submit work to a pool and wait for it."""
+        is_own = self._tape.sites.reached(_POOLS) is not None
+        future = submit(pool, *args, **kwargs)
+        if is_own:
+            future._truestep_number = next(self._numbers)
+            wait = sys.modules["concurrent.futures"].wait
+            if not _await(lambda: bool(wait([future], _LOOK_S).done), pool._threads):
+                self._tell("work submitted to a pool")
+        return future
+
+    def as_completed(self, act: Function, fs: Iterable[Any], timeout: float | None = None) -> Any:
+        """Give what is done by the order of its submission."""
+        if self._tape.sites.reached() is None:
+            return act(fs, timeout)
+        given = sorted(dict.fromkeys(fs), key=lambda future: getattr(future, "_truestep_number", -1))
+        done = [future for future in given if future.done()]
+        left = [future for future in given if future not in done]
+        return (future for part in (done, act(left, timeout)) for future in part)
+
+    def _tell(self, what: str) -> None:
+        if self._tape.is_on:
+            error = f"{what} waits for others or takes long, and is not held still"
+            self._tape.write("trouble", error=error)
 
 
 def _join(thread: threading.Thread) -> bool:
     thread.join(_LOOK_S)
     return not thread.is_alive()
-
-
-def _wrap_submit(submit: Function, tape: Tape) -> Function:
-    numbers = itertools.count()
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        is_own = tape.sites.reached(_POOLS) is not None
-        try:
-            future = submit(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if is_own:
-            future._truestep_number = next(numbers)
-            wait = sys.modules["concurrent.futures"].wait
-            if not _await(lambda: bool(wait([future], _LOOK_S).done), args[0]._threads):
-                _tell(tape, "work submitted to a pool")
-        return future
-
-    return wrapper
-
-
-def _wrap_completed(as_completed: Function, tape: Tape) -> Function:
-    def wrapper(fs: Iterable[Any], timeout: float | None = None) -> Iterator[Any]:
-        if tape.sites.reached() is None:
-            return as_completed(fs, timeout)  # type: ignore[no-any-return]
-        given = sorted(dict.fromkeys(fs), key=lambda future: getattr(future, "_truestep_number", -1))
-        done = [future for future in given if future.done()]
-        left = [future for future in given if future not in done]
-        return (future for part in (done, as_completed(left, timeout)) for future in part)
-
-    return wrapper
 
 
 def _await(look: Callable[[], bool], threads: Iterable[threading.Thread]) -> bool:
@@ -124,8 +119,3 @@ def _places(threads: list[threading.Thread]) -> list[tuple[int, int]] | None:
             return None
         found.append((id(frame.f_code), frame.f_lasti))
     return found
-
-
-def _tell(tape: Tape, what: str) -> None:
-    if tape.is_on:
-        tape.write("trouble", error=f"{what} waits for others or takes long, and is not held still")

@@ -55,7 +55,7 @@ def lines(value: str) -> list[str]:
 
 def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
     """Set it, whatever the script sets later."""
-    hold(torch, "set_float32_matmul_precision", value=value)
+    hold("torch.set_float32_matmul_precision", value=value)
 
 
 KNOB = Knob(

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._arguments import rewrite
 from truestep.tune.knobs._worth import too_small, torch_loaders, without_gpu
@@ -35,9 +33,8 @@ def lines(value: bool) -> list[str]:
 
 def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
     """Build each DataLoader so."""
-    rewrite(
-        torch.utils.data.DataLoader, "__init__", change=lambda arguments: arguments.update(pin_memory=value)
-    )
+    loader = "torch.utils.data.DataLoader.__init__"
+    rewrite(loader, change=lambda arguments: arguments.update(pin_memory=value))
 
 
 KNOB = Knob(

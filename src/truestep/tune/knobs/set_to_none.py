@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-from torch.optim import Optimizer
-
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._arguments import rewrite
 from truestep.tune.knobs._worth import too_small
@@ -27,8 +24,8 @@ def lines(value: bool) -> list[str]:
 
 def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
     """Let every `zero_grad` do so."""
-    for owner in (Optimizer, nn.Module):
-        rewrite(owner, "zero_grad", change=lambda arguments: arguments.update(set_to_none=value))
+    for owner in ("torch.optim.Optimizer", "torch.nn.Module"):
+        rewrite(f"{owner}.zero_grad", change=lambda arguments: arguments.update(set_to_none=value))
 
 
 KNOB = Knob(

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._arguments import hold
 from truestep.tune.knobs._worth import too_small
@@ -35,7 +33,7 @@ def lines(value: int) -> list[str]:
 
 def apply(value: int, tape: Tape) -> None:  # noqa: ARG001
     """Set it, whatever the script sets later."""
-    hold(torch, "set_num_threads", value=value)
+    hold("torch.set_num_threads", value=value)
 
 
 KNOB = Knob(

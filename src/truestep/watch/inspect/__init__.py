@@ -26,7 +26,6 @@ from truestep.watch.inspect import (
     workers,
 )
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _INSPECTORS = (
     gradients.watch,
@@ -51,7 +50,7 @@ _INSPECTORS = (
 )
 
 
-def inspect_torch(tape: Tape, wraps: Wraps) -> None:
+def inspect_torch(tape: Tape) -> None:
     """Put all inspectors in place."""
     for watch in _INSPECTORS:
-        tape.attempt(watch, wraps)
+        tape.attempt(watch)

@@ -3,18 +3,16 @@
 Owns the lines at which layers with a bias are made, and measuring the sum that a bias's gradient is.
 """
 
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from truestep.watch import parts
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.refs import ByIdentity
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 _MAX_NUMEL = 1 << 22
 _MAX_MEASURED = 32
@@ -22,29 +20,16 @@ _STEP, _TIMES = 1, 3
 _NAMES = ("native_batch_norm.default", "_native_batch_norm_legit.default")
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note where layers with a bias are made, and time sums over what normalisations are given."""
     if tape.plan.operations is None:
         return
     biases = _Biases(tape)
-    for kind in (_ConvNd, nn.Linear):
-        wraps.put("__init__", lambda make: _wrap_init(make, biases), kind)
+    kinds = ("torch.nn.modules.conv._ConvNd", "torch.nn.Linear")
+    put(tape, [Hook(f"{kind}.__init__", _Biases.made) for kind in kinds], biases)
     for name in _NAMES:
         tape.readers[f"aten.{name}"] = biases.measure
     tape.near["forward_begins"].append(biases.forward_begins)
-
-
-def _wrap_init(make: Callable[..., Any], biases: "_Biases") -> Callable[..., Any]:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        try:
-            result = make(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        biases.meet(self)
-        return result
-
-    return __init__
 
 
 class _Biases:
@@ -54,8 +39,10 @@ class _Biases:
         self._told = ByIdentity[nn.Module, bool]()
         self._num_measured = 0
 
-    def meet(self, module: nn.Module) -> None:
-        if self._tape.is_on and module.bias is not None:
+    def made(self, module: nn.Module, /, *_: Any, **__: Any) -> Observation:
+        """A layer is made."""
+        yield
+        if module.bias is not None:
             self._sites[module] = self._tape.sites.here(3)
 
     def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:

@@ -7,12 +7,11 @@ import sys
 from typing import Any
 
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _MAX_CHARACTERS = 160
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note each piece that was compiled."""
 
     def closing() -> None:

@@ -10,53 +10,45 @@ from typing import Any
 
 import torch
 
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 Function = Callable[..., Any]
 _SIDE, _TIMES = 2048, 10
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Observe `item`, `tolist`, `cpu`, `to` and `cuda` of tensors."""
     if torch.version.cuda is None and torch.version.hip is None:
         return
-    for name in ("item", "tolist", "cpu", "to", "cuda"):
-        wraps.put(name, lambda act, name=name: _wrap(act, tape, name), torch.Tensor)  # type: ignore[misc]
+    names = ("item", "tolist", "cpu", "to", "cuda")
+    put(tape, [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,)) for name in names], _Moves(tape))
     tape.listeners["closing"].append(lambda: _note_device(tape))
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _wrap(act: Function, tape: Tape, name: str) -> Function:
-    here = tape.sites.here
+class _Moves:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
 
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def observe(self, name: str, tensor: torch.Tensor, /, *_: Any, **kwargs: Any) -> Observation:
+        """Observe what may wait for a device, or copy to it."""
         # Asking a subclass where it lies would call its own code.
-        if not tape.is_on or type(self) not in _PLAIN or torch.compiler.is_compiling():
-            try:
-                return act(self, *args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
+        if type(tensor) not in _PLAIN or torch.compiler.is_compiling():
+            return
         with torch._C.DisableTorchFunction():
-            was_there, is_pinned = self.is_cuda, None
+            was_there, is_pinned = tensor.is_cuda, None
             if not was_there and name in ("to", "cuda"):
-                is_pinned = self.is_pinned()
+                is_pinned = tensor.is_pinned()
         begun = perf_counter_ns()
-        try:
-            result = act(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if was_there and not getattr(result, "is_cuda", False):
-            tape.mark(("sync", here(), name), begun)
-        elif is_pinned is not None and getattr(result, "is_cuda", False):
-            tape.mark(("copy", here(), name, is_pinned, bool(kwargs.get("non_blocking"))), begun)
-        return result
-
-    return wrapper
+        result = yield
+        is_there, site = getattr(result, "is_cuda", False), self._tape.sites.here
+        if was_there and not is_there:
+            self._tape.mark(("sync", site(3), name), begun)
+        elif is_pinned is not None and is_there:
+            self._tape.mark(("copy", site(3), name, is_pinned, bool(kwargs.get("non_blocking"))), begun)
 
 
 def _note_device(tape: Tape) -> None:

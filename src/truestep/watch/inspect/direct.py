@@ -12,12 +12,11 @@ from torch import nn
 
 from truestep.watch import parts
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _MAX_FRAMES, _MAX_LOOKS, _MAX_NOTED = 12, 256, 64
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note direct calls of `forward`, with the hooks that they pass by."""
     looked: dict[int, int] = {}
     noted: set[tuple[int, str]] = set()

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from truestep.watch import parts
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.inspect.passes import Seen
 from truestep.watch.leaves import has_value
 from truestep.watch.refs import ByIdentity, Ref
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 Function = Callable[..., Any]
 _MAX_KEPT, _MAX_SPOTS = 16, 4
@@ -36,18 +35,17 @@ _MAX_SITES = 256
 _NUM_FIRST = 8
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note, at each step of an optimizer that is looked at, where its gradients came from."""
     book = _Book(tape)
     events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
-    for event in (*events, "unscale_begins", "unscale_ends", "scaler_ends", "counted"):
+    for event in (*events, "unscale_begins", "unscale_ends", "counted"):
         tape.listeners[event].append(getattr(book, event))
     seen = book.seen
     for event in ("forward_begins", "forward_ends"):
         tape.near[event].append(getattr(seen, event))
     tape.listeners["batch"].append(seen.batch)
-    wraps.put("__init__", lambda make: _wrap_init(make, book), Optimizer)
-    wraps.put("step", lambda step: _wrap_scaler(step, tape), GradScaler)
+    put(tape, _HOOKS, book)
 
 
 @dataclass
@@ -159,9 +157,17 @@ class _Book:
     def _is_looked_at(self) -> bool:
         return self._tape.is_looked_at or self._is_close
 
-    def meet(self, optimizer: Optimizer) -> None:
-        """An optimizer was made."""
+    def made(self, optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
+        """An optimizer is made."""
+        yield
         self._new.append(weakref.ref(optimizer))
+
+    def scaled_step(self, scaler: Any, /, optimizer: Any, *_: Any, **__: Any) -> Observation:
+        """A scaler of gradients is asked for a step."""
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            self._tape.tell("unscale_begins", scaler, optimizer)  # by the optimizer itself
+        yield
+        self._tape.tell_one(self._end_scaled, optimizer)
 
     def counted(self) -> None:
         self._num_here = 0
@@ -350,7 +356,7 @@ class _Book:
         page = self._page(optimizer)
         page.spots = _read_again(page.spots)
 
-    def scaler_ends(self, optimizer: Optimizer) -> None:
+    def _end_scaled(self, optimizer: Optimizer) -> None:
         """A scaler was asked for a step: if it made none, it threw the gradients away on purpose."""
         page = self._page(optimizer)
         if page.pending:
@@ -433,33 +439,10 @@ class _Book:
             self._tape.note("nonfinite", number, value=value)
 
 
-def _wrap_init(make: Function, book: _Book) -> Function:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        try:
-            result = make(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        book.meet(self)
-        return result
-
-    return __init__
-
-
-def _wrap_scaler(step: Function, tape: Tape) -> Function:
-    def wrapper(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(optimizer, "_step_supports_amp_scaling", False):
-            tape.tell("unscale_begins", self, optimizer)  # by the optimizer itself
-        try:
-            result = step(self, optimizer, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if tape.is_on:
-            tape.tell("scaler_ends", optimizer)
-        return result
-
-    return wrapper
+_HOOKS = (
+    Hook("torch.optim.Optimizer.__init__", _Book.made),
+    Hook("torch.amp.GradScaler.step", _Book.scaled_step),
+)
 
 
 def _parameters(owner: Any) -> list[Tensor]:

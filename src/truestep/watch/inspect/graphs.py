@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _MAX_NODES, _MAX_ALL_NODES = 20_000, 300_000
 _MAX_PASSES = 128
@@ -30,7 +29,7 @@ _SUM, _MEAN = 2, 1
 _sequence_number = torch._C._autograd._get_sequence_nr
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
     graphs = _Graphs(tape)
     for event in ("backward_begins", "counted", "closing"):

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from truestep.watch.inspect.samples import array_of
 from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _MAX_READ = 4096
 _MAX_NOTED = 24
 _READABLE = (torch.float32, torch.float64, torch.float16)
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note the range of inputs of training forward passes."""
     noted: dict[int, int] = {}
 

@@ -5,7 +5,7 @@ Owns the link between them. Tensors are known by their identity and weakly; no v
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch import parts
+from truestep.watch.hooks import UNSEEN, Hook, Observation, put
 from truestep.watch.refs import ByIdentity, Ref
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import UNSEEN, Wraps, drop_frame
 
-Function = Callable[..., Any]
 _MAX_TENSORS = 1024
 _MAX_NAMES = 6
 _MAX_DEPTH = 4
@@ -29,18 +28,12 @@ _MAX_FILLED = 64
 _SIMPLE = (Tensor, str, bytes, bool, int, float, complex, type(None), torch.dtype, torch.device, torch.Size)
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Follow states of models, and files."""
     states = _States(tape)
-    for event in ("state_taken", "state_given", "state_put", "stored", "opened"):
-        tape.listeners[event].append(getattr(states, event))
     for event in ("step_begins", "step_ends"):  # an optimizer's first step is one after a change
         tape.near[event].append(getattr(states, event))
-    wraps.put("state_dict", lambda take: _wrap_take(take, tape), nn.Module)
-    wraps.put("load_state_dict", lambda put: _wrap_put(put, tape), nn.Module)
-    modules = (torch.serialization, torch)
-    wraps.put("save", lambda save: _wrap_save(save, tape), *modules)
-    wraps.put("load", lambda load: _wrap_load(load, tape), *modules)
+    put(tape, _HOOKS, states)
 
 
 @dataclass
@@ -95,6 +88,7 @@ class _States:
         self._taken = _Known()
         self._from_file = _Known()
         self._num_taken = self._num_opened = 0
+        self._is_taking = False
         self._takes: dict[int, dict[int, _Taken]] = {}
         """By the address of a state's first tensor: the first state that each line has taken."""
         self._piles: dict[int, list[tuple[weakref.ref[Tensor], int]]] = {}
@@ -104,7 +98,35 @@ class _States:
         self._met = ByIdentity[Optimizer, bool]()
         self._fresh: list[tuple[_Filled, int]] = []
 
-    def state_taken(self, _module: nn.Module, state: Any) -> None:
+    def observe_take(self, /, *_: Any, **__: Any) -> Observation:
+        """Observe `state_dict`; that of a module's parts belongs to it."""
+        if self._is_taking:
+            return
+        self._is_taking = True
+        try:
+            result = yield
+        finally:
+            self._is_taking = False
+        self._tape.tell_one(self._take, result)
+
+    def observe_put(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe `load_state_dict`."""
+        state = args[0] if args else kwargs.get("state_dict")
+        strict = args[1] if len(args) > 1 else kwargs.get("strict", True)
+        self._tape.tell_one(self._give, module, state, bool(strict))
+        result = yield
+        self._tape.tell_one(self._put, module, state, result)
+
+    def observe_save(self, /, *args: Any, **kwargs: Any) -> None:
+        """Observe `torch.save`."""
+        self._tape.tell_one(self._store, args[0] if args else kwargs.get("obj"))
+
+    def observe_load(self, /, *_: Any, **kwargs: Any) -> Observation:
+        """Observe `torch.load`."""
+        result = yield
+        self._tape.tell_one(self._open, result, kwargs.get("weights_only"))
+
+    def _take(self, state: Any) -> None:
         taken = _Taken(self._num_taken, self._tape.sites.here(2), self._tape.num_steps)
         self._num_taken += 1
         for place, (_, tensor) in enumerate(_tensors_of(state)):
@@ -123,7 +145,7 @@ class _States:
             self._tape.note("piled", value={"alive": len(steps), "steps": steps[:_MAX_NAMES]})
         self._piles[taken.site] = [*pile[-_MAX_NAMES:], (Ref(tensor), taken.step)]
 
-    def state_given(self, module: nn.Module, state: Any, strict: bool) -> None:
+    def _give(self, module: nn.Module, state: Any, strict: bool) -> None:
         own = {item.data_ptr() for item in _own_tensors(module)}
         facts: dict[str, Any] = {"strict": strict, "given": 0, "own": 0, "written": 0, "file": None}
         takens: dict[int, _Taken] = {}
@@ -151,7 +173,7 @@ class _States:
             ]
         self._given = facts
 
-    def state_put(self, module: nn.Module, state: Any, result: Any) -> None:
+    def _put(self, module: nn.Module, state: Any, result: Any) -> None:
         facts, self._given = self._given, {}
         opened = facts.pop("opened", None)
         missing = list(getattr(result, "missing_keys", ()) or ())
@@ -188,7 +210,7 @@ class _States:
             value = {**filled.file.facts, "optimizer": type(optimizer).__qualname__, "keeps": kept}
             self._tape.mark(("fresh", filled.site, number), perf_counter_ns(), value=value)
 
-    def stored(self, thing: Any) -> None:
+    def _store(self, thing: Any) -> None:
         modules, takens, written = [], set(), 0
         for item in _walk(thing):
             if isinstance(item, nn.Module):
@@ -209,7 +231,7 @@ class _States:
             value["is_direct"] = _is_direct(self._tape)
             self._tape.note("stored", value=value)
 
-    def opened(self, thing: Any, weights_only: Any) -> None:
+    def _open(self, thing: Any, weights_only: Any) -> None:
         facts: dict[str, Any] = {"weights_only": weights_only, "is_direct": _is_direct(self._tape)}
         items = list(_walk(thing))
         facts["modules"] = [type(item).__qualname__ for item in items if isinstance(item, nn.Module)][
@@ -300,69 +322,9 @@ def _is_direct(tape: Tape) -> bool:
     return False
 
 
-def _wrap_take(take: Function, tape: Tape) -> Function:
-    is_inside = False
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal is_inside
-        is_outermost = not is_inside and tape.is_on
-        if is_outermost:
-            is_inside = True
-        try:
-            result = take(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        finally:
-            if is_outermost:
-                is_inside = False
-        if is_outermost:
-            tape.tell("state_taken", self, result)
-        return result
-
-    return wrapper
-
-
-def _wrap_put(put: Function, tape: Tape) -> Function:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if tape.is_on:
-            state = args[0] if args else kwargs.get("state_dict")
-            strict = args[1] if len(args) > 1 else kwargs.get("strict", True)
-            tape.tell("state_given", self, state, bool(strict))
-        try:
-            result = put(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if tape.is_on:
-            tape.tell("state_put", self, state, result)
-        return result
-
-    return wrapper
-
-
-def _wrap_save(save: Function, tape: Tape) -> Function:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if tape.is_on:
-            tape.tell("stored", args[0] if args else kwargs.get("obj"))
-        try:
-            return save(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-
-    return wrapper
-
-
-def _wrap_load(load: Function, tape: Tape) -> Function:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = load(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if tape.is_on:
-            tape.tell("opened", result, kwargs.get("weights_only"))
-        return result
-
-    return wrapper
+_HOOKS = (
+    Hook("torch.nn.Module.state_dict", _States.observe_take),
+    Hook("torch.nn.Module.load_state_dict", _States.observe_put),
+    Hook("torch.serialization.save", _States.observe_save, also=("torch.save",)),
+    Hook("torch.serialization.load", _States.observe_load, also=("torch.load",)),
+)

@@ -13,7 +13,6 @@ from truestep.watch import parts
 from truestep.watch.inspect.slices import read_slice
 from truestep.watch.inspect.tokens import Tokens
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _MAX_NUMEL = 1 << 16
 _MAX_TARGETS = 1 << 18
@@ -21,7 +20,7 @@ _TOLERANCE = 1e-3
 _EDGE = 1e-2
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note what loss operations are given, in the steps whose operations are looked at."""
     if tape.plan.operations is None:
         return

@@ -15,7 +15,6 @@ from truestep.watch import parts
 from truestep.watch.leaves import find_tensors, has_value, is_readable
 from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _NUM_FIRST, _MAX_NOTED, _MAX_OUTPUTS, _MAX_INPUTS, _MAX_MODELS = 64, 512, 4, 256, 64
 _MAX_SINGLE, _MAX_NODES = 3, 64
@@ -30,7 +29,7 @@ _NORMS = nn.modules.batchnorm._NormBase
 _DROPS = nn.modules.dropout._DropoutNd
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note each forward pass that may be an evaluation, and those that backward passes reach."""
     modes = _Modes(tape)
     for event in ("forward", "backward", "step"):

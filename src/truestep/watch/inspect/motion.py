@@ -12,13 +12,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _MAX_PARAMETERS, _MAX_NUMEL, _MIN_NUMEL = 12, 1 << 16, 16
 _LOSS_EVERY = 16
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Measure at the steps that are looked at."""
     motion = _Motion(tape)
     tape.listeners["backward_begins"].append(motion.backward_begins)

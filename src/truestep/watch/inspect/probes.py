@@ -22,7 +22,6 @@ from truestep.watch.inspect.spread import find_spread
 from truestep.watch.leaves import find_tensors
 from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _AT = (2, 7, 63)
 """The steps whose batch is passed once more: samples and tokens after the first of them."""
@@ -35,7 +34,7 @@ _MARK = "truestep model"
 _TARGETS = ("NllLossBackward0", "NllLoss2DBackward0", "MseLossBackward0", "SmoothL1LossBackward0")
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Hold the inputs of a few steps until they are made, and then look."""
     probes = _Probes(tape)
     for event in ("epoch", "counted"):

@@ -15,24 +15,22 @@ from torch.optim import Optimizer
 
 from truestep.watch import parts
 from truestep.watch.digests import fold
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 Function = Callable[..., Any]
 _BESIDE = -2
 _EVENTS = ("forward_begins", "backward_ends", "step_begins", "step_ends")
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Observe DDP's wrappers and what they hold."""
     if not torch.distributed.is_available():
         return
     replicas = _Replicas(tape)
-    tape.listeners["wrapped"].append(replicas.wrapped)
     for event in _EVENTS:
         tape.near[event].append(getattr(replicas, event))
-    parallel = torch.nn.parallel.DistributedDataParallel
-    wraps.put("__init__", lambda make: _wrap_make(make, tape), parallel)
+    put(tape, [Hook("torch.nn.parallel.DistributedDataParallel.__init__", _Replicas.made)], replicas)
 
 
 @dataclass
@@ -60,7 +58,12 @@ class _Replicas:
         self._gradients: str | None = None
         """A digest of the gradients that a step is about to apply."""
 
-    def wrapped(self, wrapper: nn.Module) -> None:
+    def made(self, wrapper: nn.Module, /, *_: Any, **__: Any) -> Observation:
+        """A wrapper is made."""
+        yield
+        self._tape.tell_one(self._meet, wrapper)
+
+    def _meet(self, wrapper: nn.Module) -> None:
         inner: Any = getattr(wrapper, "module", None)
         if isinstance(inner, nn.Module):
             if not self._wrappers:  # from here on every call counts
@@ -165,17 +168,3 @@ def _has_hook(wrapper: nn.Module) -> bool:
 
 def _is_whole(item: Tensor) -> bool:
     return type(item) in (Tensor, nn.Parameter) and item.layout == torch.strided
-
-
-def _wrap_make(make: Function, tape: Tape) -> Function:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            result = make(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if tape.is_on:
-            tape.tell("wrapped", self)
-        return result
-
-    return wrapper

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch import parts
+from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.inspect import norms, updates
 from truestep.watch.inspect.closeness import Closeness
 from truestep.watch.inspect.flow import Flow, follow
@@ -29,7 +30,6 @@ from truestep.watch.inspect.structure import (
 from truestep.watch.leaves import has_value
 from truestep.watch.refs import ByIdentity, Ref
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 _MAX_WRITTEN = 4000
 _MAX_PAGES = 64
@@ -39,7 +39,7 @@ _MAX_MODULES = 20_000
 Function = Callable[..., Any]
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Keep the roster, and what else is looked at where structure has changed."""
     closeness = Closeness(tape)
     roster = _Roster(tape, closeness)
@@ -51,12 +51,9 @@ def watch(tape: Tape, wraps: Wraps) -> None:
         "step_ends",
         "counted",
         "closing",
-        "group_added",
-        "filled",
     ):
         tape.listeners[event].append(getattr(roster, event))
-    wraps.put("add_param_group", lambda add: _wrap_add(add, tape), Optimizer)
-    wraps.put("load_state_dict", lambda load: _wrap_load(load, tape), nn.Module)
+    put(tape, _HOOKS, roster)
     norms.watch(tape, closeness)
     updates.watch(tape, closeness)
 
@@ -187,7 +184,17 @@ class _Roster:
 
     # Optimizers
 
-    def group_added(self, optimizer: Optimizer) -> None:
+    def observe_add(self, optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
+        """Observe `add_param_group`, which is also called while an optimizer is made."""
+        yield
+        self._tape.tell_one(self._add_group, optimizer)
+
+    def observe_load(self, module: nn.Module, /, *_: Any, **__: Any) -> Observation:
+        """Observe `load_state_dict`."""
+        yield
+        self._tape.tell_one(self._fill, module)
+
+    def _add_group(self, optimizer: Optimizer) -> None:
         """A group of parameters was given to an optimizer, as also happens while it is made."""
         page = self._page(optimizer, _site_around(self._tape, optimizer))
         for parameter in optimizer.param_groups[-1]["params"]:
@@ -337,7 +344,7 @@ class _Roster:
         for facts in find_switches(root):
             yield "switch", facts
 
-    def filled(self, module: nn.Module) -> None:
+    def _fill(self, module: nn.Module) -> None:
         """A module's parameters were filled with others' values."""
         for parameter in parts.parameters(module):
             self._entry(parameter).is_loaded = True
@@ -433,29 +440,7 @@ def _site_around(tape: Tape, optimizer: Optimizer) -> int:
     return tape.sites.here(depth + 1)
 
 
-def _wrap_add(add: Function, tape: Tape) -> Function:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            result = add(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if tape.is_on:
-            tape.tell("group_added", self)
-        return result
-
-    return wrapper
-
-
-def _wrap_load(load: Function, tape: Tape) -> Function:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            result = load(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if tape.is_on:
-            tape.tell("filled", self)
-        return result
-
-    return wrapper
+_HOOKS = (
+    Hook("torch.optim.Optimizer.add_param_group", _Roster.observe_add),
+    Hook("torch.nn.Module.load_state_dict", _Roster.observe_load),
+)

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from truestep.watch.inspect.samples import digest_rows, is_readable
 from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps
 
 _LEAST_ROWS, _MAX_ROWS, _MAX_KEPT = 8, 4096, 1 << 14
 _NUM_SCORED, _MAX_WAITING, _MAX_LINES = 3, 4, 4
 _LEAST_SHARED, _LEAST_SHARE, _LEAST_DISTINCT = 8, 0.04, 6
 
 
-def watch(tape: Tape, _wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Compare what a model is scored on with what it was trained on, as long as there is no loader."""
     rows = _Rows(tape)
     for event in ("forward_begins", "backward_begins", "epoch"):

@@ -6,7 +6,6 @@ batches.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
-    DataLoader,
     DistributedSampler,
     IterableDataset,
     SequentialSampler,
@@ -25,10 +23,10 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
+from truestep.watch.hooks import Hook, Observation, calling_frame, put
 from truestep.watch.inspect.labels import outline_labels
 from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 Function = Callable[..., Any]
 Array = npt.NDArray[Any]
@@ -48,35 +46,17 @@ _BY_BITS = {torch.bfloat16: torch.int16, torch.bool: torch.uint8}
 _READABLE = frozenset((*_FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note how loaders are made, and what the batches of each epoch are."""
     book = _Book(tape)
-    wraps.put("__init__", lambda make: _wrap_init(make, tape), DataLoader)
+    put(tape, [Hook("torch.utils.data.DataLoader.__init__", _Book.made)], book)
     for event in ("epoch", "batch", "closing"):
         tape.listeners[event].append(getattr(book, event))
 
 
-def _wrap_init(make: Function, tape: Tape) -> Function:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        try:
-            result = make(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        if tape.is_on:
-            try:
-                is_direct = tape.sites.is_own(_maker_of(self))
-                tape.note("made", tape.number("loader", self), value=_describe(self, is_direct))
-            except Exception as error:  # noqa: BLE001 - samplers and datasets of the user's; written down
-                tape.note_trouble("a loader that was made", error)
-        return result
-
-    return __init__
-
-
 def _maker_of(loader: Any) -> str:
     """Return the file that makes it: constructors of subclasses, and around it, only pass it on."""
-    frame: Any = sys._getframe(3)  # past the wrapper and its guard
+    frame: Any = calling_frame(2)
     while frame.f_back is not None:
         names = frame.f_code.co_varnames
         if not frame.f_code.co_argcount or frame.f_locals.get(names[0]) is not loader:
@@ -127,6 +107,16 @@ class _Book:
         self._tape = tape
         self._pages: dict[int, _Page] = {}
         self._num_epochs: dict[int, int] = {}
+
+    def made(self, loader: Any, /, *_: Any, **__: Any) -> Observation:
+        """A loader is made."""
+        yield
+        tape = self._tape
+        try:
+            is_direct = tape.sites.is_own(_maker_of(loader))
+            tape.note("made", tape.number("loader", loader), value=_describe(loader, is_direct))
+        except Exception as error:  # noqa: BLE001 - samplers and datasets of the user's; written down
+            tape.note_trouble("a loader that was made", error)
 
     def epoch(self, loader: Any, number: int) -> None:
         epoch = self._num_epochs[number] = self._num_epochs.get(number, -1) + 1

@@ -10,10 +10,11 @@ from time import perf_counter_ns
 from types import FrameType, FunctionType
 from typing import Any
 
-from torch.optim import Optimizer, lr_scheduler
+from torch.optim import Optimizer
 
+from truestep.watch.hooks import Hook, Observation, put
+from truestep.watch.scheduler import classes_with
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
 
 Function = Callable[..., Any]
 _SETTINGS = (
@@ -30,24 +31,32 @@ _SETTINGS = (
 _MAX_NUMBERS = 64
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Note every scheduler that is made, and those that only another one steps."""
     schedules = _Schedules(tape)
-    for kind in list(vars(lr_scheduler).values()):
-        if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and "__init__" in vars(kind):
-            wraps.put("__init__", lambda make: _wrap_init(make, schedules), kind)
+    put(tape, [Hook(f"{kind}.__init__", _Schedules.made) for kind in classes_with("__init__")], schedules)
     tape.listeners["scheduler_inner"].append(schedules.scheduler_inner)
-    tape.listeners["scheduler_made"].append(schedules.scheduler_made)
 
 
 class _Schedules:
     def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-        self.is_inside = False
+        self._tape = tape
+        self._is_inside = False
         self._inner: set[int] = set()
 
-    def scheduler_made(self, scheduler: Any) -> None:
-        tape = self.tape
+    def made(self, scheduler: Any, /, *_: Any, **__: Any) -> Observation:
+        """A scheduler is made; the constructor of a base class belongs to it."""
+        if self._is_inside:
+            return
+        self._is_inside = True
+        try:
+            yield
+        finally:
+            self._is_inside = False
+        self._tape.tell_one(self._meet, scheduler)
+
+    def _meet(self, scheduler: Any) -> None:
+        tape = self._tape
         optimizer = vars(scheduler).get("optimizer")
         number = tape.number("optimizer", optimizer) if isinstance(optimizer, Optimizer) else None
         facts = (tape.number("scheduler", scheduler), type(scheduler).__qualname__, number)
@@ -65,7 +74,7 @@ class _Schedules:
             value["milestones"] = sorted(item for item in milestones if isinstance(item, int | float))
         inner = known.get("_schedulers")
         if isinstance(inner, list):
-            value["inner"] = [self.tape.number("scheduler", item) for item in inner]
+            value["inner"] = [self._tape.number("scheduler", item) for item in inner]
             value["inner_settings"] = [self._describe(item) for item in inner]
         numbers = set[int]()
         for function in known.get("lr_lambdas") or ():
@@ -74,29 +83,10 @@ class _Schedules:
         return value
 
     def scheduler_inner(self, scheduler: Any) -> None:
-        number = self.tape.number("scheduler", scheduler)
+        number = self._tape.number("scheduler", scheduler)
         if number not in self._inner:
             self._inner.add(number)
-            self.tape.note("scheduled", number)
-
-
-def _wrap_init(make: Function, schedules: _Schedules) -> Function:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        is_outer = schedules.tape.is_on and not schedules.is_inside
-        schedules.is_inside = True
-        try:
-            result = make(self, *args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        finally:
-            if is_outer:
-                schedules.is_inside = False
-        if is_outer:
-            schedules.tape.tell("scheduler_made", self)
-        return result
-
-    return __init__
+            self._tape.note("scheduled", number)
 
 
 def _depth(scheduler: Any) -> int:

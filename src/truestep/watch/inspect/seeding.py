@@ -3,34 +3,30 @@
 Owns that one comparison. Who draws is seen in the operations, who seeds in the moments.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from truestep.watch.hooks import Hook, put
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame
-
-Function = Callable[..., Any]
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Compare the generator's state with the one at the start, when it is first seeded."""
-    first: list[bytes] = [_state()]
+    hook = Hook("torch.random.manual_seed", _First.seeded, also=("torch.manual_seed",))
+    put(tape, [hook], _First(tape))
 
-    def make(seed: Function) -> Function:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if first and tape.is_on and _state() != first.pop():
-                tape.note("late_seed", "torch")
-            try:
-                return seed(*args, **kwargs)
-            except BaseException as error:
-                drop_frame(error)
-                raise
 
-        return wrapper
+class _First:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._state: bytes | None = _state()
 
-    wraps.put("manual_seed", make, torch.random, torch)
+    def seeded(self, /, *_: Any, **__: Any) -> None:
+        """The generator is about to be seeded."""
+        if self._state is not None and _state() != self._state:
+            self._tape.note("late_seed", "torch")
+        self._state = None
 
 
 def _state() -> bytes:

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
-from torch.utils.data import dataloader as loading
 
+from truestep.watch.hooks import Hook, Observation, drop_frames, put, unseen
 from truestep.watch.tape import Tape
-from truestep.watch.wrap import Wraps, drop_frame, unseen
 
 Function = Callable[..., Any]
 _MAX_DEPTH, _MAX_OBJECTS, _MAX_ITEMS = 4, 200, 16
@@ -29,10 +28,11 @@ _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, torch.Tensor, type)
 
 
-def watch(tape: Tape, wraps: Wraps) -> None:
+def watch(tape: Tape) -> None:
     """Look into each worker of each dataset the first time that workers are started for it."""
     scout = _Scout(tape)
-    wraps.put("create_fetcher", lambda create: _wrap_create(create, scout), loading._DatasetKind)
+    target = "torch.utils.data.dataloader._DatasetKind.create_fetcher"
+    put(tape, [Hook(target, _Scout.created, is_everywhere=True)], scout)
     tape.listeners["epoch"].append(scout.epoch)
     tape.listeners["closing"].append(scout.closing)
 
@@ -43,6 +43,15 @@ class _Scout:
         self._pid = os.getpid()
         self._folder = Path(tape.path).parent
         self._loaders: dict[int, int] = {}
+
+    def created(self, /, *_: Any, **__: Any) -> Observation:
+        """A fetcher is made, in the process that shall use it."""
+        result = yield
+        try:
+            if self.is_asked(result.dataset):
+                result.fetch = unseen(_wrap_fetch(result, self), result.fetch)
+        except Exception:  # noqa: BLE001 - a worker must not fail by being looked at
+            pass
 
     def epoch(self, loader: Any, number: int) -> None:
         """Workers that are started later find their dataset here, and know that they are not the first."""
@@ -83,23 +92,6 @@ class _Scout:
             self._tape.note("worker", self._loaders.get(fields.pop("dataset"), -1), value=fields)
 
 
-def _wrap_create(create: Function, scout: _Scout) -> Function:
-    def create_fetcher(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = create(*args, **kwargs)
-        except BaseException as error:
-            drop_frame(error)
-            raise
-        try:
-            if scout.is_asked(result.dataset):
-                result.fetch = unseen(_wrap_fetch(result, scout), result.fetch)
-        except Exception:  # noqa: BLE001 - a worker must not fail by being looked at
-            pass
-        return result
-
-    return create_fetcher
-
-
 def _wrap_fetch(fetcher: Any, scout: _Scout) -> Function:
     fetch = fetcher.fetch
     before = [(place, _state(item)) for place, item in scout.find(fetcher)]
@@ -109,7 +101,7 @@ def _wrap_fetch(fetcher: Any, scout: _Scout) -> Function:
         try:
             result = fetch(*args, **kwargs)
         except BaseException as error:
-            drop_frame(error)
+            drop_frames(error)
             raise
         try:
             after = {json.dumps(place): _state(item) for place, item in scout.find(fetcher)}
