@@ -18,8 +18,10 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from truestep.rules.machine import Machine
-from truestep.rules.versions import Need, canonical, read_needs
+from truestep.rules.versions import Need, read_needs
 
 COMPANIONS = (
     "accelerate",
@@ -211,21 +213,13 @@ def _files(name: str) -> list[metadata.PackagePath]:
 
 
 def _needs_of(owner: str) -> list[Need]:
-    facts = {
-        "platform_system": platform.system(),
-        "platform_machine": platform.machine(),
-        "sys_platform": sys.platform,
-        "os_name": os.name,
-        "python_version": ".".join(platform.python_version_tuple()[:2]),
-        "python_full_version": platform.python_version(),
-    }
     try:
         lines = metadata.requires(owner) or []
     except metadata.PackageNotFoundError:
         return []
     return [
         need
-        for need in read_needs(canonical(owner), lines, facts=facts, extras=_EXTRAS.get(owner, ()))
+        for need in read_needs(canonicalize_name(owner), lines, extras=_EXTRAS.get(owner, ()))
         if need.name == "torch" or need.name in COMPANIONS or need.name.startswith("nvidia-")
     ]
 
