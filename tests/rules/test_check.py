@@ -282,11 +282,11 @@ Make fewer.
 """
 from truestep.rules import Finding, Meta
 
-RULE = Meta(code="MINE01", severity="warning", needs=("step",), fix="Make fewer steps.")
+RULE = Meta(code="MINE01", severity="warning", needs=(OptimizerStep,), fix="Make fewer steps.")
 
 
 def check(evidence):
-    steps = evidence.moments("step")
+    steps = evidence.of(OptimizerStep)
     if len(steps) > 5:
         yield Finding.at(steps[-1], "too many steps", evidence=f"{len(steps)} steps")
 '''

@@ -9,27 +9,24 @@ import pytest
 from tests.gathering import run_text
 from truestep.rules import Evidence, Finding, find_rules
 from truestep.rules.machine import SOUND
-from truestep.watch import Moment, Process
+from truestep.watch import Facts, Moment, Process
+from truestep.watch.evidence.facts.loading import BatchFetched
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
+from truestep.watch.evidence.facts.structure import OptimizerNotResumed
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
 FILE = "/project/train.py"
 
 
-def seen(kind: str, line: int = 1, *, step: int = 0, value: Any = None, **facts: Any) -> Moment:
-    return Moment(
-        kind=kind,
-        step=step,
-        at_s=0.0,
-        took_s=0.0,
-        file=FILE,
-        line=line,
-        function="",
-        facts=facts,
-        value=value,
-    )
+FORWARD = ForwardPass(0, is_training=True, is_grad_enabled=True, is_inference=False, tensors=())
+BACKWARD = BackwardPass("backward", (), None, None)
 
 
-def read(code: str, text: str, *moments: Moment) -> list[Finding]:
+def seen(facts: Facts, line: int | None = 1, *, step: int = 0) -> Moment[Any]:
+    return Moment(facts=facts, step=step, at_s=0.0, took_s=0.0, file=FILE, line=line, function="")
+
+
+def read(code: str, text: str, *moments: Moment[Any]) -> list[Finding]:
     """Return what a rule finds in a source of which only these moments are known."""
     text = textwrap.dedent(text).lstrip("\n")
     process = Process(pid=1, argv=[], moments=list(moments))
@@ -63,7 +60,7 @@ torch.save(best_model.state_dict(), "best.pt")
 
 
 def test_the_best_of_several_models_needs_no_copy() -> None:
-    forward = seen("forward", line_of(SEARCH, "model(x)"), model=0)
+    forward = seen(FORWARD, line_of(SEARCH, "model(x)"))
     assert read("PAR12", SEARCH, forward) == []
     assert read("PAR12", SEARCH.replace("Net(width)", "model.to(device)"), forward)
     assert read("PAR12", SEARCH.replace("    model = Net(width)\n", "    model.width = width\n"), forward)
@@ -127,12 +124,12 @@ body = nn.Sequential(*list(base.children())[:3])
 
 @pytest.mark.parametrize("part", ["[:1]", "[:3]", "[1:3]", "[:-2]", "[:count]"])
 def test_layers_that_follow_each_other_may_be_cut_out(part: str) -> None:
-    assert read("PAR14", CUT.replace("[:3]", part), seen("forward")) == []
+    assert read("PAR14", CUT.replace("[:3]", part), seen(FORWARD)) == []
 
 
 @pytest.mark.parametrize("part", ["[:-1]", "[:4]", "[2:]"])
 def test_a_cut_that_loses_a_call_between_layers_is_told(part: str) -> None:
-    assert read("PAR14", CUT.replace("[:3]", part), seen("forward"))
+    assert read("PAR14", CUT.replace("[:3]", part), seen(FORWARD))
 
 
 WGAN = """
@@ -255,7 +252,7 @@ def test_a_scheduler_that_is_told_where_it_stands_may_come_first() -> None:
     ],
 )
 def test_a_set_that_is_handed_over_as_it_is_has_no_order(line: str) -> None:
-    assert read("REPRO02", line, seen("backward")) == []
+    assert read("REPRO02", line, seen(BACKWARD)) == []
 
 
 @pytest.mark.parametrize(
@@ -268,7 +265,7 @@ def test_a_set_that_is_handed_over_as_it_is_has_no_order(line: str) -> None:
     ],
 )
 def test_a_set_whose_items_are_lined_up_is_told(line: str) -> None:
-    assert read("REPRO02", line, seen("backward"))
+    assert read("REPRO02", line, seen(BACKWARD))
 
 
 VAE = """
@@ -292,8 +289,8 @@ def averages_in(text: str) -> list[Finding]:
         moment
         for step in range(4)
         for moment in (
-            seen("batch", line, step=step, tensors=[[32, 8]]),
-            seen("forward", line + 1, step=step, model=0, training=True, grad=True, tensors=[[32, 8]]),
+            seen(BatchFetched(0, [[32, 8]]), line, step=step),
+            seen(FORWARD._replace(tensors=[[32, 8]]), line + 1, step=step),
         )
     ]
     return read("LOSS09", text, *moments)
@@ -309,7 +306,7 @@ def test_a_loss_of_the_scripts_own_may_be_a_sum() -> None:
 
 def resumed(key: str) -> list[Finding]:
     facts = {"keys": [key, "model"], "keeps": ["exp_avg"], "optimizer": "AdamW", "optimizers": []}
-    return read("CKPT02", f'first = state["{key}"]\n', seen("fresh", optimizer=0, value=facts))
+    return read("CKPT02", f'first = state["{key}"]\n', seen(OptimizerNotResumed(0, facts)))
 
 
 @pytest.mark.parametrize("key", ["timesteps", "batch_size", "num_steps", "max_epochs", "diffusion_steps"])
@@ -344,7 +341,7 @@ for path in paths:
 
 
 def test_an_error_is_swallowed_in_training_only_where_something_was_trained() -> None:
-    backward = seen("backward", line_of(CAUGHT, "backward"))
+    backward = seen(BACKWARD, line_of(CAUGHT, "backward"))
     assert read("LOOP16", CAUGHT, backward) == []
     assert read("LOOP16", CAUGHT.replace("float(", "train("), backward)
-    assert read("LOOP16", CAUGHT, seen("backward", line_of(CAUGHT, "loss = float")))
+    assert read("LOOP16", CAUGHT, seen(BACKWARD, line_of(CAUGHT, "loss = float")))

@@ -24,32 +24,37 @@ from truestep.tune.phases import Span, cut_steps
 from truestep.tune.profile import LoaderUse, Profile, Share, percents, profile, shares_of
 from truestep.tune.profile_page import Line, duration, render, size
 from truestep.tune.step_picture import draw
-from truestep.watch.evidence import Moment
+from truestep.watch import Facts, Moment
+from truestep.watch.evidence.facts.loading import BatchFetched
+from truestep.watch.evidence.facts.optimizing import ClippingCalled, GradientsZeroed, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModelUsed
+from truestep.watch.evidence.facts.surroundings import HostWaited
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WARM, STEPS = 4, 40
 """Of the scripts' own profiler."""
+BATCH, BACKWARD = BatchFetched(0, ()), BackwardPass("backward", (), None, None)
 WAITING = ("profile_loading.py", "--sleep", "0.005", "--width", "64")
 
 
-def moment(kind: str, begin: float, end: float, **facts: Any) -> Moment:
-    return Moment(
-        kind=kind, step=0, at_s=begin, took_s=end - begin, file="train.py", line=7, function="f", facts=facts
-    )
+def moment(facts: Facts, begin: float, end: float) -> Moment[Any]:
+    return Moment(facts=facts, step=0, at_s=begin, took_s=end - begin, file="train.py", line=7, function="f")
 
 
-def forward(begin: float, end: float, *, model: int = 0, grad: bool = True, training: bool = True) -> Moment:
-    return moment("forward", begin, end, model=model, grad=grad, training=training)
+def forward(
+    begin: float, end: float, *, model: int = 0, grad: bool = True, training: bool = True
+) -> Moment[Any]:
+    return moment(ForwardPass(model, training, grad, False, ()), begin, end)
 
 
-def update(begin: float, end: float) -> Moment:
-    return moment("step", begin, end, counts=True)
+def update(begin: float, end: float) -> Moment[Any]:
+    return moment(OptimizerStep(0, has_closure=False, counts=True, rates=None), begin, end)
 
 
-MODELS = [moment("model", 0, 0, model=0, parameters=10), moment("model", 0, 0, model=1, parameters=0)]
+MODELS = [moment(ModelUsed(model, "Net", size, size, 0), 0, 0) for model, size in ((0, 10), (1, 0))]
 
 
-def cut_one(*moments: Moment) -> dict[str, float]:
+def cut_one(*moments: Moment[Any]) -> dict[str, float]:
     """Cut the step between an update that ends at 0 and the last one."""
     (step,) = cut_steps([*MODELS, update(-1, 0), *moments], range(1, 2))
     assert step.spans[0].begin_s == 0 and all(
@@ -60,19 +65,19 @@ def cut_one(*moments: Moment) -> dict[str, float]:
 
 def test_a_step_is_cut_without_gaps_and_the_loss_belongs_to_forward() -> None:
     found = cut_one(
-        moment("batch", 1, 3),
+        moment(BATCH, 1, 3),
         forward(4, 5),
         forward(6, 6.5, model=1),  # a loss that is a module
-        moment("zero_grad", 7, 8),
-        moment("backward", 9, 12),
-        moment("clip", 12, 13),
+        moment(GradientsZeroed(0, None, is_set_to_none=True), 7, 8),
+        moment(BACKWARD, 9, 12),
+        moment(ClippingCalled("norm", 1.0, 2, is_exhausted=False), 12, 13),
         update(13, 15),
     )
     assert found == {"data": 2, "forward": 4, "backward": 3, "optimizer": 4, "other": 2}
 
 
 def test_what_follows_a_forward_pass_without_a_backward_pass_is_other() -> None:
-    assert cut_one(forward(1, 2), moment("batch", 5, 6), update(8, 9)) == {
+    assert cut_one(forward(1, 2), moment(BATCH, 5, 6), update(8, 9)) == {
         "data": 1,
         "forward": 1,
         "optimizer": 1,
@@ -82,9 +87,9 @@ def test_what_follows_a_forward_pass_without_a_backward_pass_is_other() -> None:
 
 def test_passes_inside_of_a_closure_are_not_the_optimizers() -> None:
     found = cut_one(
-        moment("sync", 2, 8, how="closure"),
+        moment(HostWaited("closure"), 2, 8),
         forward(3, 4),
-        moment("backward", 5, 7),
+        moment(BACKWARD, 5, 7),
         update(1, 10),
     )
     assert found == {"forward": 2, "backward": 2, "optimizer": 3, "other": 3}

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.watch.forked import Ended, run_forked
+from truestep.watch.evidence.facts.passes import LayerActivity
 from truestep.watch.inspect.apart import ApartError, run_apart
 
 LOOP = """
@@ -73,7 +74,7 @@ def test_probes_change_nothing_that_the_script_can_see(body: str) -> None:
     assert watched.process is not None
     assert watched.process.num_steps == 12
     is_stopped = body in ("opens files", "starts processes", "ends", "empties files")
-    assert any(moment.kind == "activity" for moment in watched.process.moments) or is_stopped
+    assert any(isinstance(moment.facts, LayerActivity) for moment in watched.process.moments) or is_stopped
     assert bool(watched.process.troubles) == is_stopped
     assert not watched.process.switched_off
 

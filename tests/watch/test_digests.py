@@ -12,6 +12,7 @@ from torch import nn
 
 from truestep import watch
 from truestep.watch.digests import fold, fold_nest
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 from truestep.watch.leaves import outline, walk
 from truestep.watch.tape import Tape
 
@@ -105,7 +106,7 @@ def test_nests_are_walked() -> None:
 
 def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     tape = Tape(str(tmp_path), watch.Plan())
-    tape.note("seed", "torch", "seed", 3)
+    tape.note(GeneratorSeeded("torch", "seed", 3, None))
     tape.flush()
     (path,) = tmp_path.glob("process-*.jsonl")
     with path.open("a") as file:
@@ -114,7 +115,7 @@ def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     tape.leave()
     assert process.ended is None
     (moment,) = process.moments
-    assert (moment.kind, moment.facts) == ("seed", {"generator": "torch", "how": "seed", "seed": 3})
+    assert moment.facts == GeneratorSeeded("torch", "seed", 3, None)
     assert (moment.file, moment.function) == (__file__, "test_torn_and_foreign_lines_are_passed_over")
     assert json.loads(path.read_text().splitlines()[0])["version"] == 1
 

@@ -16,6 +16,16 @@ from tests.watch.test_zoo import QUICK, REST
 from tests.watch.watching import SCRIPTS, Done, run, run_bare, run_watched
 from truestep import watch
 from truestep.rules import check_plan
+from truestep.watch.evidence.facts.loading import SamplesSeen, WorkerState
+from truestep.watch.evidence.facts.optimizing import (
+    GradientsApplied,
+    GraphMeasured,
+    SchedulerMade,
+    StepSkipped,
+)
+from truestep.watch.evidence.facts.passes import LayersListed, PassExamined
+from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.surroundings import ReplicaDigested
 from truestep.watch.inspect import gradients, kept
 from truestep.watch.inspect.copies import replicate
 from truestep.watch.inspect.inputs import _measure
@@ -38,7 +48,11 @@ def check(script: Path, *arguments: str, folder: Path) -> tuple[Done, watch.Proc
     (process,) = watch.read(kept)
     assert process.troubles == []
     assert process.ended == "finished"
-    assert process.num_steps > 0 and process.operations and _kinds(process) >= {"roster", "applied", "graph"}
+    assert (
+        process.num_steps > 0
+        and process.operations
+        and _kinds(process) >= {ParametersListed, GradientsApplied, GraphMeasured}
+    )
     return bare, process
 
 
@@ -52,14 +66,16 @@ def _new(folder: Path) -> Path:
     return folder
 
 
-def _kinds(process: watch.Process) -> set[str]:
-    return {moment.kind for moment in process.moments}
+def _kinds(process: watch.Process) -> set[type[watch.Facts]]:
+    return {type(moment.facts) for moment in process.moments}
 
 
 def test_loops_that_are_easily_disturbed_keep_their_bits(tmp_path: Path) -> None:
     bare, process = check(SCRIPTS / "inspected.py", *LOOPS, folder=tmp_path)
     assert [line.split()[0] for line in bare.stdout.splitlines() if " " in line] == list(LOOPS)
-    assert {"skipped", "schedule", "worker", "samples", "layers", "pass"} <= _kinds(process)
+    assert {StepSkipped, SchedulerMade, WorkerState, SamplesSeen, LayersListed, PassExamined} <= _kinds(
+        process
+    )
 
 
 @pytest.mark.parametrize("names", [("mlp", "gan"), pytest.param((*QUICK, *REST), marks=pytest.mark.slow)])
@@ -73,7 +89,7 @@ def test_zoo_keeps_its_bits(tmp_path: Path, names: tuple[str, ...]) -> None:
     assert json.loads(done.stdout) == json.loads(bare.stdout)
     assert set(json.loads(bare.stdout)) == set(names)
     (process,) = watch.read(tmp_path / "kept")
-    assert process.troubles == [] and {"roster", "applied"} <= _kinds(process)
+    assert process.troubles == [] and {ParametersListed, GradientsApplied} <= _kinds(process)
 
 
 @pytest.mark.parametrize("num_steps", ["5", "200"])
@@ -100,7 +116,7 @@ def test_sharded_training_keeps_its_bits(tmp_path: Path) -> None:
     assert (done.code, done.stdout) == (0, bare.stdout), done.stderr
     processes = watch.read(tmp_path)
     assert [item.troubles for item in processes] == [[], [], []]
-    assert all({"replica", "roster"} <= _kinds(item) for item in processes)
+    assert all({ReplicaDigested, ParametersListed} <= _kinds(item) for item in processes)
 
 
 @pytest.mark.slow

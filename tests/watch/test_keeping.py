@@ -8,6 +8,7 @@ import torch
 
 from truestep import watch
 from truestep.watch.digests import fold
+from truestep.watch.evidence.facts.structure import FileSaved
 
 HEAD = """\
 import copy, collections
@@ -264,7 +265,11 @@ np.savetxt("h.txt", data.numpy())
 torch.save({"mask": torch.ones(16, dtype=torch.uint8), "deep": [[[[[[data]]]]]]}, "i.pt")
 """
     process = run(tmp_path, HEAD + text)
-    saves = {moment.facts["path"]: moment.value for moment in process.moments if moment.kind == "save"}
+    saves = {
+        moment.facts.path: moment.facts.digests
+        for moment in process.moments
+        if isinstance(moment.facts, FileSaved)
+    }
     more = ["f.safetensors", "g.npy", "h.txt", "i.pt"]
     assert [*saves] == ["a.pt", "b.pt", "c.npz", "d.npy", "e.safetensors", *more]
     assert [len(saves[name]) for name in more] == [1, 1, 1, 2]

@@ -11,7 +11,7 @@ import pytest
 from tests.watch.watching import SCRIPTS, marked, run, run_bare, run_watched
 from truestep import watch
 from truestep.errors import UsageError
-from truestep.watch.evidence import Operation, values_of
+from truestep.watch import Operation, values_of
 
 
 def look(script: str, folder: Path, *, first: int = 0, last: int = 99) -> watch.Process:

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.watch.watching import SCRIPTS, kinds, marked, run, run_bare, run_watched, seen
+from tests.watch.watching import SCRIPTS, marked, run, run_bare, run_watched, seen
 from truestep import watch
+from truestep.watch.evidence.facts.loading import BatchFetched
+from truestep.watch.evidence.facts.optimizing import ClippingCalled, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModeSet
+from truestep.watch.evidence.facts.structure import FileSaved, StateLoaded
+from truestep.watch.evidence.facts.surroundings import GeneratorMoved, GeneratorSeeded
 
 
 def watch_marked(script: Path, *arguments: str, folder: Path) -> watch.Process:
@@ -29,28 +34,28 @@ def test_plain_loop(tmp_path: Path) -> None:
     script = SCRIPTS / "plain.py"
     process = watch_marked(script, str(tmp_path / "model.pt"), "0", folder=tmp_path)
     assert process.num_steps == 10
-    assert [moment.step for moment in kinds(process, "step")] == list(range(10))
-    assert [moment.facts["seed"] for moment in kinds(process, "seed")] == [3, 4, 0]
-    assert kinds(process, "clip")[0].facts == {"how": "norm", "limit": 1.0, "parameters": 6}
-    assert [moment.facts["grad"] for moment in kinds(process, "forward")][-1] is False
-    assert [moment.facts["training"] for moment in kinds(process, "mode")] == [True, False] * 2
-    assert kinds(process, "batch")[0].facts["tensors"] == [[[8, 4], "torch.float32"], [[8], "torch.int64"]]
-    assert kinds(process, "backward")[0].value == pytest.approx(0.7, abs=0.4)
-    assert kinds(process, "step")[0].value == [0.01]
-    assert kinds(process, "step")[2].value == [0.001]
-    assert kinds(process, "save")[0].facts["path"] == str(tmp_path / "model.pt")
-    assert {moment.facts["generator"] for moment in kinds(process, "draw") if moment.step} == {"torch"}
-    assert [moment.facts["what"] for moment in kinds(process, "restore")] == ["model", "optimizer"]
+    assert [moment.step for moment in process.of(OptimizerStep)] == list(range(10))
+    assert [moment.facts.seed for moment in process.of(GeneratorSeeded)] == [3, 4, 0]
+    assert process.of(ClippingCalled)[0].facts == ClippingCalled("norm", 1.0, 6, is_exhausted=False)
+    assert [moment.facts.is_grad_enabled for moment in process.of(ForwardPass)][-1] is False
+    assert [moment.facts.is_training for moment in process.of(ModeSet)] == [True, False] * 2
+    assert process.of(BatchFetched)[0].facts.tensors == [[[8, 4], "torch.float32"], [[8], "torch.int64"]]
+    assert process.of(BackwardPass)[0].facts.loss == pytest.approx(0.7, abs=0.4)
+    assert process.of(OptimizerStep)[0].facts.rates == [0.01]
+    assert process.of(OptimizerStep)[2].facts.rates == [0.001]
+    assert process.of(FileSaved)[0].facts.path == str(tmp_path / "model.pt")
+    assert {moment.facts.generator for moment in process.of(GeneratorMoved) if moment.step} == {"torch"}
+    assert [moment.facts.what for moment in process.of(StateLoaded)] == ["model", "optimizer"]
 
 
 def test_closure_and_second_optimizer(tmp_path: Path) -> None:
     script = SCRIPTS / "closure.py"
     process = watch_marked(script, folder=tmp_path)
     assert process.num_steps == 3
-    steps = kinds(process, "step")
-    assert [moment.facts["counts"] for moment in steps] == [True, False] * 3
-    assert [moment.facts["closure"] for moment in steps] == [True, False] * 3
-    assert len(kinds(process, "forward")) > 6
+    steps = process.of(OptimizerStep)
+    assert [moment.facts.counts for moment in steps] == [True, False] * 3
+    assert [moment.facts.has_closure for moment in steps] == [True, False] * 3
+    assert len(process.of(ForwardPass)) > 6
 
 
 @pytest.mark.parametrize("script", ["plain.py", "closure.py", "spawned.py", "accelerate_loop.py"])
@@ -107,7 +112,7 @@ def test_compiled_model_keeps_its_bits_and_graphs(tmp_path: Path) -> None:
     done = run_watched(script, folder=tmp_path)
     assert (done.code, done.stdout) == (bare.code, bare.stdout)
     (process,) = watch.read(tmp_path)
-    assert len(kinds(process, "forward")) == process.num_steps == 3
+    assert len(process.of(ForwardPass)) == process.num_steps == 3
 
 
 def test_script_is_ended_after_some_steps(tmp_path: Path) -> None:
@@ -116,7 +121,7 @@ def test_script_is_ended_after_some_steps(tmp_path: Path) -> None:
     assert (done.code, done.stdout, done.stderr) == (0, "caught\natexit\n", "")
     (process,) = watch.read(tmp_path)
     assert (process.num_steps, process.ended) == (3, "stopped")
-    assert kinds(process, "step")[-1].step == 2
+    assert process.of(OptimizerStep)[-1].step == 2
 
 
 def test_script_that_catches_everything_is_ended_all_the_same(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.watch.watching import SCRIPTS, kinds, run_bare, run_watched
+from tests.watch.watching import SCRIPTS, run_bare, run_watched
 from truestep import watch
+from truestep.watch.evidence.facts.surroundings import SourceRead
 from truestep.watch.sources import text_of
 
 SCRIPT = SCRIPTS / "outside.py"
@@ -37,9 +38,9 @@ def process(files: Path, tmp_path_factory: pytest.TempPathFactory) -> watch.Proc
 
 def noted(process: watch.Process, what: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for moment in kinds(process, "source"):
-        if moment.facts["what"] == what:
-            found.setdefault(moment.facts["name"], []).append(moment.value)
+    for moment in process.of(SourceRead):
+        if moment.facts.what == what:
+            found.setdefault(moment.facts.name, []).append(moment.facts.result)
     return found
 
 
@@ -49,9 +50,9 @@ def test_each_reading_is_noted_at_its_line(process: watch.Process) -> None:
         if match := re.search(r"# -> ([a-z]+)$", line):
             expected.setdefault(match[1], set()).add(number)
     found: dict[str, set[int]] = {}
-    for moment in kinds(process, "source"):
+    for moment in process.of(SourceRead):
         assert moment.file == str(SCRIPT)
-        found.setdefault(moment.facts["what"], set()).add(moment.line or 0)
+        found.setdefault(moment.facts.what, set()).add(moment.line or 0)
     assert found == expected
 
 
@@ -99,7 +100,7 @@ def test_many_readings_at_one_line_are_not_all_kept(tmp_path: Path) -> None:
     script.write_text("import random\nfor _ in range(3000):\n    random.random()\n")
     assert run_watched(script, folder=tmp_path, plan=watch.Plan(sources=True)).code == 0
     (process,) = watch.read(tmp_path)
-    assert len(kinds(process, "source")) == 1000
+    assert len(process.of(SourceRead)) == 1000
 
 
 def test_nothing_is_noted_unless_asked_for(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_nothing_is_noted_unless_asked_for(tmp_path: Path) -> None:
     script.write_text("import os, time\ntime.time()\nos.getpid()\nprint(time.time)\n")
     assert run_watched(script, folder=tmp_path).stdout == run_bare(script).stdout
     (process,) = watch.read(tmp_path)
-    assert kinds(process, "source") == []
+    assert process.of(SourceRead) == []
 
 
 def test_bits_stay(tmp_path: Path) -> None:

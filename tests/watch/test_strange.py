@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.watch.test_start import write
-from tests.watch.watching import kinds, run_watched
+from tests.watch.watching import run_watched
 from truestep import watch
 from truestep.rules import check_plan
+from truestep.watch.evidence.facts.optimizing import OptimizerStep, SchedulerStep
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModelUsed
 
 LOOP = """
 import os, pickle, threading, warnings
@@ -163,7 +165,7 @@ def test_strange_things_do_not_end_the_script(tmp_path: Path, how: str) -> None:
     full = watch.Plan(digests=watch.DIGESTS, parameters=(1,), look="every")
     process = watch_text(tmp_path, LOOP + STRANGE, plan=check_plan() if how == "check" else full)
     assert process.num_steps == 6 * 2
-    assert len(kinds(process, "backward")) == 6 * 2 + 1
+    assert len(process.of(BackwardPass)) == 6 * 2 + 1
 
 
 PROFILED = """
@@ -193,25 +195,25 @@ def test_torch_is_observed_though_somebody_asked_before_whether_it_is_there(tmp_
 
 def test_things_made_anew_in_each_step_share_a_number_in_the_end(tmp_path: Path) -> None:
     process = watch_text(tmp_path, LOOP + ANEW)
-    models = {moment.facts["model"] for moment in kinds(process, "model")}
+    models = {moment.facts.model for moment in process.of(ModelUsed)}
     assert models == set(range(11))
-    assert len(kinds(process, "step")) == 60
-    assert {moment.facts["optimizer"] for moment in kinds(process, "step")} == {0}
+    assert len(process.of(OptimizerStep)) == 60
+    assert {moment.facts.optimizer for moment in process.of(OptimizerStep)} == {0}
 
 
 @pytest.mark.parametrize("work", ["call", "go_back"])
 def test_what_another_thread_does_meanwhile_is_no_part_of_a_pass(tmp_path: Path, work: str) -> None:
     process = watch_text(tmp_path, LOOP + TWO_THREADS.replace("WORK", work))
-    assert {moment.facts["class"] for moment in kinds(process, "model")} == {"First", "Linear"}
-    assert len(kinds(process, "forward")) == len(kinds(process, "backward")) == 3
+    assert {moment.facts.class_name for moment in process.of(ModelUsed)} == {"First", "Linear"}
+    assert len(process.of(ForwardPass)) == len(process.of(BackwardPass)) == 3
 
 
 def test_a_thread_that_trains_is_observed_though_another_one_has_called_a_model(tmp_path: Path) -> None:
     process = watch_text(tmp_path, LOOP + LATER_THREAD)
-    assert len(kinds(process, "backward")) == len(kinds(process, "step")) == 4
-    assert len(kinds(process, "forward")) == 1 + 3  # all but the one before its first backward pass
+    assert len(process.of(BackwardPass)) == len(process.of(OptimizerStep)) == 4
+    assert len(process.of(ForwardPass)) == 1 + 3  # all but the one before its first backward pass
 
 
 def test_a_scheduler_that_steps_others_is_one_moment(tmp_path: Path) -> None:
     process = watch_text(tmp_path, LOOP + SCHEDULED)
-    assert [moment.facts["class"] for moment in kinds(process, "scheduler")] == ["SequentialLR"] * 4
+    assert [moment.facts.class_name for moment in process.of(SchedulerStep)] == ["SequentialLR"] * 4

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.watch.watching import SCRIPTS, kinds, marked, run, run_bare, run_watched, seen
+from tests.watch.watching import SCRIPTS, marked, run, run_bare, run_watched, seen
 from truestep import watch
 from truestep.errors import UsageError
+from truestep.watch.evidence.facts.passes import BackwardPass, CompileCalled, ParallelMade
+from truestep.watch.evidence.facts.surroundings import ThreadsSet
 
 SEEDED = tuple(name for name in watch.DIGESTS if name != "generators")  # those of `random` are not
 
@@ -104,7 +106,7 @@ def test_kill_loses_no_moment_without_digests(tmp_path: Path) -> None:
     assert done.code == -9
     (process,) = watch.read(tmp_path)
     assert (process.num_steps, process.ended) == (2, None)
-    assert len(kinds(process, "backward")) == 2
+    assert len(process.of(BackwardPass)) == 2
 
 
 def test_of_several_processes_the_first_is_killed(tmp_path: Path) -> None:
@@ -126,8 +128,8 @@ def test_settings_are_seen_at_their_lines(tmp_path: Path) -> None:
     expected, found = marked(script), seen(process, script)
     assert {kind: found.get(kind) for kind in expected} == expected
     compiled = ["double", "never_called", "triple", "Linear", "Linear", "Linear"]
-    assert [moment.facts["what"] for moment in kinds(process, "compile")] == compiled
-    assert [moment.facts["number"] for moment in kinds(process, "threads")] == [1]
+    assert [moment.facts.what for moment in process.of(CompileCalled)] == compiled
+    assert [moment.facts.number for moment in process.of(ThreadsSet)] == [1]
 
 
 @pytest.mark.cold
@@ -140,7 +142,7 @@ def test_parallel_is_seen_at_its_line(tmp_path: Path) -> None:
     (process,) = watch.read(tmp_path)
     expected, found = marked(script), seen(process, script)
     assert {kind: found.get(kind) for kind in expected} == expected
-    made = [moment.facts["what"] for moment in kinds(process, "parallel")]
+    made = [moment.facts.what for moment in process.of(ParallelMade)]
     assert made == ["DistributedDataParallel", *["fully_shard"] * 3]
 
 

@@ -41,7 +41,7 @@ def marked(script: Path) -> dict[str, set[int]]:
     """Return the lines that comments name, by kind of moment."""
     found: dict[str, set[int]] = {}
     for number, line in enumerate(script.read_text().splitlines(), start=1):
-        match = re.search(r"# -> ([a-z_ ]+)$", line)
+        match = re.search(r"-> ([A-Za-z ]+)$", line)
         for kind in match[1].split() if match else ():
             found.setdefault(kind, set()).add(number)
     return found
@@ -51,9 +51,5 @@ def seen(process: watch.Process, script: Path) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for moment in process.moments:
         if moment.file == str(script):
-            found.setdefault(moment.kind, set()).add(moment.line or 0)
+            found.setdefault(type(moment.facts).__name__, set()).add(moment.line or 0)
     return found
-
-
-def kinds(process: watch.Process, kind: str) -> list[watch.Moment]:
-    return [moment for moment in process.moments if moment.kind == kind]

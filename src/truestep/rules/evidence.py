@@ -8,10 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from truestep import watch
-from truestep.watch import Moment, Operation, Process
+from truestep.watch import Facts, Moment, Operation, Process
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+
+F = TypeVar("F", bound=Facts)
+G = TypeVar("G", bound=Facts)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Evidence:
         """Return the evidence that watched processes have left in a folder."""
         found = watch.read(folder)
         # A script may leave all training to processes that it starts.
-        training = [process for process in found if any(item.kind == "step" for item in process.moments)]
+        training = [process for process in found if process.of(OptimizerStep)]
         return Evidence(processes=training or found)
 
     @property
@@ -71,19 +75,23 @@ class Evidence:
         return self.processes[0]
 
     @cached_property
-    def _by_kind(self) -> dict[str, list[Moment]]:
-        found: dict[str, list[Moment]] = {}
+    def _by_kind(self) -> dict[type[Facts], list[Moment[Any]]]:
+        found: dict[type[Facts], list[Moment[Any]]] = {}
         for moment in self.first.moments if self.processes else ():
-            found.setdefault(moment.kind, []).append(moment)
+            found.setdefault(type(moment.facts), []).append(moment)
         return found
 
-    def moments(self, *kinds: str) -> list[Moment]:
+    @overload
+    def of(self, one: type[F], /) -> list[Moment[F]]: ...
+    @overload
+    def of(self, one: type[F], other: type[G], /) -> list[Moment[F | G]]: ...
+    @overload
+    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]: ...
+    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]:
         """Return the moments of these kinds in the first process, in the order in which they ended."""
-        if len(kinds) == 1:
-            return self._by_kind.get(kinds[0], [])
-        return [moment for moment in self.first.moments if moment.kind in kinds]
+        return self._by_kind.get(kinds[0], []) if len(kinds) == 1 else self.first.of(*kinds)
 
-    def has(self, *kinds: str) -> bool:
+    def has(self, *kinds: type[Facts]) -> bool:
         """Whether moments of all these kinds were seen."""
         return all(self._by_kind.get(kind) for kind in kinds)
 
@@ -95,7 +103,7 @@ class Evidence:
     @cached_property
     def files(self) -> list[str]:
         """The user's own files in which something happened."""
-        places: Iterable[Moment | Operation] = (*self.first.moments, *self.first.operations)
+        places: Iterable[Moment[Any] | Operation] = (*self.first.moments, *self.first.operations)
         return sorted({place.file for place in places if place.file})
 
     @cached_property

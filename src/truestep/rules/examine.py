@@ -18,6 +18,7 @@ from truestep.rules.rule import Rule, find_rules
 from truestep.rules.settings import Settings
 from truestep.rules.suppress import Comment, hide, unknown_names
 from truestep.watch import Operation, Plan, Script
+from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.scratch import Scratch
 
 _NON_FINITE = "LOOP11"
@@ -67,7 +68,7 @@ class Result:
             return f"the script failed (exit code {self.code}): {(error or '').partition(chr(10))[0]}"
         if self.num_steps:
             return None
-        if self.evidence.has("backward"):
+        if self.evidence.has(BackwardPass):
             return (
                 "No optimizer step ran, so training was not checked. There were backward passes, but most "
                 "rules need the steps of a torch.optim.Optimizer. If a class of yours updates the weights, "

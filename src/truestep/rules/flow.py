@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from math import prod
 
 from truestep.watch import Operation
-from truestep.watch.evidence import In
+from truestep.watch.evidence.operation import In
 
 SCALING = frozenset(
     f"aten.{name}"

@@ -10,8 +10,17 @@ from typing import Any
 
 from truestep.rules.evidence import Evidence
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.loading import (
+    BatchFetched,
+    EpochBegan,
+    LoaderMade,
+    LoaderOrder,
+    LoaderUsed,
+    SamplesSeen,
+)
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModeSet
 
-_USES = ("batch", "forward", "backward", "mode", "epoch")
+_USES = (BatchFetched, ForwardPass, BackwardPass, ModeSet, EpochBegan)
 _EVALUATION = re.compile(r"(?<![a-z])(val(?!u|or|ve)|test|eval|dev(?!i|el)|holdout|heldout|held out)")
 _GIVEN = "given "
 _TRAINING = re.compile(r"(?<![a-z])train")
@@ -22,13 +31,13 @@ class Loader:
     """One loader of the script."""
 
     number: int
-    made: Moment | None = None
+    made: Moment[Any] | None = None
     """Where it was made; with what, in the value."""
-    met: Moment | None = None
+    met: Moment[Any] | None = None
     """Where it was first iterated, with the classes of dataset and sampler, batch size and length."""
-    epochs: list[Moment] = field(default_factory=list)
-    orders: list[Moment] = field(default_factory=list)
-    batches: list[Moment] = field(default_factory=list)
+    epochs: list[Moment[Any]] = field(default_factory=list)
+    orders: list[Moment[Any]] = field(default_factory=list)
+    batches: list[Moment[Any]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     """For the first epochs: digests and labels."""
     trained: list[int] = field(default_factory=list)
@@ -49,11 +58,11 @@ class Loader:
 
     def fact(self, name: str, default: Any = None) -> Any:
         """Return what was noted when it was made."""
-        return default if self.made is None else self.made.value.get(name, default)
+        return default if self.made is None else self.made.facts.value.get(name, default)
 
     def told(self, name: str) -> Any:
         """Return what was noted when it was first iterated."""
-        return None if self.met is None else self.met.facts.get(name)
+        return None if self.met is None else getattr(self.met.facts, name)
 
     def name_says(self, evidence: Evidence) -> str | None:
         """Return `training` or `evaluation` if the lines that make and read it say one and not the other."""
@@ -108,19 +117,22 @@ def find_loaders(evidence: Evidence) -> list[Loader]:
 
 def _find(evidence: Evidence) -> list[Loader]:
     found: dict[int, Loader] = {}
-    for kind in ("made", "loader", "order", "epoch", "samples"):
-        for moment in evidence.moments(kind):
-            loader = found.setdefault(moment.facts["loader"], Loader(number=moment.facts["loader"]))
-            if kind == "made":
-                loader.made = loader.made or moment
-            elif kind == "loader":
-                loader.met = loader.met or moment
-            elif kind == "samples":
-                loader.samples.append(moment.value)
-            else:
-                getattr(loader, f"{kind}s").append(moment)
+
+    def loader_of(moment: Moment[Any]) -> Loader:
+        return found.setdefault(moment.facts.loader, Loader(number=moment.facts.loader))
+
+    for made in reversed(evidence.of(LoaderMade)):
+        loader_of(made).made = made
+    for used in reversed(evidence.of(LoaderUsed)):
+        loader_of(used).met = used
+    for order in evidence.of(LoaderOrder):
+        loader_of(order).orders.append(order)
+    for epoch in evidence.of(EpochBegan):
+        loader_of(epoch).epochs.append(epoch)
+    for samples in evidence.of(SamplesSeen):
+        loader_of(samples).samples.append(samples.facts.value)
     for batch, follows in _uses(evidence):
-        owner = found.get(batch.facts["loader"])
+        owner = found.get(batch.facts.loader)
         if owner is not None:
             _add_use(owner, batch, follows)
     _find_first_makers(found.values())
@@ -135,12 +147,12 @@ def _find_first_makers(loaders: Any) -> None:
             loader.made = direct[loader.fact("dataset")]
 
 
-def _uses(evidence: Evidence) -> Iterator[tuple[Moment, list[Moment]]]:
+def _uses(evidence: Evidence) -> Iterator[tuple[Moment[Any], list[Moment[Any]]]]:
     """Yield each batch with what happened before the next."""
-    batch: Moment | None = None
-    follows: list[Moment] = []
-    for moment in evidence.moments(*_USES):
-        if moment.kind == "batch":
+    batch: Moment[Any] | None = None
+    follows: list[Moment[Any]] = []
+    for moment in evidence.of(*_USES):
+        if isinstance(moment.facts, BatchFetched):
             if batch is not None:
                 yield batch, follows
             batch, follows = moment, []
@@ -150,18 +162,18 @@ def _uses(evidence: Evidence) -> Iterator[tuple[Moment, list[Moment]]]:
         yield batch, follows
 
 
-def _add_use(loader: Loader, batch: Moment, follows: list[Moment]) -> None:
+def _add_use(loader: Loader, batch: Moment[Any], follows: list[Moment[Any]]) -> None:
     loader.batches.append(batch)
-    forwards: list[Moment] = []
+    forwards: list[Moment[Any]] = []
     for moment in follows:
-        if moment.kind in ("mode", "epoch") and forwards:
+        if isinstance(moment.facts, ModeSet | EpochBegan) and forwards:
             break  # the loop over this loader has ended
-        if moment.kind == "forward":
+        if isinstance(moment.facts, ForwardPass):
             forwards.append(moment)
-        elif moment.kind == "backward" and any(item.facts["grad"] for item in forwards):
+        elif isinstance(moment.facts, BackwardPass) and any(item.facts.is_grad_enabled for item in forwards):
             loader.trained.append(batch.step)
-            loader.models |= {item.facts["model"] for item in forwards}
+            loader.models |= {item.facts.model for item in forwards}
             return
-    if any(not item.facts["grad"] or not item.facts["training"] for item in forwards):
+    if any(not item.facts.is_grad_enabled or not item.facts.is_training for item in forwards):
         loader.scored.append(batch.step)
-        loader.models |= {item.facts["model"] for item in forwards}
+        loader.models |= {item.facts.model for item in forwards}

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from truestep.errors import UsageError
-from truestep.watch import Moment, Operation
+from truestep.watch import Facts, Moment, Operation
 
 if TYPE_CHECKING:
     from truestep.rules.evidence import Evidence
@@ -50,7 +50,7 @@ class Finding:
     """How bad it is, if that differs from what the rule says of all its findings."""
 
     @staticmethod
-    def at(place: Moment | Operation, message: str, **more: Any) -> "Finding":
+    def at(place: Moment[Any] | Operation, message: str, **more: Any) -> "Finding":
         """Return a finding at the place of a moment or an operation."""
         facts = {"file": place.file, "line": place.line, "step": place.step + 1, **more}
         return Finding(message=message, **facts)
@@ -67,7 +67,7 @@ class Meta:
     severity: Severity
     fix: str
     """What to do, in one sentence."""
-    needs: tuple[str, ...] = ()
+    needs: tuple[type[Facts], ...] = ()
     """Kinds of moments without which nothing can be said: then the rule is not observed."""
     caused_by: tuple[str, ...] = ()
     """Codes of rules whose findings explain this one's: told under them."""

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from truestep.tune.knob import PHASES
 from truestep.tune.phases import DETAILS, Span, cut
-from truestep.watch.evidence import Moment
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.surroundings import HostWaited
 
 _LEAST_SHARE = 0.01
 _MAX_OPERATIONS = 10
@@ -72,12 +73,14 @@ def sum_up(
     path: Path,
     told: Mapping[str, Any],
     *,
-    moments: Sequence[Moment],
+    moments: Sequence[Moment[Any]],
     shares: Mapping[str, float],
     original: Callable[[str], str],
 ) -> Details:
     """Return the shares of lines, modules and operations; `shares` are those of the phases."""
-    marks = [item.at_s for item in moments if item.kind == "sync" and item.facts["how"] == DETAILS]
+    marks = [
+        item.at_s for item in moments if isinstance(item.facts, HostWaited) and item.facts.how == DETAILS
+    ]
     if "details" not in told or len(marks) < 2 or not path.exists():
         return Details()
     with np.load(path) as file:

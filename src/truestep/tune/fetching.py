@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from truestep.watch.evidence.facts.loading import BatchFetched, LoaderUsed
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
 
@@ -65,8 +66,8 @@ class Fetch:
     def _meet(self, loader: Any) -> None:
         if not self._has_met:
             self._has_met = True
-            names = (type(loader).__qualname__, type(loader.dataset).__qualname__, None)
-            self._tape.note("loader", _OURS, *names, loader.batch_size, 0, None)
+            names = (type(loader).__qualname__, type(loader.dataset).__qualname__, "")
+            self._tape.note(LoaderUsed(_OURS, *names, loader.batch_size, 0, None))
 
     def _marked(self, batches: Iterator[Any]) -> Iterator[Any]:
         while True:
@@ -77,7 +78,7 @@ class Fetch:
                 return
             if self._is_on:
                 self._used_ns += process_time_ns() - used
-            self._tape.mark(("batch", self._tape.sites.here(), _OURS, ()), begun)
+            self._tape.mark(BatchFetched(_OURS, ()), self._tape.sites.here(), begun)
             yield batch
 
 

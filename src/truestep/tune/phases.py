@@ -9,19 +9,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from truestep.watch.evidence import Moment
+from truestep.watch import Facts, Moment
+from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan
+from truestep.watch.evidence.facts.optimizing import (
+    ClippingCalled,
+    GradientsZeroed,
+    OptimizerStep,
+    SchedulerStep,
+)
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModelUsed
+from truestep.watch.evidence.facts.surroundings import CopiedToDevice, HostWaited
 
-_PHASE_OF = {
-    "batch": "data",
-    "epoch": "data",  # workers are started there
-    "copy": "to_device",
-    "backward": "backward",
-    "step": "optimizer",
-    "zero_grad": "optimizer",
-    "clip": "optimizer",
-    "scheduler": "optimizer",
+_PHASE_OF: dict[type[Facts], str] = {
+    BatchFetched: "data",
+    EpochBegan: "data",  # workers are started there
+    CopiedToDevice: "to_device",
+    BackwardPass: "backward",
+    OptimizerStep: "optimizer",
+    GradientsZeroed: "optimizer",
+    ClippingCalled: "optimizer",
+    SchedulerStep: "optimizer",
 }
-_END_OF_PASS = ("backward", "step", "batch", "epoch")
+_END_OF_PASS = (BackwardPass, OptimizerStep, BatchFetched, EpochBegan)
 CLOSURE = "closure"
 """The phase of what an optimizer calls to compute the loss: no phase of its own once it is cut."""
 DETAILS = "details"
@@ -75,16 +84,20 @@ class _Piece:
     end_s: float
     file: str | None
     line: int | None
-    kind: str = ""
+    kind: type[Facts] | None = None
 
 
-def cut_steps(moments: Sequence[Moment], numbers: range) -> list[Step]:
+def cut_steps(moments: Sequence[Moment[Any]], numbers: range) -> list[Step]:
     """Return the steps of these numbers, each cut into phases; a step's number is that of steps before it."""
-    ends = [item.at_s + item.took_s for item in moments if item.kind == "step" and item.facts["counts"]]
+    ends = [
+        item.at_s + item.took_s
+        for item in moments
+        if isinstance(item.facts, OptimizerStep) and item.facts.counts
+    ]
     pieces = _flat(_relevant(moments))
     begins = [piece.begin_s for piece in pieces]
     evaluations = [item.at_s for item in moments if _is_evaluation(item)]
-    epochs = [item.at_s for item in moments if item.kind == "epoch"]
+    epochs = [item.at_s for item in moments if isinstance(item.facts, EpochBegan)]
     wanted = [number for number in numbers if 0 < number < len(ends)]
     evaluated = {n for n in wanted if _has(evaluations, ends[n - 1], ends[n])}
     is_regular = len(evaluated) > _MAX_REGULAR * len(wanted)
@@ -105,40 +118,46 @@ def cut_steps(moments: Sequence[Moment], numbers: range) -> list[Step]:
     return steps
 
 
-def cut(moments: Sequence[Moment], *, begin_s: float, end_s: float) -> list[Span]:
+def cut(moments: Sequence[Moment[Any]], *, begin_s: float, end_s: float) -> list[Span]:
     """Return what happened between two moments of the clock, counted from the first."""
     return list(_spans(_flat(_relevant(moments)), begin_s, end_s))
 
 
-def _is_evaluation(moment: Moment) -> bool:
-    return moment.kind == "forward" and not moment.facts["grad"] and not moment.facts["training"]
+def _is_evaluation(moment: Moment[Any]) -> bool:
+    return (
+        isinstance(moment.facts, ForwardPass)
+        and not moment.facts.is_grad_enabled
+        and not moment.facts.is_training
+    )
 
 
 def _has(times: list[float], begin_s: float, end_s: float) -> bool:
     return bisect_right(times, end_s) > bisect_right(times, begin_s)
 
 
-def _relevant(moments: Sequence[Moment]) -> list[_Piece]:
+def _relevant(moments: Sequence[Moment[Any]]) -> list[_Piece]:
     """Return moments with a phase, in the order of their beginnings, outer ones first."""
-    sizes = {item.facts["model"]: item.facts["parameters"] for item in moments if item.kind == "model"}
+    sizes = {
+        item.facts.model: item.facts.num_parameters for item in moments if isinstance(item.facts, ModelUsed)
+    }
     found = []
     for item in moments:
         phase = _phase_of(item, sizes)
         if phase is not None:
             end_s = item.at_s + item.took_s
-            found.append(_Piece(phase, item.at_s, end_s, item.file, item.line, item.kind))
+            found.append(_Piece(phase, item.at_s, end_s, item.file, item.line, type(item.facts)))
     return sorted(found, key=lambda piece: (piece.begin_s, -piece.end_s))
 
 
-def _phase_of(moment: Moment, sizes: dict[Any, int]) -> str | None:
-    if moment.kind == "forward":
-        if not moment.facts["grad"]:
+def _phase_of(moment: Moment[Any], sizes: dict[Any, int]) -> str | None:
+    if isinstance(moment.facts, ForwardPass):
+        if not moment.facts.is_grad_enabled:
             return "other"
         # A loss or a metric is a module too: it belongs to what is around it.
-        return "forward" if sizes.get(moment.facts["model"], 0) > 0 else None
-    if moment.kind == "sync":  # of ours: waiting for a device after a phase, or a closure that a step calls
-        return str(moment.facts["how"]) if moment.facts["how"] != DETAILS else None
-    return _PHASE_OF.get(moment.kind)
+        return "forward" if sizes.get(moment.facts.model, 0) > 0 else None
+    if isinstance(moment.facts, HostWaited):  # by us, after a phase; or a closure that a step calls
+        return str(moment.facts.how) if moment.facts.how != DETAILS else None
+    return _PHASE_OF.get(type(moment.facts))
 
 
 def _flat(pieces: list[_Piece]) -> list[_Piece]:

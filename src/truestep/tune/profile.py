@@ -19,6 +19,7 @@ from truestep.tune.details import LineShare, ModuleShare, OperationShare, source
 from truestep.tune.knob import PHASES
 from truestep.tune.phases import Span, Step, cut_steps
 from truestep.tune.started import start
+from truestep.watch.evidence.facts.loading import BatchFetched, LoaderUsed
 from truestep.watch.scratch import Scratch
 
 STEPS = 30
@@ -319,32 +320,24 @@ class _Run:
         """Return the loader that most time went to."""
         assert self._process is not None
         begin_s, end_s = steps[0].begin_s, steps[-1].begin_s + steps[-1].took_s
-        batches = [
-            item for item in self._process.moments if item.kind == "batch" and begin_s <= item.at_s <= end_s
-        ]
+        batches = [item for item in self._process.of(BatchFetched) if begin_s <= item.at_s <= end_s]
         if not batches:
             return None
         took: dict[Any, float] = {}
         for item in batches:
-            took[item.facts["loader"]] = took.get(item.facts["loader"], 0.0) + item.took_s
+            took[item.facts.loader] = took.get(item.facts.loader, 0.0) + item.took_s
         number = max(took, key=lambda loader: took[loader])
-        place = next(item for item in batches if item.facts["loader"] == number)
-        facts: dict[str, Any] = next(
-            (
-                item.facts
-                for item in self._process.moments
-                if item.kind == "loader" and item.facts["loader"] == number
-            ),
-            {},
-        )
+        place = next(item for item in batches if item.facts.loader == number)
+        loaders = {item.facts.loader: item.facts for item in self._process.of(LoaderUsed)}
+        used = loaders.get(number, LoaderUsed(number, "", "", "", None, 0, None))
         return LoaderUse(
-            kind=facts.get("class", ""),
-            dataset=facts.get("dataset", ""),
+            kind=used.class_name,
+            dataset=used.dataset,
             file=None if place.file is None else self._scratch.original(place.file),
             line=place.line,
-            workers=facts.get("workers", 0),
-            batch_size=facts.get("batch_size"),
-            length=facts.get("length"),
+            workers=used.num_workers,
+            batch_size=used.batch_size,
+            length=used.length,
             fetch_s=took[number] / len(steps),
             fetch_cpu_s=self.told["fetch_cpu_s"],
             workers_cpu_s=self.told["workers_cpu_s"],

@@ -24,6 +24,7 @@ from truestep.tune.operators import visible_operators
 from truestep.tune.phases import CLOSURE, DETAILS
 from truestep.tune.pieces import OwnFiles, Pieces
 from truestep.tune.seen import Seen
+from truestep.watch.evidence.facts.surroundings import CopiedToDevice, HostWaited
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
 
@@ -220,14 +221,14 @@ class _Trace:
                 self._anchors_ns.append(perf_counter_ns())
         self._begun_ns = perf_counter_ns()
         if not self.has_memory:
-            self._tape.mark(("sync", 0, DETAILS), self._begun_ns)
+            self._tape.mark(HostWaited(DETAILS), 0, self._begun_ns)
 
     def elapsed_ns(self) -> int:
         return perf_counter_ns() - self._begun_ns
 
     def end(self) -> None:
         if not self.has_memory:
-            self._tape.mark(("sync", 0, DETAILS), perf_counter_ns())
+            self._tape.mark(HostWaited(DETAILS), 0, perf_counter_ns())
         self.profiler.stop()
         self._operators.close()
 
@@ -272,7 +273,7 @@ def _mark_closures(tape: Tape) -> None:
             try:
                 return closure(*inner, **more)
             finally:
-                tape.mark(("sync", 0, CLOSURE), begun)
+                tape.mark(HostWaited(CLOSURE), 0, begun)
 
         if len(args) > 1:
             return (args[0], marked, *args[2:]), kwargs
@@ -292,7 +293,7 @@ def _mark_device(tape: Tape) -> None:
             if torch.cuda.is_initialized():
                 begun = perf_counter_ns()
                 torch.cuda.synchronize()
-                tape.mark(("sync", 0, phase), begun)
+                tape.mark(HostWaited(phase), 0, begun)
 
         return listener
 
@@ -306,7 +307,7 @@ def _note_copy(tape: Tape, tensor: torch.Tensor, /, *_: Any, **__: Any) -> Obser
     moved = yield
     if isinstance(moved, torch.Tensor) and moved.device != tensor.device:
         torch.cuda.synchronize()
-        tape.mark(("copy", tape.sites.here(3), "to", None, None), begun)
+        tape.mark(CopiedToDevice("to", None, None), tape.sites.here(3), begun)
 
 
 def _device_of(models: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from truestep.verify.runs import Ran
 from truestep.watch import Moment, Process, Update
+from truestep.watch.evidence.facts.structure import FileSaved
 
 _ORDER = (
     "batch",
@@ -42,7 +43,7 @@ class Parting:
     second: Update | None
     names: tuple[str, ...] = ()
     """Of what is kept or saved: which differ."""
-    saved: Moment | None = None
+    saved: Moment[Any] | None = None
     """Where a run saved what differs."""
 
     @property
@@ -50,7 +51,7 @@ class Parting:
         """The first part that differs."""
         if self.saved is not None:
             names = _listed(self.names) or "in one run only"
-            return f"saved file {self.saved.facts['path'] or ''}: {names}"
+            return f"saved file {self.saved.facts.path or ''}: {names}"
         if self.is_kept:
             return f"kept state: {_listed(self.names)}"
         if self.first is None or self.second is None:
@@ -112,20 +113,24 @@ def compare_ends(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Parting 
         for one, other in zip_longest(*(files.get(site, ()) for files in saves)):
             known = one or other
             is_in_both = one is not None and other is not None
-            names = _unlike(one.value, other.value, is_resumed=is_resumed) if is_in_both else ()
+            names: tuple[str, ...] = ()
+            if is_in_both:
+                names = _unlike(one.facts.digests, other.facts.digests, is_resumed=is_resumed)
             if names or not (is_in_both or is_resumed):
                 return replace(at_end, step=known.step, names=names, saved=known)
     # What dies in a circle of references lives until Python looks for those: there is no telling when.
-    names = _unlike(ours.kept, theirs.kept, is_resumed=True)
-    return replace(at_end, names=names) if names else None
+    unlike = _unlike(ours.kept, theirs.kept, is_resumed=True)
+    return replace(at_end, names=unlike) if unlike else None
 
 
-def _saves(process: Process, is_resumed: bool) -> dict[tuple[str | None, int | None], list[Moment]]:
+_Saves = dict[tuple[str | None, int | None], list[Moment[FileSaved]]]
+
+
+def _saves(process: Process, is_resumed: bool) -> _Saves:
     """Return what was saved, by the line that saved it: names of files may have the time in them."""
-    found: dict[tuple[str | None, int | None], list[Moment]] = {}
-    for moment in process.moments:
-        if moment.kind == "save":
-            found.setdefault((moment.file, moment.line), []).append(moment)
+    found: _Saves = {}
+    for moment in process.of(FileSaved):
+        found.setdefault((moment.file, moment.line), []).append(moment)
     return {site: files[-1:] if is_resumed else files for site, files in found.items()}
 
 

@@ -17,6 +17,7 @@ from truestep.verify.suspects import drawn_by_dataset
 from truestep.verify.verdict import Difference, RunTold, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import DIGESTS, Plan, Script, Update
+from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved
 from truestep.watch.scratch import Scratch
 
 
@@ -168,10 +169,10 @@ class _Inquiry:
         """A run that loads what another has saved is not one that begins anew."""
         assert self._first.first is not None
         assert ran.first is not None
-        saved = {moment.facts["path"] for moment in self._first.first.moments if moment.kind == "save"}
-        loaded = {moment.facts["path"] for moment in self._first.first.moments if moment.kind == "load"}
-        for moment in ran.first.moments:
-            path = moment.facts["path"] if moment.kind == "load" else None
+        saved = {moment.facts.path for moment in self._first.first.of(FileSaved)}
+        loaded = {moment.facts.path for moment in self._first.first.of(FileLoaded)}
+        for moment in ran.first.of(FileLoaded):
+            path = moment.facts.path
             if path in saved - loaded and path is not None and Path(path).is_absolute():
                 raise _CannotTell(
                     f"the second run loaded {path}, which the first had saved: they are not two runs of one "
@@ -279,7 +280,7 @@ class _Inquiry:
         """Return after which step to kill: between two saves in the middle of the run."""
         assert self._first.first is not None
         num_steps = 1 + max(update.step for update in self._first.updates)
-        saves = sorted({moment.step for moment in self._first.first.moments if moment.kind == "save"})
+        saves = sorted({moment.step for moment in self._first.first.of(FileSaved)})
         usable = [step for step in saves if 0 < step < num_steps - 1]
         if not usable:
             if saves:

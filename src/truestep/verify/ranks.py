@@ -8,6 +8,7 @@ from collections import defaultdict
 from truestep.verify.causes import Finding
 from truestep.verify.chains import Parting
 from truestep.verify.runs import Ran
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 
 def explain(first: Ran, second: Ran, *, parting: Parting) -> Finding:
@@ -15,9 +16,9 @@ def explain(first: Ran, second: Ran, *, parting: Parting) -> Finding:
     runs = sorted((first, second), key=lambda ran: len(ran.processes))
     seeds: dict[tuple[str, int], set[int]] = defaultdict(set)
     for process in runs[-1].processes:
-        for moment in process.moments:
-            if moment.kind == "seed" and moment.file and moment.line and moment.facts["seed"] is not None:
-                seeds[moment.file, moment.line].add(moment.facts["seed"])
+        for moment in process.of(GeneratorSeeded):
+            if moment.file and moment.line and moment.facts.seed is not None:
+                seeds[moment.file, moment.line].add(moment.facts.seed)
     for (file, line), numbers in seeds.items():
         if len(numbers) > 1:
             said = f"{len(runs[-1].processes)} processes seed with {', '.join(map(str, sorted(numbers)))}"

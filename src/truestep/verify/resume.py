@@ -3,14 +3,22 @@
 Owns what a checkpoint lacks, as it shows in the first steps after the resume. Reads digests and moments only.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from truestep.verify.causes import Finding
 from truestep.verify.chains import Parting, Resumed
 from truestep.verify.runs import Ran
 from truestep.watch import Moment, Process, Update
+from truestep.watch.evidence.facts.loading import EpochBegan, EpochSet, LoaderUsed
+from truestep.watch.evidence.facts.optimizing import SchedulerStep
+from truestep.watch.evidence.facts.passes import ParallelMade
+from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved, StateLoaded
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
+from truestep.watch.evidence.moment import F
 
 
 def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> Finding:
@@ -40,8 +48,8 @@ class _Case:
         if {"batch", "inputs"} & set(parting.parts):
             return self._explain_data(parting.second, self.after)
         if parting.what in ("loss", "gradients"):
-            wrapped = _last(self.theirs.moments, "parallel")
-            is_wrapped = wrapped is not None and wrapped.facts.get("what") == "DistributedDataParallel"
+            wrapped = _last(self.theirs, ParallelMade)
+            is_wrapped = wrapped is not None and wrapped.facts.what == "DistributedDataParallel"
             if parting.what == "gradients" and is_wrapped:
                 said = "batch, loss and weights before are the same on this process"
                 return _at(wrapped, "bucket-rebuild", said)
@@ -50,8 +58,8 @@ class _Case:
 
     def _explain_kept(self) -> Finding:
         """All that optimizers own is the same: the script keeps more than it saved."""
-        before = [moment for moment in self.ours.moments if moment.step <= self.parting.step]
-        place = _last(before, "save") or _last(self.theirs.moments, "load")
+        saved = _last(self.ours, FileSaved, until=self.parting.step)
+        place = saved or self._loaded()
         said = f"model, optimizer and data are the same there, {' and '.join(self.parting.names[:2])} are not"
         return _at(place, "kept-state-not-saved", said)
 
@@ -59,15 +67,15 @@ class _Case:
         """Same data, same gradients: what is made of them differs."""
         if self.parting.is_kept:
             return self._explain_kept()
-        restores = [moment for moment in self.theirs.moments if moment.kind == "restore"]
-        restored = {moment.facts["what"] for moment in restores}
-        has_scheduler = any(moment.kind == "scheduler" for moment in self.ours.moments)
+        restores = self.theirs.of(StateLoaded)
+        restored = {moment.facts.what for moment in restores}
+        has_scheduler = bool(self.ours.of(SchedulerStep))
         if self.parting.what == "settings" and has_scheduler:
             loaded = "a scheduler was" if "scheduler" in restored else "no scheduler's state was"
             said = f"{loaded} loaded; the learning rate differs at this step"
             return self._at_save("scheduler-not-saved", said)
         if self.parting.what == "buffers":
-            missing = [key for moment in restores if moment.value for key in moment.value.get("missing", [])]
+            missing = [key for moment in restores for key in moment.facts.missing or ()]
             signs = [f"loaded without {', '.join(missing[:4])}"] if missing else []
             return self._at_save("buffers-not-saved", *signs)
         loaded = "an optimizer's" if "optimizer" in restored else "no optimizer's"
@@ -77,11 +85,11 @@ class _Case:
         """Other batches after the resume."""
         step = self.parting.step
         epochs = [
-            _last([moment for moment in process.moments if moment.step <= last], "set_epoch")
+            _last(process, EpochSet, until=last)
             for process, last in ((self.ours, step), (self.theirs, resumed.step))
         ]
-        if epochs[0] and epochs[1] and epochs[0].facts["epoch"] != epochs[1].facts["epoch"]:
-            numbers = [moment.facts["epoch"] for moment in epochs if moment is not None]
+        if epochs[0] and epochs[1] and epochs[0].facts.epoch != epochs[1].facts.epoch:
+            numbers = [moment.facts.epoch for moment in epochs if moment is not None]
             said = f"set_epoch({numbers[1]}) after the resume, set_epoch({numbers[0]}) without the kill"
             return _at(epochs[1], "shuffle-epoch-not-restored", said)
         again = _position_of(resumed, self.ours.updates[:after])
@@ -96,25 +104,29 @@ class _Case:
         """Other numbers are drawn after the resume: nobody set the generator back, or it has moved since."""
         last = self.ours.updates[after - 1]
         stood = last.parts.get("generators", {}).get("torch")
-        early = [moment for moment in self.theirs.moments if moment.step == 0]
-        restored = next((moment for moment in early if moment.kind == "seed" and moment.value == stood), None)
+        early = [moment for moment in self.theirs.of(GeneratorSeeded) if moment.step == 0]
+        restored = next((moment for moment in early if moment.facts.digest == stood), None)
         drawn = _draws(self.ours)
         if restored is None or not drawn:
             return self._at_save("generator-not-saved" if drawn else "state-not-saved", *drawn)
         said = f"set back here to where it stood after step {last.step + 1}"
-        later = [moment for moment in early if moment.kind == "epoch" and moment.at_s > restored.at_s]
+        epochs = [moment for moment in self.theirs.of(EpochBegan) if moment.step == 0]
+        later = [moment for moment in epochs if moment.at_s > restored.at_s]
         signs = [f"a loader begins after that, at line {moment.line}" for moment in later[:1]]
         return _at(restored, "generator-moved-after-restore", said, *signs)
 
+    def _loaded(self) -> Moment[Any] | None:
+        return _last(self.theirs, FileLoaded)
+
     def _at_save(self, name: str, *evidence: str) -> Finding:
         """What a checkpoint lacks is told where it was saved, or else where it was loaded."""
-        place = _last(self.ours.moments, "save") or _last(self.theirs.moments, "load")
+        place = _last(self.ours, FileSaved) or self._loaded()
         return _at(place, name, *evidence)
 
 
 def has_workers(process: Process) -> bool:
     """Whether a loader has workers, whose generators nobody sees."""
-    return any(moment.kind == "loader" and moment.facts["workers"] for moment in process.moments)
+    return any(moment.facts.num_workers for moment in process.of(LoaderUsed))
 
 
 def _position_of(update: Update, before: Sequence[Update]) -> int | None:
@@ -131,10 +143,11 @@ def _draws(process: Process) -> list[str]:
     return [f"drawn from while training: {', '.join(sorted(names))}"] if names else []
 
 
-def _last(moments: Sequence[Moment], kind: str) -> Moment | None:
-    return next((moment for moment in reversed(moments) if moment.kind == kind), None)
+def _last(process: Process, kind: type[F], *, until: float = math.inf) -> Moment[F] | None:
+    """Return the last moment of a kind, up to a step."""
+    return next((moment for moment in reversed(process.of(kind)) if moment.step <= until), None)
 
 
-def _at(moment: Moment | None, name: str, *evidence: str) -> Finding:
+def _at(moment: Moment[Any] | None, name: str, *evidence: str) -> Finding:
     file, line = (moment.file, moment.line) if moment is not None else (None, None)
     return Finding(name=name, file=file, line=line, evidence=list(evidence))

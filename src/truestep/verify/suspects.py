@@ -13,6 +13,9 @@ from truestep.verify.lines import Statement, slice_from
 from truestep.verify.runs import Ran
 from truestep.verify.streams import Split, distance, split, writers
 from truestep.watch import Moment, Operation, Process, Update
+from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan
+from truestep.watch.evidence.facts.passes import CompileCalled, ForwardPass
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded, SourceRead
 
 _ONLY_WORKERS = "nothing but the number of workers was changed, and this line draws in them"
 
@@ -62,7 +65,7 @@ def seed_seen(
     if generator == finding.name:
         return finding
     seeds = [seed for process in processes if process is not None for seed in _seeds(process, generator)]
-    has_seed = any(seed.facts["how"] != "fresh" for seed in seeds)
+    has_seed = any(seed.facts.how != "fresh" for seed in seeds)
     return replace(finding, name=f"late-seed-{generator}") if has_seed else finding
 
 
@@ -75,7 +78,7 @@ def can_matter(hold: str, runs: tuple[Ran, Ran]) -> bool:
         return any(what == hold for read in _readings(ours).values() for what, _, _ in read)
     if hold in ("random", "numpy"):
         states = [[_state(update, hold) for update in process.updates] for process in (ours, theirs)]
-        return states[0] != states[1] or any(seed.facts["how"] == "fresh" for seed in _seeds(ours, hold))
+        return states[0] != states[1] or any(seed.facts.how == "fresh" for seed in _seeds(ours, hold))
     return True
 
 
@@ -85,7 +88,7 @@ def _state(update: Update, generator: str) -> Any:
 
 def drawn_by_dataset(process: Process) -> list[Operation]:
     """Return the draws of dataset code in a run without workers; what the loop itself draws is left out."""
-    loop = {(moment.file, moment.line) for moment in process.moments if moment.kind in ("epoch", "batch")}
+    loop = {(moment.file, moment.line) for moment in process.of(EpochBegan, BatchFetched)}
     return [
         operation
         for operation in process.operations
@@ -153,8 +156,8 @@ class _Case:
 
     def _taken_in(self, step: int) -> Iterator[Finding]:
         """The two were the same this time: read back from where the step takes its data."""
-        for moment in self._ours.moments:
-            if moment.step == step and moment.kind in ("batch", "forward"):
+        for moment in self._ours.of(BatchFetched, ForwardPass):
+            if moment.step == step:
                 yield from self._read_before(moment.file, moment.line)
 
     def _made_by(self, operation: Operation) -> Iterator[Finding]:
@@ -169,7 +172,7 @@ class _Case:
         if not seeds[0] and not seeds[1]:
             yield _at(operation, "unseeded-torch")
         for ours, theirs in zip(*seeds, strict=False):
-            if ours.facts["seed"] != theirs.facts["seed"]:
+            if ours.facts.seed != theirs.facts.seed:
                 yield from self._read_before(ours.file, ours.line)
                 yield Finding(name="seeded-from-system", file=ours.file, line=ours.line)
 
@@ -205,19 +208,19 @@ class _Case:
                 name = _OF_SOURCE[what][0 if statement.seeds else 1]
                 if name is not None:
                     yield Finding(name=name, file=file, line=line)
-            for moment in self._ours.moments:
-                if (moment.kind, moment.file, moment.line) == ("seed", file, line):
+            for moment in self._ours.of(GeneratorSeeded):
+                if (moment.file, moment.line) == (file, line):
                     yield from _fresh(moment)
 
 
-def _fresh(moment: Moment) -> Iterator[Finding]:
+def _fresh(moment: Moment[GeneratorSeeded]) -> Iterator[Finding]:
     """A generator that was made or seeded without a number."""
-    if moment.facts["how"] == "fresh":
-        yield Finding(name=f"unseeded-{moment.facts['generator']}", file=moment.file, line=moment.line)
+    if moment.facts.how == "fresh":
+        yield Finding(name=f"unseeded-{moment.facts.generator}", file=moment.file, line=moment.line)
 
 
 def _compiled_once(ours: Process, theirs: Process) -> Finding | None:
-    calls = [[moment for moment in process.moments if moment.kind == "compile"] for process in (ours, theirs)]
+    calls = [process.of(CompileCalled) for process in (ours, theirs)]
     if bool(calls[0]) == bool(calls[1]):
         return None
     moment = (calls[0] or calls[1])[0]
@@ -233,21 +236,17 @@ def _made_in_threads(operations: Sequence[Operation]) -> Counter[tuple[str, ...]
     )
 
 
-def _seeds(process: Process, generator: str) -> list[Moment]:
-    return [
-        moment
-        for moment in process.moments
-        if moment.kind == "seed" and moment.facts["generator"] == generator
-    ]
+def _seeds(process: Process, generator: str) -> list[Moment[GeneratorSeeded]]:
+    return [moment for moment in process.of(GeneratorSeeded) if moment.facts.generator == generator]
 
 
 def _readings(process: Process) -> Readings:
     found: Readings = defaultdict(list)
-    for moment in process.moments:
-        if moment.kind == "source" and moment.file is not None and moment.line is not None:
-            name = moment.facts["name"]
-            what = "numpy" if name == "numpy.random.default_rng" else moment.facts["what"]
-            found[moment.file, moment.line].append((what, name, moment.value))
+    for moment in process.of(SourceRead):
+        if moment.file is not None and moment.line is not None:
+            name = moment.facts.name
+            what = "numpy" if name == "numpy.random.default_rng" else moment.facts.what
+            found[moment.file, moment.line].append((what, name, moment.facts.result))
     return found
 
 

@@ -8,13 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from truestep.watch.evidence import Moment, Operation, Process, Update, read, values_of
+    from truestep.watch.evidence.moment import Facts, Moment
+    from truestep.watch.evidence.operation import Operation
+    from truestep.watch.evidence.process import Process, Update, read, values_of
     from truestep.watch.launch import Script, command
     from truestep.watch.plan import DIGESTS, FAMILIES, Plan
 
 __all__ = [
     "DIGESTS",
     "FAMILIES",
+    "Facts",
     "Moment",
     "Operation",
     "Plan",
@@ -29,15 +32,16 @@ __all__ = [
 _HOMES = {
     "DIGESTS": "plan",
     "FAMILIES": "plan",
-    "Moment": "evidence",
-    "Operation": "evidence",
+    "Facts": "evidence.moment",
+    "Moment": "evidence.moment",
+    "Operation": "evidence.operation",
     "Plan": "plan",
-    "Process": "evidence",
+    "Process": "evidence.process",
     "Script": "launch",
-    "Update": "evidence",
+    "Update": "evidence.process",
     "command": "launch",
-    "read": "evidence",
-    "values_of": "evidence",
+    "read": "evidence.process",
+    "values_of": "evidence.process",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.hooks import Hook, Observation
 from truestep.watch.leaves import among_ourselves, is_readable, is_transformed, outline
 from truestep.watch.tape import Tape
@@ -36,10 +37,10 @@ class Backward:
             if chain is not None and how == "backward":
                 chain.take_losses(losses)
         # Known at the steps that are looked at.
-        facts, value = _describe(losses) if tape.is_looked_at else ((None, None), None)
-        key = ("backward", tape.sites.here(3), how, *facts)
+        facts = BackwardPass(how, *(_describe(losses) if tape.is_looked_at else (None, None, None)))
+        site = tape.sites.here(3)
         if begins:
-            tape.backward_site = key[1]
+            tape.backward_site = site
             tape.tell("backward_begins", losses, how)
         was_inside = tape.is_inside
         tape.is_in_backward = tape.is_inside = True
@@ -49,7 +50,7 @@ class Backward:
         finally:
             tape.is_in_backward = False
             tape.is_inside = was_inside
-        tape.mark(key, begun, value=value)
+        tape.mark(facts, site, begun)
         if tape.listeners["backward_ends"]:
             tape.tell("backward_ends", losses, how)
 
@@ -67,11 +68,11 @@ def _losses(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]
     return tuple(item for item in listed if is_readable(item))
 
 
-def _describe(losses: tuple[Tensor, ...]) -> tuple[tuple[Any, Any], float | None]:
+def _describe(losses: tuple[Tensor, ...]) -> tuple[Any, str | None, float | None]:
     """Return shapes and the last operation, and the value if it is one."""
     with among_ourselves():
         node = losses[0].grad_fn if losses else None
-        return (outline(losses), None if node is None else type(node).__name__), _value(losses)
+        return outline(losses), None if node is None else type(node).__name__, _value(losses)
 
 
 def _value(losses: tuple[Tensor, ...]) -> float | None:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from truestep.watch import parts
-from truestep.watch.evidence import IN_EVALUATION, IS_FOREIGN, PHASES
+from truestep.watch.evidence.operation import IN_EVALUATION, IS_FOREIGN, PHASES
 from truestep.watch.refs import ByIdentity
 from truestep.watch.traces import Tables
 

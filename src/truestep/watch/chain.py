@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from truestep.watch import parts
 from truestep.watch.digests import fold, fold_nest
-from truestep.watch.evidence import UNREAD
+from truestep.watch.evidence.process import UNREAD
 from truestep.watch.keeping import find_kept, find_stored
 from truestep.watch.leaves import Leaf, among_ourselves, walk
 from truestep.watch.reach import IN_SET, Found, Kept

@@ -7,6 +7,7 @@ import weakref
 from time import perf_counter_ns
 from typing import Any
 
+from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, EpochSet, LoaderUsed
 from truestep.watch.hooks import Hook, Observation
 from truestep.watch.leaves import outline
 from truestep.watch.tape import Tape
@@ -35,12 +36,12 @@ class Loaders:
                 _introduce(tape, loader, number)
             except Exception as error:  # noqa: BLE001 - loaders of the user's; written down
                 tape.note_trouble("a loader that begins", error)
-        key = ("epoch", tape.sites.here(3), number)
+        site = tape.sites.here(3)
         begun = perf_counter_ns()
         result = yield
         address = id(result)
         loader_of[address] = (number, weakref.ref(result, lambda _: loader_of.pop(address, None)))
-        tape.mark(key, begun)
+        tape.mark(EpochBegan(number), site, begun)
         tape.tell("epoch", loader, number)
 
     def observe_batch(self, iterator: Any) -> Observation:
@@ -54,7 +55,7 @@ class Loaders:
         finally:
             tape.is_fetching = False
         number = self._loader_of.get(id(iterator), (_UNKNOWN, None))[0]
-        tape.mark(("batch", tape.sites.here(3), number, outline(result)), begun)
+        tape.mark(BatchFetched(number, outline(result)), tape.sites.here(3), begun)
         if self._chain is not None:
             self._chain.take_batch(result)
         if tape.listeners["batch"]:
@@ -62,7 +63,7 @@ class Loaders:
 
     def observe_set_epoch(self, _sampler: Any, epoch: int) -> None:
         """Observe `set_epoch` of torch's distributed sampler."""
-        self._tape.note("set_epoch", epoch)
+        self._tape.note(EpochSet(epoch))
 
 
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
@@ -79,8 +80,9 @@ STATEFUL = (  # torchdata's loader has iterators of its own
 
 def _introduce(tape: Tape, loader: Any, number: int) -> None:
     parts = (loader, loader.dataset, getattr(loader, "sampler", None))
-    names = [type(item).__qualname__ for item in parts]
-    tape.note("loader", number, *names, loader.batch_size, loader.num_workers, _length(loader, tape))
+    name, dataset, sampler = (type(item).__qualname__ for item in parts)
+    sizes = (loader.batch_size, loader.num_workers, _length(loader, tape))
+    tape.note(LoaderUsed(number, name, dataset, sampler, *sizes))
 
 
 def _length(loader: Any, tape: Tape) -> int | None:

@@ -7,6 +7,7 @@ call.
 from time import perf_counter_ns
 from typing import Any
 
+from truestep.watch.evidence.facts.surroundings import NumbersDrawn
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.sources import draws_of
 from truestep.watch.tape import Tape
@@ -38,11 +39,11 @@ class _Draws:
         size = getattr(drawn, "size", None)
         if not isinstance(size, int):
             size = len(drawn) if isinstance(drawn, list | tuple) else 1
-        value = {"size": size, "value": drawn if type(drawn) is int else None}
+        number = drawn if type(drawn) is int else None
         kind = getattr(getattr(drawn, "dtype", None), "kind", "")
         if drawn is not None and size == 1 and kind in ("i", "u"):
-            value["value"] = int(drawn.item())
-        self._tape.mark(("drawn", place[0], self._name, function), perf_counter_ns(), value=value)
+            number = int(drawn.item())
+        self._tape.mark(NumbersDrawn(self._name, function, size, number), place[0], perf_counter_ns())
 
     def close(self, /, *_: Any, **__: Any) -> None:
         """Somebody seeds it."""
@@ -53,8 +54,8 @@ class _Draws:
         if next(iter((*args, *kwargs.values())), None) is None:
             place = self._tape.sites.reached(frozenset({"random"}))
             if place is not None and (place[1] or "").endswith("Random.__init__"):
-                key = ("drawn", place[0], "random.Random", "fresh")
-                self._tape.mark(key, perf_counter_ns(), value={"size": 0})
+                facts = NumbersDrawn("random.Random", "fresh", 0, None)
+                self._tape.mark(facts, place[0], perf_counter_ns())
 
 
 def watch_random(tape: Tape) -> None:

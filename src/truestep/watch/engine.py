@@ -21,6 +21,7 @@ from truestep.watch import (
     vary,
 )
 from truestep.watch.chain import Chain
+from truestep.watch.evidence.facts.surroundings import TorchImported
 from truestep.watch.hooks import put_family
 from truestep.watch.leaves import among_ourselves
 from truestep.watch.tape import Tape
@@ -58,4 +59,4 @@ def watch_torch(tape: Tape) -> None:
 
         inspect_torch(tape)
     tape.attempt(light.watch)
-    tape.note("torch", torch.__version__, torch.get_num_threads())
+    tape.note(TorchImported(torch.__version__, torch.get_num_threads()))

@@ -8,6 +8,7 @@ import sys
 from time import perf_counter_ns
 from typing import Any
 
+from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved, StateLoaded
 from truestep.watch.hooks import Hook, Observation
 from truestep.watch.tape import Tape
 
@@ -21,29 +22,30 @@ class Files:
     def observe_save(self, how: str, place: int | None, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe the saving of a file, whose name has this place among the arguments."""
         tape = self._tape
-        key = ("save", tape.sites.here(3), how, _name(_argument(args, kwargs, place)))
+        site, path = tape.sites.here(3), _name(_argument(args, kwargs, place))
         chain = tape.chain
         digests = chain.digests_of_stored(lambda: _stored(how, args, kwargs)) if chain else None
         begun = perf_counter_ns()
         yield
-        tape.mark(key, begun, value=digests)
+        tape.mark(FileSaved(how, path, digests), site, begun)
 
     def observe_load(self, how: str, place: int | None, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe the loading of a file."""
         weights_only = kwargs.get("weights_only") if how == "torch" else True
-        name = _name(_argument(args, kwargs, place))
-        key = ("load", self._tape.sites.here(3), how, name, weights_only)
+        facts = FileLoaded(how, _name(_argument(args, kwargs, place)), weights_only)
+        site = self._tape.sites.here(3)
         begun = perf_counter_ns()
         yield
-        self._tape.mark(key, begun)
+        self._tape.mark(facts, site, begun)
 
     def observe_restore(self, what: str, owner: Any, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe `load_state_dict`."""
         strict = (args[1] if len(args) > 1 else kwargs.get("strict", True)) if what == "model" else None
-        key = ("restore", self._tape.sites.here(3), what, type(owner).__qualname__, strict)
+        site = self._tape.sites.here(3)
         begun = perf_counter_ns()
         result = yield
-        self._tape.mark(key, begun, value=_mismatch(result))
+        facts = StateLoaded(what, type(owner).__qualname__, strict, *_mismatch(result))
+        self._tape.mark(facts, site, begun)
 
 
 HOOKS = (
@@ -106,8 +108,6 @@ def _as_array(value: Any) -> Any:
     return value if is_tensor else sys.modules["numpy"].asanyarray(value)
 
 
-def _mismatch(result: Any) -> dict[str, list[str]] | None:
+def _mismatch(result: Any) -> tuple[list[str] | None, list[str] | None]:
     missing, unexpected = getattr(result, "missing_keys", None), getattr(result, "unexpected_keys", None)
-    if not missing and not unexpected:
-        return None
-    return {"missing": list(missing or ()), "unexpected": list(unexpected or ())}
+    return list(missing or ()) or None, list(unexpected or ()) or None

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed, ModeSet
 from truestep.watch.hooks import Hook, Observation
 from truestep.watch.leaves import is_transformed, outline
 from truestep.watch.tape import Tape
@@ -47,8 +48,8 @@ class Forward:
             chain.take_inputs(module, (args, kwargs))
         is_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         tensors = outline(args) if args else outline(kwargs)
-        key = ("forward", tape.sites.here(3), number, module.training, is_grad, is_inference, tensors)
-        tape.forward_site = key[1]
+        facts = ForwardPass(number, module.training, is_grad, is_inference, tensors)
+        tape.forward_site = site = tape.sites.here(3)
         if is_told and tape.listeners["forward_begins"]:
             tape.tell("forward_begins", module, args, kwargs)
         tape.is_inside = True
@@ -57,7 +58,7 @@ class Forward:
             result = yield
         finally:
             tape.is_inside = False
-        tape.mark(key, begun)
+        tape.mark(facts, site, begun)
         if is_told and tape.listeners["forward_ends"]:
             tape.tell("forward_ends", module, args, kwargs, result)
 
@@ -65,14 +66,14 @@ class Forward:
         """Observe a switch between training and evaluation; that of a module's parts belongs to it."""
         if self._is_switching:
             return
-        key = ("mode", self._tape.sites.here(3), type(module).__qualname__, bool(mode))
+        facts, site = ModeSet(type(module).__qualname__, bool(mode)), self._tape.sites.here(3)
         self._is_switching = True
         begun = perf_counter_ns()
         try:
             yield
         finally:
             self._is_switching = False
-        self._tape.mark(key, begun)
+        self._tape.mark(facts, site, begun)
 
 
 HOOKS = (
@@ -105,4 +106,4 @@ def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
         # A lazy module's parameters have no size before its first call.
         sizes = [0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters]
         trainable = sum(size for size, item in zip(sizes, parameters, strict=True) if item.requires_grad)
-    tape.note("model", number, type(module).__qualname__, sum(sizes), trainable, num_buffers)
+    tape.note(ModelUsed(number, type(module).__qualname__, sum(sizes), trainable, num_buffers))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from truestep.watch.evidence.facts.surroundings import GroupJoined
 from truestep.watch.hooks import Hook, Observation
 from truestep.watch.tape import Tape
 
@@ -20,7 +21,7 @@ class Group:
     def observe(self, /, *_: Any, **__: Any) -> Observation:
         """Note which rank this process has become."""
         yield
-        self._tape.note("group", dist.get_rank(), dist.get_world_size(), dist.get_backend())
+        self._tape.note(GroupJoined(dist.get_rank(), dist.get_world_size(), dist.get_backend()))
 
 
 HOOKS = (

@@ -16,7 +16,8 @@ from torch._ops import OpOverload
 
 from truestep.watch import look
 from truestep.watch.callers import Caller, frame_above
-from truestep.watch.evidence import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
+from truestep.watch.evidence.facts.passes import OperationsCrowded
+from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
 from truestep.watch.look import Look, Mode
 from truestep.watch.tape import Tape
 from truestep.watch.traces import Facts, draws_from, find_generator, gather, scalars_of, tensors_in
@@ -271,7 +272,7 @@ class LightLook(Look):
                     "single": place.num_single / timed,
                     "took_s": place.took_ns / timed * place.num_calls / 1e9,
                 }
-                self._tape.mark(("crowd", place.site, place.name), perf_counter_ns(), value=value)
+                self._tape.mark(OperationsCrowded(place.name, value), place.site, perf_counter_ns())
 
 
 def _pass_by(place: Place, begun_ns: int, result: Any) -> None:

@@ -21,7 +21,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils import _python_dispatch as dispatch
 
 from truestep.watch.callers import Caller, Callers, frame_above
-from truestep.watch.evidence import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
+from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
 from truestep.watch.hooks import Function, Hook, Observation, drop_frames, hide, put
 from truestep.watch.interrupts import is_from_handler
 from truestep.watch.refs import ByIdentity

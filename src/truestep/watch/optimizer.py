@@ -11,6 +11,13 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from truestep.watch.evidence.facts.optimizing import (
+    ClippingCalled,
+    GradientsUnscaled,
+    GradientsZeroed,
+    OptimizerStep,
+    OptimizerUsed,
+)
 from truestep.watch.hooks import Hook, Observation, hide, observing
 from truestep.watch.seeds import Draws
 from truestep.watch.tape import Tape
@@ -49,10 +56,12 @@ class Steps:
         tape = self._tape
         tape.end_if_over()
         closure = args[0] if args else kwargs.get("closure")
-        key = self._begin(optimizer, closure is not None)
-        tape.is_stepping = closure is None
+        has_closure = closure is not None
+        number, counts = self._begin(optimizer, has_closure)
+        site = tape.sites.here(3)
+        tape.is_stepping = not has_closure
         if tape.listeners["step_begins"]:
-            tape.tell("step_begins", optimizer, key[2])
+            tape.tell("step_begins", optimizer, number)
         self._is_inside = True
         begun = perf_counter_ns()
         try:
@@ -60,17 +69,23 @@ class Steps:
         finally:
             self._is_inside = tape.is_stepping = False
         if tape.listeners["step_ends"]:
-            tape.tell("step_ends", optimizer, key[2])
-        self._end(optimizer, key, begun)
+            tape.tell("step_ends", optimizer, number)
+        rates = self._changed_rates(optimizer, number)
+        tape.mark(OptimizerStep(number, has_closure, counts, rates), site, begun)
+        self._end(optimizer, number, site=site, has_closure=has_closure)
+        if counts:
+            if tape.num_steps >= self._draws.next_step:
+                self._draws.look(tape.num_steps)
+            tape.count_step()
 
-    def _begin(self, optimizer: Optimizer, has_closure: bool) -> tuple[Any, ...]:
-        """Return the moment's key."""
+    def _begin(self, optimizer: Optimizer, has_closure: bool) -> tuple[int, bool]:
+        """Return the optimizer's number, and whether it begins the next step."""
         known = self._known.get(id(optimizer))
         number = self._tape.number("optimizer", optimizer) if known is None else known[0]
         if number not in self._met:
             self._met.add(number)
             sizes = [len(group["params"]) for group in optimizer.param_groups]
-            self._tape.note("optimizer", number, type(optimizer).__qualname__, len(sizes), sum(sizes))
+            self._tape.note(OptimizerUsed(number, type(optimizer).__qualname__, len(sizes), sum(sizes)))
         counts = number in self._stepped or self._are_gone()
         if counts:
             self._stepped.clear()
@@ -79,29 +94,24 @@ class Steps:
             self._chain.take_before(optimizer, number, has_closure=has_closure)
             if not has_closure:
                 self._chain.take_gradients(optimizer)
-        return ("step", self._tape.sites.here(4), number, has_closure, counts)
+        return number, counts
 
     def _are_gone(self) -> bool:
         """Whether none is left to go on: a script may make a new one for each task."""
         return all(-number - 1 in self._known for number in self._stepped)
 
-    def _end(self, optimizer: Optimizer, key: tuple[Any, ...], begun_ns: int) -> None:
-        """Note the step and count it."""
-        number, has_closure, counts = key[2:]
-        rates = [group.get("lr") for group in optimizer.param_groups]
-        changed = None
-        if rates != self._rates.get(number):
-            self._rates[number] = rates
-            changed = rates if all(isinstance(rate, int | float) for rate in rates) else None
-        self._tape.mark(key, begun_ns, value=changed)
+    def _changed_rates(self, optimizer: Optimizer, number: int) -> list[float] | None:
+        rates: list[Any] = [group.get("lr") for group in optimizer.param_groups]
+        if rates == self._rates.get(number):
+            return None
+        self._rates[number] = rates
+        return rates if all(isinstance(rate, int | float) for rate in rates) else None
+
+    def _end(self, optimizer: Optimizer, number: int, *, site: int, has_closure: bool) -> None:
         if self._chain is not None:
             if has_closure:
                 self._chain.take_gradients(optimizer)
-            self._chain.close_update(optimizer, number, site=key[1])
-        if counts:
-            if self._tape.num_steps >= self._draws.next_step:
-                self._draws.look(self._tape.num_steps)
-            self._tape.count_step()
+            self._chain.close_update(optimizer, number, site=site)
 
 
 class Gradients:
@@ -116,12 +126,13 @@ class Gradients:
         tape.end_if_over()
         number = tape.number(kind, owner)
         to_none = bool(args[0] if args else kwargs.get("set_to_none", True))
-        numbers = (number, None) if kind == "optimizer" else (None, number)
-        key = ("zero_grad", tape.sites.here(3), *numbers, to_none)
+        is_optimizer = kind == "optimizer"
+        facts = GradientsZeroed(number if is_optimizer else None, None if is_optimizer else number, to_none)
+        site = tape.sites.here(3)
         tape.tell("zero_begins", owner)
         begun = perf_counter_ns()
         yield
-        tape.mark(key, begun)
+        tape.mark(facts, site, begun)
         tape.tell("zero_ends", owner)
 
     def observe_clip(self, how: str, /, *args: Any, **kwargs: Any) -> Observation:
@@ -138,12 +149,12 @@ class Gradients:
         num = len(parameters) if isinstance(parameters, list | tuple) else None
         if counted is not None:
             num = counted.num
-        tape.mark(("clip", site, how, limit, num), begun, value="iterator" if counted and not num else None)
+        tape.mark(ClippingCalled(how, limit, num, counted is not None and not num), site, begun)
         tape.tell("clip_ends", counted.first if counted else parameters, limit, result)
 
     def observe_unscale(self, scaler: Any, optimizer: Any) -> Observation:
         """Observe the unscaling of gradients."""
-        self._tape.note("unscale", self._tape.number("optimizer", optimizer))
+        self._tape.note(GradientsUnscaled(self._tape.number("optimizer", optimizer)))
         self._tape.tell("unscale_begins", scaler, optimizer)
         yield
         self._tape.tell("unscale_ends", scaler, optimizer)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.optim import lr_scheduler
 
+from truestep.watch.evidence.facts.optimizing import SchedulerStep
 from truestep.watch.hooks import Hook, Observation, calling_frame
 from truestep.watch.tape import Tape
 
@@ -29,20 +30,16 @@ class Schedulers:
             return
         if frame is not None and frame.f_code.co_name == "_initial_step":
             return
-        key = (
-            "scheduler",
-            tape.sites.here(3),
-            tape.number("scheduler", scheduler),
-            type(scheduler).__qualname__,
-        )
+        facts = SchedulerStep(tape.number("scheduler", scheduler), type(scheduler).__qualname__)
+        site = tape.sites.here(3)
         self._under_way = scheduler
         begun = perf_counter_ns()
         try:
             yield
         finally:
             self._under_way = None
-        tape.mark(key, begun)
-        tape.tell("scheduler_ends", scheduler, key[2])
+        tape.mark(facts, site, begun)
+        tape.tell("scheduler_ends", scheduler, facts.scheduler)
 
 
 def classes_with(method: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ import sys
 from array import array
 from typing import Any
 
+from truestep.watch.evidence.facts.surroundings import GeneratorMoved, GeneratorSeeded
 from truestep.watch.hooks import Hook
 from truestep.watch.tape import Tape
 
@@ -26,12 +27,12 @@ class Seeds:
         given = args[0] if args else kwargs.get("seed", kwargs.get("a"))
         kind = "fresh" if how in ("seed", "new") and given is None else how
         seed = given if type(given) is int and how != "state" else None
-        self._tape.note("seed", generator, kind, seed, value=_digest_of(generator, given, how))
+        self._tape.note(GeneratorSeeded(generator, kind, seed, _digest_of(generator, given, how)))
 
     def observe_ours(self, root: int, *_: Any) -> None:
         """Note how a run of ours seeds all three at once, past their own functions."""
         for generator in ("torch", "random", "numpy"):
-            self._tape.note("seed", generator, "seed", root)
+            self._tape.note(GeneratorSeeded(generator, "seed", root, None))
 
 
 def _hook(target: str, how: str, also: tuple[str, ...] = ()) -> Hook:
@@ -98,7 +99,7 @@ class Draws:
             now = states()
         for name, before in self._before.items() if looks_at(step) else ():
             if name in now and now[name] != before:
-                self._tape.note("draw", name)
+                self._tape.note(GeneratorMoved(name))
         self._before = now
         self.next_step = next(
             later for later in itertools.count(step + 1) if looks_at(later) or looks_at(later + 1)

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from truestep.watch.evidence.facts.passes import CompileCalled, ParallelMade
+from truestep.watch.evidence.facts.surroundings import ThreadsSet
+from truestep.watch.evidence.moment import Facts
 from truestep.watch.hooks import Hook, calling_frame
 from truestep.watch.tape import Tape
 
@@ -22,20 +25,20 @@ class Setup:
     def observe_compile(self, model: Any = None, **_: Any) -> None:
         """Name what is compiled; a decorator with arguments calls again with it."""
         if model is not None:
-            self._note("compile", _name_of(model))
+            self._note(CompileCalled(_name_of(model)))
 
     def observe_threads(self, number: Any = None, **given: Any) -> None:
         """Note the number of threads."""
-        self._note("threads", next(iter(given.values()), number))
+        self._note(ThreadsSet(next(iter(given.values()), number)))
 
     def observe_parallel(self, what: str, /, *_: Any, **__: Any) -> None:
         """Note what makes a model parallel."""
-        self._note("parallel", what)
+        self._note(ParallelMade(what))
 
-    def _note(self, kind: str, fact: Any) -> None:
+    def _note(self, facts: Facts) -> None:
         frame = calling_frame(2)
         if frame is None or not _is_torch(frame.f_globals.get("__name__") or ""):
-            self._tape.note(kind, fact)
+            self._tape.note(facts)
 
 
 HOOKS = (

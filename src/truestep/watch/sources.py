@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
+from truestep.watch.evidence.facts.surroundings import SourceRead
 from truestep.watch.hooks import Hook, Observation, put
-from truestep.watch.tape import Key, Tape
+from truestep.watch.tape import Tape
 
 FOLDERS = frozenset({"os", "glob", "pathlib", "shutil", "fnmatch"})
 """Packages through which the user's lines list folders."""
@@ -37,24 +38,24 @@ class _Notes:
         self._tape = tape
         self._what = what
         self._through = through
-        self._counts: dict[Key, int] = {}
+        self._counts: dict[tuple[int, str], int] = {}
 
-    def begin(self, name: str) -> Key | None:
-        """Return the moment's key, or None if it is not the user's own code that asks."""
+    def begin(self, name: str) -> tuple[int, str] | None:
+        """Return where it is asked for and under which name; None if not by the user's own code."""
         place = self._tape.sites.reached(self._through)
         if place is None:
             return None
         site, called = place
         if called is not None and self._what != "environment":
             name = called.replace("._", ".").removesuffix("._init__")
-        key = ("source", site, self._what, name)
+        key = (site, name)
         number = self._counts[key] = self._counts.get(key, 0) + 1
         return key if number <= _MAX_ALIKE else None
 
-    def end(self, key: Key | None, begun_ns: int, value: Any) -> None:
+    def end(self, key: tuple[int, str] | None, begun_ns: int, value: Any) -> None:
         """Note what was given."""
         if key is not None and self._tape.is_on:
-            self._tape.mark(key, begun_ns, value=text_of(value))
+            self._tape.mark(SourceRead(self._what, key[1], text_of(value)), key[0], begun_ns)
 
     def observe(self, name: str, /, *_: Any, **__: Any) -> Observation:
         """Note what a function gives."""

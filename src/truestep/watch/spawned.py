@@ -7,6 +7,7 @@ joins a process group is kept. What loads data is left alone.
 import sys
 from typing import Any
 
+from truestep.watch.evidence.facts.surroundings import GroupJoined
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
 
@@ -68,7 +69,7 @@ class _Started:
     def _end(self) -> None:
         """One that has trained alone is none of a run's replicas and leaves nothing."""
         self._tape.close()
-        if not self._tape.has("group"):
+        if not self._tape.has(GroupJoined):
             self._tape.path.unlink(missing_ok=True)
 
 

@@ -21,6 +21,8 @@ from typing import Any
 from truestep.errors import FolderUnusable
 from truestep.record import VERSION, Record
 from truestep.redaction import redacted
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.moment import NUM_SHARED, Facts
 from truestep.watch.interrupts import is_from_handler
 from truestep.watch.plan import Plan
 from truestep.watch.sites import Sites
@@ -32,90 +34,8 @@ _MAX_THINGS = 4096
 _MAX_TROUBLES = 256
 _DIGESTED = ("data", "forward", "backward")
 
-FIELDS: dict[str, tuple[str, ...]] = {
-    "loader": ("loader", "class", "dataset", "sampler", "batch_size", "workers", "length"),
-    "epoch": ("loader",),
-    "set_epoch": ("epoch",),
-    "batch": ("loader", "tensors"),
-    "model": ("model", "class", "parameters", "trainable", "buffers"),
-    "forward": ("model", "training", "grad", "inference", "tensors"),
-    "mode": ("class", "training"),
-    "backward": ("how", "tensors", "operation"),
-    "optimizer": ("optimizer", "class", "groups", "parameters"),
-    "step": ("optimizer", "closure", "counts"),
-    "zero_grad": ("optimizer", "model", "set_to_none"),
-    "clip": ("how", "limit", "parameters"),
-    "scheduler": ("scheduler", "class"),
-    "unscale": ("optimizer",),
-    "save": ("how", "path"),
-    "load": ("how", "path", "weights_only"),
-    "restore": ("what", "class", "strict"),
-    "seed": ("generator", "how", "seed"),
-    "draw": ("generator",),
-    "group": ("rank", "size", "backend"),
-    "source": ("what", "name"),
-    "compile": ("what",),
-    "parallel": ("what",),
-    "threads": ("number",),
-    "torch": ("version", "threads"),
-    # Of the inspectors:
-    "made": ("loader",),
-    "order": ("loader",),
-    "samples": ("loader",),
-    "worker": ("loader",),
-    "held": ("loader",),
-    "input": ("model",),
-    "drawn": ("generator", "name"),
-    "late_seed": ("generator",),
-    "compiled": (),
-    "sync": ("how",),
-    "copy": ("how", "pinned", "non_blocking"),
-    "device": ("name",),
-    "applied": ("optimizer",),
-    "roster": (),
-    "repeated": (),
-    "switch": (),
-    "drifted": (),
-    "unmoved": ("optimizer",),
-    "refill": ("model",),
-    "stored": (),
-    "piled": (),
-    "opened": (),
-    "fresh": ("optimizer",),
-    "bypass": ("optimizer",),
-    "replica": ("optimizer",),
-    "layers": ("model",),
-    "pass": ("model", "training", "grad"),
-    "used": (),
-    "single": ("model",),
-    "owns": ("optimizer", "model"),
-    "setting": ("model",),
-    "motion": ("optimizer",),
-    "level": (),
-    "driven": ("optimizer",),
-    "mixing": ("model",),
-    "ahead": ("model",),
-    "activity": ("model",),
-    "passed": (),
-    "dropped": ("optimizer",),
-    "clipped": (),
-    "scaled_clip": ("optimizer",),
-    "skipped": ("optimizer",),
-    "nonfinite": ("optimizer",),
-    "graph": (),
-    "cut": (),
-    "kept": (),
-    "schedule": ("scheduler", "class", "optimizer"),
-    "scheduled": ("scheduler",),
-    "direct": ("class",),
-    "crowd": ("operation",),
-    "biases": ("model",),
-    "bias_sum": (),
-    "loss": ("operation",),
-    "sliced": (),
-    "reused": ("model",),
-}
-"""The names of a moment's facts, in the order in which they stand in its key after kind and site."""
+_NUMBERED = ("loader", "model", "optimizer", "scheduler")
+"""The objects that facts refer to by numbers."""
 
 EVENTS = (
     "forward_begins",  # the outermost module, its arguments, its keywords
@@ -141,8 +61,8 @@ EVENTS = (
 )
 """What inspectors can listen to."""
 
-Key = tuple[Any, ...]
-"""Kind, number of the site, then the facts of `FIELDS`."""
+Key = tuple[type[Facts], int, Facts]
+"""Kind, number of the site, and the facts that many moments share."""
 
 
 class Ended(SystemExit):
@@ -204,9 +124,9 @@ class Tape:
         self._new_kinds: list[list[Any]] = []
         self._num_sites = 1
         self._rows: list[int] = []
-        self._values: list[tuple[int, int, Any]] = []
-        self._things: dict[str, dict[int, tuple[int, Any]]] = {kind: {} for kind in FIELDS}
-        self._num_things = dict.fromkeys(FIELDS, 0)
+        self._values: list[tuple[int, int, Facts]] = []
+        self._things: dict[str, dict[int, tuple[int, Any]]] = {kind: {} for kind in _NUMBERED}
+        self._num_things = dict.fromkeys(_NUMBERED, 0)
         self._shared: dict[tuple[str, str], int] = {}
         self._lock = threading.RLock()
         self._begin_record(Path(folder))
@@ -228,21 +148,25 @@ class Tape:
         record.write(kind, **fields)
         record.close()
 
-    def mark(self, key: Key, begun_ns: int, *, value: Any = None) -> None:
+    def mark(self, facts: Facts, site: int, begun_ns: int) -> None:
         """Note that a moment which began then has ended."""
         now = perf_counter_ns()
+        kind = facts.__class__
+        num_shared = NUM_SHARED[kind]
+        key = (kind, site, facts[:num_shared])
         number = self._kinds.get(key)
         if number is None:
             number = self._add_kind(key)
         self._rows.extend((number, begun_ns, now))
-        if value is not None:
-            self._values.append((number, begun_ns, value))
+        varying = facts[num_shared:]
+        if varying and varying.count(None) < len(varying):
+            self._values.append((number, begun_ns, varying))
         if now > self._due_ns:
             self.flush()
 
-    def note(self, kind: str, *facts: Any, value: Any = None) -> None:
+    def note(self, facts: Facts) -> None:
         """Note something that has no length, at the user's line that led to it."""
-        self.mark((kind, self.sites.here(1), *facts), perf_counter_ns(), value=value)
+        self.mark(facts, self.sites.here(1), perf_counter_ns())
 
     def among_ourselves(self) -> AbstractContextManager[Any]:
         """Return a context in which torch calls nothing of the user's; torch's observers set it."""
@@ -391,15 +315,16 @@ class Tape:
         raise Ended
 
     def _add_kind(self, key: Key) -> int:
-        if len(self._kinds) >= _MAX_KINDS and key[0] != "step":  # all that is counted refers to those
-            key = (*key[:2], *(None for _ in key[2:]))  # facts without end: keep the place
+        kind, site, shared = key
+        if (
+            len(self._kinds) >= _MAX_KINDS and kind is not OptimizerStep
+        ):  # all that is counted refers to those
+            key = (kind, site, tuple(None for _ in shared))  # facts without end: keep the place
         with self._lock:
             if key in self._kinds:  # it was cut, or another thread has added it meanwhile
                 return self._kinds[key]
             number = self._kinds[key] = len(self._kinds)
-            kind, site, *facts = key
-            named = dict(zip(FIELDS[kind], map(plain, facts), strict=True))
-            self._new_kinds.append([number, kind, site, named])
+            self._new_kinds.append([number, kind.__name__, site, [plain(fact) for fact in key[2]]])
         return number
 
     def flush(self) -> None:
@@ -417,7 +342,7 @@ class Tape:
                 self._write_block(rows, values, {"sites": sites, "kinds": kinds})
 
     def _write_block(
-        self, rows: list[int], values: list[tuple[int, int, Any]], names: dict[str, Any]
+        self, rows: list[int], values: list[tuple[int, int, Facts]], names: dict[str, Any]
     ) -> None:
         # As text these numbers would take longer to write than moments take to note.
         packed = b2a_base64(array("q", rows).tobytes(), newline=False).decode()
@@ -438,9 +363,9 @@ class Tape:
         self.write("end", steps=self.num_steps, **ended)
         self.leave()
 
-    def has(self, kind: str) -> bool:
+    def has(self, kind: type[Facts]) -> bool:
         """Whether moments of a kind were noted."""
-        return any(key[0] == kind for key in self._kinds)
+        return any(key[0] is kind for key in self._kinds)
 
     def rejoin(self, num_bytes: int) -> None:
         """Observe again, in a forked child: the first part of the parent's record is its past too."""

@@ -17,7 +17,8 @@ from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from truestep.watch.digests import fold
-from truestep.watch.evidence import stride_of, values_path
+from truestep.watch.evidence.operation import stride_of
+from truestep.watch.evidence.process import values_path
 from truestep.watch.leaves import is_readable
 
 _MAX_TEXT, _KEPT_TEXT = 160, 140

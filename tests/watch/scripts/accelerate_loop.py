@@ -15,13 +15,13 @@ data = TensorDataset(torch.randn(40, 4), torch.randint(0, 2, (40,)))
 loader = DataLoader(data, batch_size=4, shuffle=True)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
 model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
-for x, y in loader:  # -> batch epoch
+for x, y in loader:  # -> BatchFetched EpochBegan
     with accelerator.accumulate(model):
-        loss = F.cross_entropy(model(x), y)  # -> forward
-        accelerator.backward(loss)  # -> backward
+        loss = F.cross_entropy(model(x), y)  # -> ForwardPass
+        accelerator.backward(loss)  # -> BackwardPass
         if accelerator.sync_gradients:
-            accelerator.clip_grad_norm_(model.parameters(), 1.0)  # -> clip
-        optimizer.step()  # -> step
-        scheduler.step()  # -> scheduler
-        optimizer.zero_grad()  # -> zero_grad
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)  # -> ClippingCalled
+        optimizer.step()  # -> OptimizerStep
+        scheduler.step()  # -> SchedulerStep
+        optimizer.zero_grad()  # -> GradientsZeroed
 print("digest", [float(value.sum()).hex() for value in model.state_dict().values()])

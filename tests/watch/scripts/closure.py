@@ -11,15 +11,15 @@ x = torch.randn(8, 3)
 
 
 def closure():
-    lbfgs.zero_grad()  # -> zero_grad
-    loss = model(x).square().mean()  # -> forward
-    loss.backward()  # -> backward
+    lbfgs.zero_grad()  # -> GradientsZeroed
+    loss = model(x).square().mean()  # -> ForwardPass
+    loss.backward()  # -> BackwardPass
     return loss
 
 
 for _ in range(3):
-    lbfgs.step(closure)  # -> step
-    other.zero_grad()  # -> zero_grad
-    other(x).square().mean().backward()  # -> forward backward
-    sgd.step()  # -> step
+    lbfgs.step(closure)  # -> OptimizerStep
+    other.zero_grad()  # -> GradientsZeroed
+    other(x).square().mean().backward()  # -> ForwardPass BackwardPass
+    sgd.step()  # -> OptimizerStep
 print("digest", [float(value.sum()).hex() for value in model.state_dict().values()])

@@ -40,5 +40,5 @@ arguments = TrainingArguments(
     disable_tqdm=True,
 )
 trainer = Trainer(model=model, args=arguments, train_dataset=Sentences())
-trainer.train()  # -> batch forward backward clip step zero_grad scheduler
+trainer.train()
 print("digest", [float(value.sum()).hex() for value in model.state_dict().values()])

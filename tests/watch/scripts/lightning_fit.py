@@ -20,7 +20,7 @@ class Classifier(L.LightningModule):
 
     def training_step(self, batch, batch_index):
         x, y = batch
-        loss = F.cross_entropy(self.net(x), y)  # -> forward
+        loss = F.cross_entropy(self.net(x), y)  # -> ForwardPass
         self.log("loss", loss)
         return loss
 
@@ -41,5 +41,5 @@ trainer = L.Trainer(
     enable_model_summary=False,
     logger=False,
 )
-trainer.fit(model, loader)  # -> batch backward clip step zero_grad
+trainer.fit(model, loader)  # -> BatchFetched BackwardPass ClippingCalled OptimizerStep GradientsZeroed
 print("digest", [float(value.sum()).hex() for value in model.state_dict().values()])

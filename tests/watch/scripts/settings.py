@@ -3,17 +3,17 @@
 import torch
 from torch import nn
 
-torch.set_num_threads(1)  # -> threads
+torch.set_num_threads(1)  # -> ThreadsSet
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.use_deterministic_algorithms(False)
 
 
-@torch.compile(backend="eager")  # -> compile
+@torch.compile(backend="eager")  # -> CompileCalled
 def double(x):
     return x * 2
 
 
-@torch.compile  # -> compile
+@torch.compile  # -> CompileCalled
 def never_called(x):
     return x * 3
 
@@ -22,12 +22,12 @@ def triple(x):
     return x * 3
 
 
-compiled = torch.compile(triple, backend="eager")  # -> compile
+compiled = torch.compile(triple, backend="eager")  # -> CompileCalled
 model = nn.Linear(2, 2)
-wrapped = torch.compile(model, backend="eager")  # -> compile
-model.compile(backend="eager")  # -> compile
+wrapped = torch.compile(model, backend="eager")  # -> CompileCalled
+model.compile(backend="eager")  # -> CompileCalled
 try:
-    torch.compile(model, mode="default", options={"x": 1})  # -> compile
+    torch.compile(model, mode="default", options={"x": 1})  # -> CompileCalled
 except RuntimeError as error:
     print("refused", error)
 print(double(torch.ones(1)), compiled(torch.ones(1)), type(wrapped).__name__, double.__name__)

@@ -14,15 +14,15 @@ class Rows(Dataset):
 
 
 def main():
-    torch.manual_seed(1)  # -> seed
+    torch.manual_seed(1)  # -> GeneratorSeeded
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(Rows(), batch_size=3, num_workers=2, multiprocessing_context="spawn")
-    for x in loader:  # -> batch epoch
-        loss = model(x).square().mean()  # -> forward
-        optimizer.zero_grad()  # -> zero_grad
-        loss.backward()  # -> backward
-        optimizer.step()  # -> step
+    for x in loader:  # -> BatchFetched EpochBegan
+        loss = model(x).square().mean()  # -> ForwardPass
+        optimizer.zero_grad()  # -> GradientsZeroed
+        loss.backward()  # -> BackwardPass
+        optimizer.step()  # -> OptimizerStep
     print("digest", [float(value.sum()).hex() for value in model.state_dict().values()])
 
 

@@ -19,11 +19,12 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.par.aliased_state import is_updated
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.structure import CheckpointLoaded, ModelRefilled
 
 RULE = Meta(
     code="CKPT01",
     severity="error",
-    needs=("refill",),
+    needs=(ModelRefilled,),
     fix="Rename the keys so that they fit, and look at the missing and unexpected keys that it returns.",
 )
 _FEW = 0.1
@@ -32,9 +33,9 @@ _ALL = 0.99
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find loads that have loaded nothing."""
-    moments = evidence.moments("refill")
+    moments = evidence.of(ModelRefilled)
     for place, moment in enumerate(moments):
-        facts = moment.value
+        facts = moment.facts.value
         share = _share(facts)
         if share is not None and share <= _FEW and not _is_mended(moments[place + 1 :], moment):
             matched = facts["num_given"] - facts["num_unexpected"]
@@ -44,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"missing: {_some(facts['missing'], facts['num_missing'])}; "
                 f"unexpected: {_some(facts['unexpected'], facts['num_unexpected'])}",
             )
-        elif _is_own(facts) and evidence.has("opened") and is_updated(evidence, moment):
+        elif _is_own(facts) and evidence.has(CheckpointLoaded) and is_updated(evidence, moment):
             yield Finding.at(
                 moment,
                 f"nothing is loaded into {facts['class']}: all values are its own",
@@ -62,13 +63,13 @@ def _share(facts: dict[str, Any]) -> float | None:
     return float(matched / max(1, min(own, facts["num_given"])))
 
 
-def _is_mended(later: list[Moment], moment: Moment) -> bool:
+def _is_mended(later: list[Moment[Any]], moment: Moment[Any]) -> bool:
     """Whether the same model is loaded again, and well."""
-    model = moment.facts["model"]
+    model = moment.facts.model
     return any(
-        other.facts["model"] == model and other.step == moment.step
+        other.facts.model == model and other.step == moment.step
         for other in later
-        if (share := _share(other.value)) is None or share > _FEW
+        if (share := _share(other.facts.value)) is None or share > _FEW
     )
 
 

@@ -20,11 +20,13 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import name_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.structure import CheckpointLoaded, ModelRefilled, OptimizerNotResumed
 
 RULE = Meta(
     code="CKPT02",
     severity="warning",
-    needs=("opened", "refill", "step"),
+    needs=(CheckpointLoaded, ModelRefilled, OptimizerStep),
     fix="Save optimizer.state_dict() too, and load it where the model is loaded.",
 )
 _UNITS = frozenset(("epoch", "step", "iter", "iteration", "batch"))
@@ -39,8 +41,8 @@ _TOLD = ("print", "info", "debug", "warning", "write", "log", "echo")
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers that begin anew in a run that does not."""
-    for moment in evidence.moments("fresh"):
-        facts = moment.value
+    for moment in evidence.of(OptimizerNotResumed):
+        facts = moment.facts.value
         progress = [key for key in facts["keys"] if _is_progress(key)]
         used = [key for key in progress if any(_is_used(source, key) for source in evidence.sources)]
         if used and facts["keeps"]:

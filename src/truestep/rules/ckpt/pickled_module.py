@@ -15,6 +15,7 @@ Save `model.state_dict()`, make the model from code, and load with `weights_only
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.structure import CheckpointLoaded, FileLoaded, FileSaved, StateSaved
 
 RULE = Meta(
     code="CKPT03",
@@ -25,20 +26,20 @@ RULE = Meta(
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether something was saved or read."""
-    return evidence.has("save") or evidence.has("load")
+    return evidence.has(FileSaved) or evidence.has(FileLoaded)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find files that depend on code, or run it."""
-    for moment in evidence.moments("stored"):
-        if moment.value["modules"] and moment.value["is_direct"]:
+    for saved in evidence.of(StateSaved):
+        if saved.facts.value["modules"] and saved.facts.value["is_direct"]:
             yield Finding.at(
-                moment,
+                saved,
                 "a whole module is pickled: the file depends on where its class is in the code",
-                evidence=f"in what is saved: {', '.join(moment.value['modules'])}",
+                evidence=f"in what is saved: {', '.join(saved.facts.value['modules'])}",
             )
-    for moment in evidence.moments("opened"):
-        facts = moment.value
+    for moment in evidence.of(CheckpointLoaded):
+        facts = moment.facts.value
         if facts["weights_only"] is not False or not facts["is_direct"]:
             continue
         if facts["modules"]:

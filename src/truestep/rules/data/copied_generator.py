@@ -23,11 +23,12 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.loaders import Loader, find_loaders
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.loading import GeneratorsHeld, LoaderUsed, WorkerState
 
 RULE = Meta(
     code="DATA01",
     severity="error",
-    needs=("loader",),
+    needs=(LoaderUsed,),
     fix="Make the generator in each worker, in worker_init_fn from get_worker_info().seed, or use torch's.",
 )
 _GLOBAL = ("numpy.random", "random", "torch")
@@ -43,9 +44,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for loader in find_loaders(evidence):
         if (loader.fact("workers") or 0) < 2 or loader.fact("iterable"):
             continue
-        reports = [item for item in evidence.moments("worker") if item.facts["loader"] == loader.number]
+        reports = [item for item in evidence.of(WorkerState) if item.facts.loader == loader.number]
         if len(reports) > 1:
-            yield from _judge_states(evidence, loader, [item.value for item in reports])
+            yield from _judge_states(evidence, loader, [item.facts.value for item in reports])
         elif not reports and not loader.fact("has_init"):
             yield from _judge_source(evidence, loader)
 
@@ -71,8 +72,8 @@ def _judge_states(evidence: Evidence, loader: Loader, reports: list[dict[str, An
 
 def _judge_source(evidence: Evidence, loader: Loader) -> Iterator[Finding]:
     """The workers were not seen. The dataset holds a generator, draws from it and never makes it anew."""
-    for moment in evidence.moments("held"):
-        for item in moment.value if moment.facts["loader"] == loader.number else ():
+    for moment in evidence.of(GeneratorsHeld):
+        for item in moment.facts.value if moment.facts.loader == loader.number else ():
             source = evidence.source(item["file"])
             if source is not None and item["name"] and _is_drawn(source, item):
                 workers = loader.fact("workers")

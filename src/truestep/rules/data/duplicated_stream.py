@@ -18,11 +18,12 @@ from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
+from truestep.watch.evidence.facts.loading import LoaderUsed, SamplesSeen
 
 RULE = Meta(
     code="DATA02",
     severity="error",
-    needs=("loader", "samples"),
+    needs=(LoaderUsed, SamplesSeen),
     fix="In __iter__, take every n-th sample or shard: islice(items, worker.id, None, worker.num_workers).",
 )
 _LEAST_SAMPLES = 16

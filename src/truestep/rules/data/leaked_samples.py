@@ -24,11 +24,13 @@ from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
 from truestep.rules.loaders import Loader, find_loaders
 from truestep.rules.places import name_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.loading import RowsReused
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="DATA05",
     severity="error",
-    needs=("backward",),
+    needs=(BackwardPass,),
     fix="Give the evaluation loader held-out samples only, and split before oversampling.",
 )
 _LEAST_SHARED, _LEAST_SHARE = 3, 0.04
@@ -42,7 +44,7 @@ def is_observed(evidence: Evidence) -> bool:
     """Whether there is a loader of each kind."""
     loaders = find_loaders(evidence)
     is_any = any(item.is_training for item in loaders) and any(item.is_evaluation for item in loaders)
-    return is_any or evidence.has("reused")
+    return is_any or evidence.has(RowsReused)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -77,8 +79,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _check_rows(evidence: Evidence) -> Iterator[Finding]:
     """Find evaluations without a loader, on rows that the model was trained on before."""
     met: set[tuple[str, int]] = set()
-    for moment in evidence.moments("reused"):
-        value = moment.value
+    for moment in evidence.of(RowsReused):
+        value = moment.facts.value
         for file, line in value["lines"]:
             source = evidence.source(file)
             name = evaluated_at(source, line) if source is not None else None
@@ -164,7 +166,7 @@ def _shared_indices(loader: Loader, other: Loader) -> tuple[int, int, str] | Non
 
 
 def _order(loader: Loader) -> dict[str, Any]:
-    return loader.orders[0].value if loader.orders else {}
+    return loader.orders[0].facts.value if loader.orders else {}
 
 
 def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | None:

@@ -19,11 +19,13 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
+from truestep.watch.evidence.facts.loading import SamplesSeen
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="DATA06",
     severity="warning",
-    needs=("samples", "backward"),
+    needs=(SamplesSeen, BackwardPass),
     fix="Build the validation dataset with a transform that draws nothing.",
 )
 _LEAST_SAMPLES, _MOST_KEPT = 8, 0.5

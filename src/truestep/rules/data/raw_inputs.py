@@ -17,15 +17,18 @@ returns.
 
 from collections.abc import Iterator
 from math import prod
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Operation
-from truestep.watch.evidence import In
+from truestep.watch.evidence.facts.loading import InputMeasured
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.operation import In
 
 RULE = Meta(
     code="DATA07",
     severity="warning",
-    needs=("input", "step"),
+    needs=(InputMeasured, OptimizerStep),
     fix="Standardise the inputs (pixels: divide by 255), and replace or drop values that are not finite.",
 )
 _MOST_SIZE = 50.0
@@ -58,33 +61,33 @@ _SAME = (
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find what is wrong with the inputs of each model."""
-    by_model: dict[int, list[Moment]] = {}
-    for moment in evidence.moments("input"):
-        by_model.setdefault(moment.facts["model"], []).append(moment)
+    by_model: dict[int, list[Moment[Any]]] = {}
+    for moment in evidence.of(InputMeasured):
+        by_model.setdefault(moment.facts.model, []).append(moment)
     for moments in by_model.values():
         found = _judge(moments)
         if found is not None and _is_taken_raw(evidence, moments[0]):
             yield Finding.at(found[0], found[1], evidence=found[2])
 
 
-def _judge(moments: list[Moment]) -> tuple[Moment, str, str] | None:
+def _judge(moments: list[Moment[Any]]) -> tuple[Moment[Any], str, str] | None:
     for moment in moments:
-        value = moment.value
+        value = moment.facts.value
         if value["nan"] or value["infinite"]:
             text = f"{value['nan']} NaN and {value['infinite']} infinite values in shape {value['shape']}"
             return moment, "the model's input has values that are not finite", text
-    moments = [moment for moment in moments if moment.value["read"]]
+    moments = [moment for moment in moments if moment.facts.value["read"]]
     if not moments:
         return None
-    first, values = moments[0], [moment.value for moment in moments]
+    first, values = moments[0], [moment.facts.value for moment in moments]
     is_large = all(value["read"] >= _LEAST_ELEMENTS and value["shape"][0] > 1 for value in values)
     is_constant = len({number for value in values for number in (value["least"], value["most"])}) == 1
     if is_large and is_constant and len(moments) >= _LEAST_CONSTANT:
-        text = f"in {len(values)} forward passes every value was {first.value['least']:g}"
+        text = f"in {len(values)} forward passes every value was {first.facts.value['least']:g}"
         return first, "the model's input is one constant", text
     sizes = sorted((value["mean"] ** 2 + value["std"] ** 2) ** 0.5 for value in values)
     if sizes[len(sizes) // 2] > _MOST_SIZE:
-        value = first.value
+        value = first.facts.value
         text = (
             f"shape {value['shape']}, from {value['least']:g} to {value['most']:g}, "
             f"mean {value['mean']:.3g}, standard deviation {value['std']:.3g}"
@@ -93,9 +96,9 @@ def _judge(moments: list[Moment]) -> tuple[Moment, str, str] | None:
     return None
 
 
-def _is_taken_raw(evidence: Evidence, moment: Moment) -> bool:
+def _is_taken_raw(evidence: Evidence, moment: Moment[Any]) -> bool:
     """Whether a weight layer is the first that changes the input's values."""
-    shape = tuple(moment.value["shape"])
+    shape = tuple(moment.facts.value["shape"])
     operations = [
         item for item in evidence.operations if item.phase == "forward" and item.step == moment.step
     ]

@@ -21,11 +21,12 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
 from truestep.rules.places import name_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.loading import LoaderOrder
 
 RULE = Meta(
     code="DATA03",
     severity="error",
-    needs=("order",),
+    needs=(LoaderOrder,),
     fix="Call sampler.set_epoch(epoch) before iterating the loader, in every epoch.",
 )
 _LEAST_BATCHES = 3
@@ -68,7 +69,7 @@ def _rebuilt(loaders: list[Loader]) -> Iterator[tuple[Loader, list[int]]]:
     for loader in loaders:
         told = _told(loader, "distributed")
         if loader.is_training and loader.made is not None and len(loader.epochs) == 1 and told and told[0][0]:
-            place = (loader.made.file, loader.made.line, loader.orders[0].value.get("base"))
+            place = (loader.made.file, loader.made.line, loader.orders[0].facts.value.get("base"))
             groups.setdefault(place, []).append(loader)
     for items in groups.values():
         if len(items) > 1 and set.intersection(*(item.models for item in items)):
@@ -83,7 +84,7 @@ def _epochs(loader: Loader) -> list[int]:
 
 
 def _told(loader: Loader, kind: str) -> list[list[int]]:
-    return [moment.value[kind] for moment in loader.orders if moment.value.get(kind) is not None]
+    return [moment.facts.value[kind] for moment in loader.orders if moment.facts.value.get(kind) is not None]
 
 
 def _name(loader: Loader) -> str:

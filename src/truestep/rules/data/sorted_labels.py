@@ -18,16 +18,19 @@ Pass `shuffle=True` to the training loader, or a sampler that mixes the classes.
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow
 from truestep.rules.loaders import Loader, find_loaders
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.loading import LabelsSliced
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="DATA04",
     severity="warning",
-    needs=("backward",),
+    needs=(BackwardPass,),
     fix="Pass shuffle=True to this DataLoader.",
 )
 _LEAST_BATCHES, _LEAST_IN_BATCH = 4, 4
@@ -42,7 +45,7 @@ _RECURRENT = ("lstm", "gru", "rnn")
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether labels of a training loader were seen."""
-    return evidence.has("sliced") or any(
+    return evidence.has(LabelsSliced) or any(
         loader.is_training and _labels(loader) for loader in find_loaders(evidence)
     )
 
@@ -69,12 +72,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
     """Find batches that follow each other in one tensor of labels, which lie in blocks."""
-    by_storage: dict[int, list[Moment]] = {}
-    for moment in evidence.moments("sliced"):
-        by_storage.setdefault(moment.value["storage"], []).append(moment)
+    by_storage: dict[int, list[Moment[Any]]] = {}
+    for moment in evidence.of(LabelsSliced):
+        by_storage.setdefault(moment.facts.value["storage"], []).append(moment)
     for moments in by_storage.values():
-        first = moments[0].value
-        offsets = [moment.value["offset"] for moment in moments]
+        first = moments[0].facts.value
+        offsets = [moment.facts.value["offset"] for moment in moments]
         is_in_turn = offsets == [first["size"] * place for place in range(len(moments))]
         if len(moments) < _LEAST_SLICES or not is_in_turn or len(first["labels"]) < _LEAST_BATCHES:
             continue
@@ -92,10 +95,10 @@ def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
             )
 
 
-def _cut_at(evidence: Evidence, moment: Moment) -> int | None:
+def _cut_at(evidence: Evidence, moment: Moment[Any]) -> int | None:
     """Return the line that cuts the batch; that of the loss if it is not known."""
     flow = Flow(evidence.operations)
-    loss = flow.at(moment.value["index"])
+    loss = flow.at(moment.facts.value["index"])
     if loss is None or len(loss.ins) < 2:
         return moment.line
     target, line = loss.ins[1], moment.line

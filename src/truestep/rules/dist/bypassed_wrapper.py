@@ -15,21 +15,24 @@ Call the wrapper: `ddp(x)`. What else training needs of the model belongs into i
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import ForwardPass, ParallelMade
+from truestep.watch.evidence.facts.surroundings import WrapperBypassed
 
 RULE = Meta(
     code="DIST01",
     severity="error",
-    needs=("parallel", "forward", "step"),
+    needs=(ParallelMade, ForwardPass, OptimizerStep),
     fix="Call the wrapper in training, not the module inside of it.",
 )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find training that goes past the wrapper."""
-    for moment in evidence.moments("bypass"):
+    for moment in evidence.of(WrapperBypassed):
         yield Finding.at(
             moment,
-            f"{moment.value['class']} is called past its DDP wrapper: gradients are not averaged",
+            f"{moment.facts.value['class']} is called past its DDP wrapper: gradients are not averaged",
             evidence=f"step {moment.step + 1} used gradients of this call, the wrapper was not called",
         )
 

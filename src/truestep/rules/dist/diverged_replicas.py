@@ -21,11 +21,12 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Process
+from truestep.watch.evidence.facts.surroundings import ReplicaDigested
 
 RULE = Meta(
     code="DIST02",
     severity="error",
-    needs=("replica",),
+    needs=(ReplicaDigested,),
     fix="Let gradients be exchanged: call the DDP wrapper, and change weights in all processes alike.",
     caused_by=("DIST01",),
 )
@@ -34,19 +35,19 @@ _ALONE, _BESIDE = -1, -2
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether several processes have left their weights' digests."""
-    return sum(any(moment.kind == "replica" for moment in one.moments) for one in evidence.processes) > 1
+    return sum(bool(one.of(ReplicaDigested)) for one in evidence.processes) > 1
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find the first step after which replicas differ."""
-    ranks: list[dict[tuple[int, int, int], Moment]] = []
+    ranks: list[dict[tuple[int, int, int], Moment[Any]]] = []
     for process in evidence.processes:
-        found = {_key(moment): moment for moment in process.moments if moment.kind == "replica"}
+        found = {_key(moment): moment for moment in process.of(ReplicaDigested)}
         if found:
             ranks.append(found)
     done = set()
     for key in sorted(set.intersection(*(set(rank) for rank in ranks))) if ranks else ():
-        all_digests = [rank[key].value["digests"] for rank in ranks]
+        all_digests = [rank[key].facts.value["digests"] for rank in ranks]
         names = [name for name in all_digests[0] if len({item.get(name) for item in all_digests}) > 1]
         moments = [rank[key] for rank in ranks]
         if key[2] == _BESIDE:
@@ -62,14 +63,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _key(moment: Moment) -> tuple[int, int, int]:
-    wrapper = moment.value["wrapper"]
-    return (moment.step, moment.facts["optimizer"], _ALONE if wrapper is None else wrapper)
+def _key(moment: Moment[Any]) -> tuple[int, int, int]:
+    wrapper = moment.facts.value["wrapper"]
+    return (moment.step, moment.facts.optimizer, _ALONE if wrapper is None else wrapper)
 
 
-def _was_equal(moments: list[Moment], name: str) -> bool:
+def _was_equal(moments: list[Moment[Any]], name: str) -> bool:
     """Whether a parameter was the same in all processes before the first step, so that it is a replica."""
-    begun = {moment.value["begun"].get(name) for moment in moments}
+    begun = {moment.facts.value["begun"].get(name) for moment in moments}
     return len(begun) == 1 and None not in begun
 
 
@@ -79,9 +80,7 @@ def _recorded(*weights: str) -> Evidence:
     processes = []
     for rank, digest in enumerate(weights):
         value = {"wrapper": 0, "digests": {"weight": digest}, "gradients": "ab"}
-        moment = Moment(
-            kind="replica", step=0, at_s=1.0, took_s=0.0, facts={"optimizer": 0}, value=value, **place
-        )
+        moment = Moment(facts=ReplicaDigested(0, value), step=0, at_s=1.0, took_s=0.0, **place)
         processes.append(Process(pid=rank, argv=[], rank=rank, size=len(weights), moments=[moment]))
     return Evidence(processes=processes)
 
@@ -90,6 +89,6 @@ BUGGY = _recorded("0a", "0b")
 CLEAN = _recorded("0a", "0a")
 
 
-def _has_same_gradients(moments: list[Moment]) -> bool:
+def _has_same_gradients(moments: list[Moment[Any]]) -> bool:
     """Whether gradients were exchanged by hand: without, each process may well train a model of its own."""
-    return len({moment.value["gradients"] for moment in moments}) == 1
+    return len({moment.facts.value["gradients"] for moment in moments}) == 1

@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
 
 RULE = Meta(
     code="ENV19",
     severity="warning",
-    needs=("step",),
+    needs=(OptimizerStep,),
     fix="Set it before Python starts, or in the script's first lines; later, name the device: cuda:1.",
     is_preview=True,
 )

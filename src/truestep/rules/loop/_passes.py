@@ -8,6 +8,16 @@ from typing import Any
 
 from truestep.rules import Evidence
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import (
+    BackwardExamined,
+    ClippingCalled,
+    GradientsApplied,
+    GradientsUnscaled,
+    GradientsZeroed,
+    GraphMeasured,
+    OptimizerStep,
+    StepSkipped,
+)
 
 _LAST_LOOKED_AT = 2
 
@@ -16,7 +26,7 @@ _LAST_LOOKED_AT = 2
 class Pass:
     """One backward pass that was looked at."""
 
-    moment: Moment
+    moment: Moment[BackwardExamined]
     graph: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -25,28 +35,28 @@ class Pass:
         return self.moment.file, self.moment.line
 
     def __getitem__(self, name: str) -> Any:
-        return self.moment.value[name]
+        return self.moment.facts.value[name]
 
 
 def find_passes(evidence: Evidence) -> dict[int, Pass]:
     """Return all passes that were looked at, by their numbers."""
-    graphs = {moment.value["pass"]: moment.value for moment in evidence.moments("graph")}
+    graphs = {moment.facts.value["pass"]: moment.facts.value for moment in evidence.of(GraphMeasured)}
     return {
-        moment.value["pass"]: Pass(moment, graphs.get(moment.value["pass"], {}))
-        for moment in evidence.moments("passed")
+        moment.facts.value["pass"]: Pass(moment, graphs.get(moment.facts.value["pass"], {}))
+        for moment in evidence.of(BackwardExamined)
     }
 
 
 def used_places(evidence: Evidence, passes: dict[int, Pass]) -> set[tuple[str | None, int | None]]:
     """Return the lines of backward passes that steps have used."""
-    numbers = [number for moment in evidence.moments("applied") for number in moment.value["passes"]]
+    numbers = [number for moment in evidence.of(GradientsApplied) for number in moment.facts.value["passes"]]
     return {passes[number].place for number in numbers if number in passes}
 
 
 def usual_number(evidence: Evidence, optimizer: int) -> int:
     """Return how many backward passes an optimizer's step most uses."""
-    steps = [moment for moment in evidence.moments("applied") if moment.facts["optimizer"] == optimizer]
-    return max((len(moment.value["passes"]) for moment in steps), default=0)
+    steps = [moment for moment in evidence.of(GradientsApplied) if moment.facts.optimizer == optimizer]
+    return max((len(moment.facts.value["passes"]) for moment in steps), default=0)
 
 
 def is_looked_at(step: int) -> bool:
@@ -56,8 +66,8 @@ def is_looked_at(step: int) -> bool:
 
 def reads_gradients(evidence: Evidence) -> bool:
     """Whether the script does something with gradients besides clipping, in the steps that are looked at."""
-    kinds = ("clip", "zero_grad", "unscale", "step", "skipped")
-    known = {(moment.file, moment.line) for moment in evidence.moments(*kinds)}
+    kinds = (ClippingCalled, GradientsZeroed, GradientsUnscaled, OptimizerStep, StepSkipped)
+    known = {(moment.file, moment.line) for moment in evidence.of(*kinds)}
     gradients: set[int] = set()
     for operation in evidence.operations:
         if operation.phase == "backward":

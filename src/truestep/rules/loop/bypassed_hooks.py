@@ -17,11 +17,13 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardCalledDirectly, ForwardPass
+from truestep.watch.evidence.facts.surroundings import TorchImported
 
 RULE = Meta(
     code="LOOP14",
     severity="warning",
-    needs=("torch",),
+    needs=(TorchImported,),
     fix="Call the module itself, module(x), not its forward.",
 )
 _HOLDERS = ("ModuleList", "Sequential")
@@ -29,16 +31,16 @@ _HOLDERS = ("ModuleList", "Sequential")
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a module was called, in one way or the other."""
-    return any(evidence.has(kind) for kind in ("forward", "direct", "backward"))
+    return any(evidence.has(kind) for kind in (ForwardPass, ForwardCalledDirectly, BackwardPass))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find direct calls of forward."""
     seen = set()
-    for moment in evidence.moments("direct"):
+    for moment in evidence.of(ForwardCalledDirectly):
         source = evidence.source(moment.file)
         owner = _owner(source, moment.line) if source is not None else None
-        hooks, name = moment.value["hooks"], moment.facts["class"]
+        hooks, name = moment.facts.value["hooks"], moment.facts.class_name
         if owner is None or (owner == "self" and not hooks):
             continue
         seen.add((moment.file, moment.line))

@@ -18,11 +18,13 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loop._passes import find_passes, reads_gradients
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import GradientsApplied, GraphCut, GraphMeasured
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 
 RULE = Meta(
     code="LOOP12",
     severity="error",
-    needs=("forward",),
+    needs=(ForwardPass,),
     fix="Keep the loss a tensor with its graph: no .item(), torch.tensor(...) or .detach() before backward.",
 )
 _ERROR = "does not require grad"
@@ -31,25 +33,25 @@ _MIN_TIMES = 2
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether there was a backward pass, or one was tried."""
-    return evidence.has("backward") or evidence.has("cut")
+    return evidence.has(BackwardPass) or evidence.has(GraphCut)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find backward passes that begin at no graph, or at one that ends before the model."""
-    if _ERROR in (evidence.first.error or "") and evidence.moments("cut"):
+    if _ERROR in (evidence.first.error or "") and evidence.of(GraphCut):
         yield Finding.at(
-            evidence.moments("cut")[-1],
+            evidence.of(GraphCut)[-1],
             "the loss has no graph: backward has nothing to go back through",
             evidence=f"the script ended here with {evidence.first.error}",
         )
     trains = [
         moment
-        for moment in evidence.moments("applied")
-        if moment.value["frozen"] < moment.value["parameters"]
+        for moment in evidence.of(GradientsApplied)
+        if moment.facts.value["frozen"] < moment.facts.value["parameters"]
     ]
-    lines: dict[tuple[str | None, int | None], list[Moment]] = {}
+    lines: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
     reached = set()
-    is_idle = not any(moment.value["with_gradient"] for moment in trains)
+    is_idle = not any(moment.facts.value["with_gradient"] for moment in trains)
     is_read = reads_gradients(evidence)
     for item in find_passes(evidence).values():
         if item["touched"] or item.graph.get("parameters", 1):
@@ -75,9 +77,11 @@ def _is_cut(graph: dict[str, Any], *, is_idle: bool, is_read: bool) -> bool:
     return not is_read and (is_idle or bool(graph["others"] == [1]))
 
 
-def _nodes(evidence: Evidence, moment: Moment) -> str:
-    number = moment.value["pass"]
-    nodes = next(item.value["nodes"] for item in evidence.moments("graph") if item.value["pass"] == number)
+def _nodes(evidence: Evidence, moment: Moment[Any]) -> str:
+    number = moment.facts.value["pass"]
+    nodes = next(
+        item.facts.value["nodes"] for item in evidence.of(GraphMeasured) if item.facts.value["pass"] == number
+    )
     return f"{nodes} operations" if nodes else "no operation"
 
 

@@ -14,15 +14,18 @@ Call `zero_grad()` only right after a step, or before the first backward pass of
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loop._passes import find_passes, is_looked_at, reads_gradients, used_places, usual_number
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import BackwardExamined, GradientsDropped, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOOP02",
     severity="error",
-    needs=("backward", "passed"),
+    needs=(BackwardPass, BackwardExamined),
     caused_by=("LOOP10", "PROBE03"),
     fix="Call zero_grad() once for every optimizer.step(), before its first backward pass or after the step.",
 )
@@ -31,18 +34,18 @@ _MIN_TIMES = 2
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find lines that zero gradients which no step has used."""
-    found: dict[tuple[str | None, int | None], list[Moment]] = {}
+    found: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
     for moment in _dropped(evidence):
         found.setdefault((moment.file, moment.line), []).append(moment)
     if not found or reads_gradients(evidence):
         return
-    has_steps = evidence.has("step")
+    has_steps = evidence.has(OptimizerStep)
     for moments in found.values():
         if len(moments) < _MIN_TIMES + (not has_steps):
             continue
         first = moments[0]
-        _, line, _ = first.value["site"]
-        num = len(first.value["passes"])
+        _, line, _ = first.facts.value["site"]
+        num = len(first.facts.value["passes"])
         yield Finding.at(
             first,
             "gradients are zeroed before any step has used them",
@@ -51,17 +54,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _dropped(evidence: Evidence) -> Iterator[Moment]:
+def _dropped(evidence: Evidence) -> Iterator[Moment[Any]]:
     passes = find_passes(evidence)
     used = used_places(evidence, passes)
-    for moment in evidence.moments("dropped"):
-        value = moment.value
+    for moment in evidence.of(GradientsDropped):
+        value = moment.facts.value
         if value["moved"] or not value["finite"]:
             continue
         thrown = [passes[number] for number in value["passes"] if number in passes]
         if len(thrown) < len(value["passes"]) or any(item.graph.get("others", [1]) for item in thrown):
             continue
-        if usual_number(evidence, moment.facts["optimizer"]) > len(thrown):  # what is left of an accumulation
+        if usual_number(evidence, moment.facts.optimizer) > len(thrown):  # what is left of an accumulation
             continue
         if is_looked_at(moment.step) or all(item.place in used for item in thrown):
             yield moment

@@ -17,11 +17,13 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loop._passes import find_passes, used_places, usual_number
+from truestep.watch.evidence.facts.optimizing import BackwardExamined, GradientsApplied, GradientsDropped
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOOP04",
     severity="error",
-    needs=("backward", "applied", "passed"),
+    needs=(BackwardPass, GradientsApplied, BackwardExamined),
     fix="Make a step with the micro-batches that are left at the epoch's end before zeroing their gradients.",
 )
 
@@ -29,10 +31,10 @@ RULE = Meta(
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find gradients of a part of an accumulation that are zeroed."""
     used = {*used_places(evidence, find_passes(evidence))}
-    for moment in evidence.moments("dropped"):
-        value = moment.value
+    for moment in evidence.of(GradientsDropped):
+        value = moment.facts.value
         file, line, _ = value["site"]
-        usual, num = usual_number(evidence, moment.facts["optimizer"]), len(value["passes"])
+        usual, num = usual_number(evidence, moment.facts.optimizer), len(value["passes"])
         if value["moved"] or not value["finite"] or value["how"] != "zero_grad" or not 0 < num < usual:
             continue
         if moment.step and (file, line) in used:
@@ -46,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether anything was accumulated."""
-    return any(len(moment.value["passes"]) > 1 for moment in evidence.moments("applied"))
+    return any(len(moment.facts.value["passes"]) > 1 for moment in evidence.of(GradientsApplied))
 
 
 BUGGY = """

@@ -17,23 +17,24 @@ from collections.abc import Iterator
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import call_at, replace_node, text_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.optimizing import ClippingCalled
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOOP08",
     severity="error",
-    needs=("clip", "backward"),
+    needs=(ClippingCalled, BackwardPass),
     fix="Pass model.parameters() anew at each call, or keep the parameters in a list.",
 )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping of nothing."""
-    clips = evidence.moments("clip")
+    clips = evidence.of(ClippingCalled)
     # Where layers are clipped one by one, those without parameters have none to give.
-    full = {(item.file, item.line, item.step) for item in clips if item.facts["parameters"]}
+    full = {(item.file, item.line, item.step) for item in clips if item.facts.num_parameters}
     for moment in clips:
-        is_empty = moment.facts["parameters"] == 0 and moment.value == "iterator"
-        if is_empty and (moment.file, moment.line, moment.step) not in full:
+        if moment.facts.is_exhausted and (moment.file, moment.line, moment.step) not in full:
             yield Finding.at(
                 moment,
                 "no gradient is clipped: the iterator of parameters has nothing left",

@@ -14,14 +14,16 @@ Detach what is carried from one step to the next: `state = state.detach()`.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import GraphMeasured
 
 RULE = Meta(
     code="LOOP13",
     severity="error",
-    needs=("graph",),
+    needs=(GraphMeasured,),
     fix="Detach the state that is carried over: state = state.detach().",
 )
 _MIN_RISING = 5
@@ -30,38 +32,43 @@ _ERRORS = ("backward through the graph a second time", "modified by an inplace o
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find graphs that grow."""
-    lines: dict[tuple[str | None, int | None], list[Moment]] = {}
-    for moment in evidence.moments("graph"):
+    lines: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
+    for moment in evidence.of(GraphMeasured):
         lines.setdefault((moment.file, moment.line), []).append(moment)
-    last = evidence.moments("graph")[-1]
+    last = evidence.of(GraphMeasured)[-1]
     is_dead = any(text in (evidence.first.error or "") for text in _ERRORS)
     for moments in lines.values():
         rising = _rising(moments)
         if len(rising) > _MIN_RISING:
-            counts = [moment.value["nodes"] for moment in rising]
+            counts = [moment.facts.value["nodes"] for moment in rising]
             yield Finding.at(
                 rising[1],
                 "the graph of the loss grows with every step: a state that is carried over is not detached",
                 evidence=f"operations under the loss: {', '.join(map(str, counts[:6]))}, "
-                f"in the end {counts[-1]}; {rising[-1].value['old']} of the last were made before the step",
+                f"in the end {counts[-1]}; {rising[-1].facts.value['old']} of the last were made "
+                "before the step",
             )
-        elif is_dead and last is moments[-1] and last.value["old"]:
+        elif is_dead and last is moments[-1] and last.facts.value["old"]:
             yield Finding.at(
                 last,
                 "the backward pass goes into the graph of a step that is over: a state is not detached",
-                evidence=f"{last.value['old']} of {last.value['nodes']} operations under the loss were made "
-                "before the last step, and the script ended here",
+                evidence=f"{last.facts.value['old']} of {last.facts.value['nodes']} operations under the "
+                "loss were made before the last step, and the script ended here",
             )
 
 
-def _rising(moments: list[Moment]) -> list[Moment]:
+def _rising(moments: list[Moment[Any]]) -> list[Moment[Any]]:
     """Return the longest run of passes, one after the other, that grow by operations of earlier steps."""
-    best: list[Moment] = []
-    run: list[Moment] = []
+    best: list[Moment[Any]] = []
+    run: list[Moment[Any]] = []
     for moment in moments:
-        value = moment.value
-        is_more = run and value["nodes"] > run[-1].value["nodes"] and value["old"] > run[-1].value["old"]
-        run = [*run, moment] if is_more and value["turn"] > run[-1].value["turn"] else [moment]
+        value = moment.facts.value
+        is_more = (
+            run
+            and value["nodes"] > run[-1].facts.value["nodes"]
+            and value["old"] > run[-1].facts.value["old"]
+        )
+        run = [*run, moment] if is_more and value["turn"] > run[-1].facts.value["turn"] else [moment]
         best = max(best, run, key=len)
     return best
 

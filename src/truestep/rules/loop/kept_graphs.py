@@ -21,11 +21,13 @@ from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import replace_node, statement_at, text_of
 from truestep.rules.places import Function, Scope, covers, name_of, own_nodes, scopes_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.optimizing import GraphsKept
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOOP15",
     severity="error",
-    needs=("backward",),
+    needs=(BackwardPass,),
     caused_by=("LOOP13",),
     fix="Keep loss.item() or loss.detach() instead of the loss.",
 )
@@ -38,8 +40,8 @@ _MAX_DEPTH = 3
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses that are kept, and the line that keeps them."""
-    for moment in evidence.moments("kept"):
-        value = moment.value
+    for moment in evidence.of(GraphsKept):
+        value = moment.facts.value
         file, line, _ = value["site"]
         source = evidence.source(file)
         is_output = value.get("is_output", False)

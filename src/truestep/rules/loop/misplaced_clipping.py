@@ -13,14 +13,16 @@ Clip between the last `backward()` and `optimizer.step()`.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import GradientsClipped, OptimizerStep
 
 RULE = Meta(
     code="LOOP05",
     severity="error",
-    needs=("clipped", "step"),
+    needs=(GradientsClipped, OptimizerStep),
     caused_by=("LOOP12",),
     fix="Clip after the last backward pass and before optimizer.step().",
 )
@@ -29,16 +31,18 @@ _MIN_TIMES = 2
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find lines that only ever clip what no step will apply."""
-    lines: dict[tuple[str | None, int | None], list[Moment]] = {}
-    for moment in evidence.moments("clipped"):
+    lines: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
+    for moment in evidence.of(GradientsClipped):
         lines.setdefault((moment.file, moment.line), []).append(moment)
     for moments in lines.values():
-        states = {moment.value["state"] for moment in moments}
-        optimizers = {number for moment in moments for number in moment.value["optimizers"]}
-        num_steps = sum(moment.facts["optimizer"] in optimizers for moment in evidence.moments("step"))
+        states = {moment.facts.value["state"] for moment in moments}
+        optimizers = {number for moment in moments for number in moment.facts.value["optimizers"]}
+        num_steps = sum(moment.facts.optimizer in optimizers for moment in evidence.of(OptimizerStep))
         if not states <= {"applied", "none"} or len(moments) < min(_MIN_TIMES, num_steps) or not num_steps:
             continue
-        if any(moment.value["inside"] for moment in moments) or _is_clipped_elsewhere(evidence, optimizers):
+        if any(moment.facts.value["inside"] for moment in moments) or _is_clipped_elsewhere(
+            evidence, optimizers
+        ):
             continue
         # What comes first may be about nothing: the second says which of the two it is.
         is_after = "applied" in states
@@ -55,8 +59,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _is_clipped_elsewhere(evidence: Evidence, optimizers: set[int]) -> bool:
     return any(
-        moment.value["state"] == "waiting" and optimizers.intersection(moment.value["optimizers"])
-        for moment in evidence.moments("clipped")
+        moment.facts.value["state"] == "waiting" and optimizers.intersection(moment.facts.value["optimizers"])
+        for moment in evidence.of(GradientsClipped)
     )
 
 

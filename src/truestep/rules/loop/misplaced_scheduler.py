@@ -14,16 +14,26 @@ Call `optimizer.step()` first, and `scheduler.step()` after it, at the cadence t
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.edits import call_at
 from truestep.rules.syntax import walk
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import (
+    GradientsZeroed,
+    OptimizerStep,
+    SchedulerEffective,
+    SchedulerMade,
+    SchedulerStep,
+    StepSkipped,
+)
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOOP10",
     severity="error",
-    needs=("schedule",),
+    needs=(SchedulerMade,),
     fix="Call scheduler.step() after optimizer.step(), once per step or per epoch as it is meant.",
 )
 _MIN_STEPS, _MIN_ROUNDS, _MIN_INSTEAD = 2, 2, 3
@@ -31,14 +41,14 @@ _MIN_STEPS, _MIN_ROUNDS, _MIN_INSTEAD = 2, 2, 3
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find schedulers that are not stepped where they should be."""
-    schedules = evidence.moments("schedule")
-    inner = {number for moment in schedules for number in moment.value.get("inner", ())}
-    inner |= {moment.facts["scheduler"] for moment in evidence.moments("scheduled")}
+    schedules = evidence.of(SchedulerMade)
+    inner = {number for moment in schedules for number in moment.facts.value.get("inner", ())}
+    inner |= {moment.facts.scheduler for moment in evidence.of(SchedulerEffective)}
     for made in schedules:
-        if made.facts["scheduler"] in inner or made.facts["optimizer"] is None:
+        if made.facts.scheduler in inner or made.facts.optimizer is None:
             continue
-        turns = [item for item in evidence.moments("scheduler") if _is(item, "scheduler", made)]
-        steps = [item for item in evidence.moments("step", "skipped") if _is(item, "optimizer", made)]
+        turns = [item for item in evidence.of(SchedulerStep) if _is(item, "scheduler", made)]
+        steps = [item for item in evidence.of(OptimizerStep, StepSkipped) if _is(item, "optimizer", made)]
         if not turns:
             yield from _check_never(evidence, made, steps)
         elif not steps:
@@ -47,21 +57,22 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield from _check_first(evidence, turns, steps)
 
 
-def _is(moment: Moment, fact: str, made: Moment) -> bool:
+def _is(moment: Moment[Any], fact: str, made: Moment[Any]) -> bool:
     return bool(moment.facts[fact] == made.facts[fact])
 
 
-def _check_never(evidence: Evidence, made: Moment, steps: list[Moment]) -> Iterator[Finding]:
+def _check_never(evidence: Evidence, made: Moment[Any], steps: list[Moment[Any]]) -> Iterator[Finding]:
     if evidence.first.ended != "finished" or len(steps) < _MIN_STEPS or _has_call(evidence, made):
         return
     yield Finding.at(
         made,
         "the scheduler is never stepped: the learning rate stays as it was",
-        evidence=f"{made.facts['class']} was made here; its optimizer made {len(steps)} steps, it made none",
+        evidence=f"{made.facts.class_name} was made here; its optimizer made {len(steps)} steps, "
+        "it made none",
     )
 
 
-def _has_call(evidence: Evidence, made: Moment) -> bool:
+def _has_call(evidence: Evidence, made: Moment[Any]) -> bool:
     """Whether the source has a step of a scheduler that this run has only not come to."""
     source = evidence.source(made.file)
     calls = [node for node in walk(source.tree) if isinstance(node, ast.Call)] if source else []
@@ -74,10 +85,12 @@ def _has_call(evidence: Evidence, made: Moment) -> bool:
     return False
 
 
-def _check_instead(evidence: Evidence, made: Moment, turns: list[Moment]) -> Iterator[Finding]:
-    num = len([item for item in evidence.moments("backward") if item.facts["how"] == "backward"])
-    if evidence.has("step"):  # another optimizer's: this one is in use if it zeroes, once for each turn
-        zeroed = [item for item in evidence.moments("zero_grad") if _is(item, "optimizer", made)]
+def _check_instead(evidence: Evidence, made: Moment[Any], turns: list[Moment[Any]]) -> Iterator[Finding]:
+    num = len([item for item in evidence.of(BackwardPass) if item.facts.how == "backward"])
+    if evidence.has(
+        OptimizerStep
+    ):  # another optimizer's: this one is in use if it zeroes, once for each turn
+        zeroed = [item for item in evidence.of(GradientsZeroed) if _is(item, "optimizer", made)]
         num = num if len(turns) >= len(zeroed) >= _MIN_INSTEAD else 0
     if min(len(turns), num) >= _MIN_INSTEAD:
         yield Finding.at(
@@ -87,7 +100,7 @@ def _check_instead(evidence: Evidence, made: Moment, turns: list[Moment]) -> Ite
         )
 
 
-def _check_first(evidence: Evidence, turns: list[Moment], steps: list[Moment]) -> Iterator[Finding]:
+def _check_first(evidence: Evidence, turns: list[Moment[Any]], steps: list[Moment[Any]]) -> Iterator[Finding]:
     source = evidence.source(turns[0].file)
     call = call_at(source, turns[0].line, name="step") if source is not None else None
     if call is not None and (call.args or call.keywords):

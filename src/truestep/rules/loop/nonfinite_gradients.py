@@ -15,14 +15,17 @@ zero, division by zero): choose or clamp its input, not its output.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Operation
+from truestep.watch.evidence.facts.optimizing import GradientsNonfinite, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOOP11",
     severity="error",
-    needs=("backward", "step"),
+    needs=(BackwardPass, OptimizerStep),
     caused_by=("DATA07",),
     fix="Find the operation whose derivative is not finite, and clamp or choose its input.",
 )
@@ -30,11 +33,11 @@ RULE = Meta(
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find the first step of each line that applies such a gradient; where it came from, if that is known."""
-    for moment in evidence.moments("nonfinite"):
+    for moment in evidence.of(GradientsNonfinite):
         if evidence.origin is not None:
             yield _at_origin(moment, evidence.origin)
             return  # what follows is the same value
-        value = moment.value
+        value = moment.facts.value
         names = ", ".join(value["names"]) + (", ..." if value["number"] > len(value["names"]) else "")
         before = "weights were not finite either" if value["weights"] else "weights were still finite"
         loss = "finite" if value["finite"] else "not finite"
@@ -46,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _at_origin(moment: Moment, origin: Operation) -> Finding:
+def _at_origin(moment: Moment[Any], origin: Operation) -> Finding:
     is_backward = origin.phase == "backward" and origin.forward_line is not None
     name = (origin.forward_name if is_backward else origin.name) or origin.name
     module = (origin.forward_module if is_backward else origin.module) or ""
@@ -54,7 +57,7 @@ def _at_origin(moment: Moment, origin: Operation) -> Finding:
     worst = "NaN" if any(out.worst == "nan" for out in origin.outs) else "an infinity"
     where = "its derivative" if is_backward else "it"
     inside = f" in module {module}" if module else ""
-    names = ", ".join(moment.value["names"])
+    names = ", ".join(moment.facts.value["names"])
     return Finding(
         message=f"{where if is_backward else short} gives {worst}"
         + (f": the backward pass of {short}" if is_backward else "")
@@ -63,7 +66,7 @@ def _at_origin(moment: Moment, origin: Operation) -> Finding:
         line=origin.forward_line if is_backward else origin.line,
         step=moment.step + 1,
         evidence=f"replayed: of all operations of this step, {short}{inside} is the first to make it; the "
-        f"step at line {moment.line} applied it to {moment.value['number']} parameters: {names}",
+        f"step at line {moment.line} applied it to {moment.facts.value['number']} parameters: {names}",
     )
 
 

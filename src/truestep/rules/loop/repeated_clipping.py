@@ -15,20 +15,21 @@ Clip once, after the last backward pass of the step.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.optimizing import GradientsApplied, GradientsClipped
 
 RULE = Meta(
     code="LOOP07",
     severity="error",
-    needs=("clipped", "applied"),
+    needs=(GradientsClipped, GradientsApplied),
     fix="Clip once, right before optimizer.step().",
 )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping between the backward passes of one step."""
-    clipped = evidence.moments("clipped")
-    for moment in evidence.moments("applied"):
-        for file, line, _ in moment.value["clips_inside"][:1]:
+    clipped = evidence.of(GradientsClipped)
+    for moment in evidence.of(GradientsApplied):
+        for file, line, _ in moment.facts.value["clips_inside"][:1]:
             times = sum((item.file, item.line, item.step) == (file, line, moment.step) for item in clipped)
             if times > 1:
                 yield Finding(
@@ -37,13 +38,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     line=line,
                     step=moment.step + 1,
                     evidence=f"step {moment.step + 1} at line {moment.line} used "
-                    f"{len(moment.value['passes'])} backward passes and clipped {times} times",
+                    f"{len(moment.facts.value['passes'])} backward passes and clipped {times} times",
                 )
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether anything was accumulated."""
-    return any(len(moment.value["passes"]) > 1 for moment in evidence.moments("applied"))
+    return any(len(moment.facts.value["passes"]) > 1 for moment in evidence.of(GradientsApplied))
 
 
 BUGGY = """

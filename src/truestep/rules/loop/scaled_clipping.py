@@ -15,27 +15,28 @@ Call `scaler.unscale_(optimizer)` before clipping.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.optimizing import ClippingCalled, GradientsUnscaled, ScaledClipped
 
 RULE = Meta(
     code="LOOP06",
     severity="error",
-    needs=("clip", "unscale"),
+    needs=(ClippingCalled, GradientsUnscaled),
     fix="Call scaler.unscale_(optimizer) between backward and clipping.",
 )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping before unscaling."""
-    for moment in evidence.moments("scaled_clip"):
-        file, line, _ = moment.value["site"]
+    for moment in evidence.of(ScaledClipped):
+        file, line, _ = moment.facts.value["site"]
         yield Finding(
             message="gradients are clipped before they are unscaled",
             file=file,
             line=line,
             step=moment.step + 1,
-            evidence=f"the loss scale was {moment.value['scale']:g}, and the gradients were unscaled only "
-            f"afterwards, at line {moment.line}",
-            cost=f"the limit is {moment.value['scale']:g} times too strict",
+            evidence=f"the loss scale was {moment.facts.value['scale']:g}, and the gradients were unscaled "
+            f"only afterwards, at line {moment.line}",
+            cost=f"the limit is {moment.facts.value['scale']:g} times too strict",
         )
 
 

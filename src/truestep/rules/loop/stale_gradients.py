@@ -19,20 +19,22 @@ from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import call_at, insert_after, insert_before
+from truestep.watch.evidence.facts.optimizing import GradientsApplied, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOOP01",
     severity="error",
-    needs=("backward", "applied"),
+    needs=(BackwardPass, GradientsApplied),
     fix="Call optimizer.zero_grad() before this backward pass, once for every optimizer.step().",
 )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find steps that apply gradients for the second time."""
-    for moment in evidence.moments("applied"):
-        if moment.value["stale"]:
-            file, line, _ = moment.value["stale_site"]
+    for moment in evidence.of(GradientsApplied):
+        if moment.facts.value["stale"]:
+            file, line, _ = moment.facts.value["stale_site"]
             yield Finding(
                 message="gradients of the step before are added to this one's: zero_grad() is missing",
                 file=file,
@@ -59,8 +61,8 @@ def mend(source: Source, finding: Finding) -> list[Edit]:
 
 
 def _accumulates(evidence: Evidence) -> bool:
-    passes = [moment for moment in evidence.moments("backward") if moment.facts["how"] == "backward"]
-    return len(passes) > len(evidence.moments("step"))
+    passes = [moment for moment in evidence.of(BackwardPass) if moment.facts.how == "backward"]
+    return len(passes) > len(evidence.of(OptimizerStep))
 
 
 BUGGY = """

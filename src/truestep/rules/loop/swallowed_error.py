@@ -18,11 +18,13 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import Function, covers, name_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 
 RULE = Meta(
     code="LOOP16",
     severity="warning",
-    needs=("backward",),
+    needs=(BackwardPass,),
     fix="Name the kind of error that is expected, and count or print it.",
 )
 _BROAD = frozenset({"", "Exception", "BaseException"})
@@ -35,7 +37,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find errors that are swallowed where the loss is made or used."""
-    trained = {(moment.file, moment.line) for moment in evidence.moments("forward", "backward", "step")}
+    trained = {(moment.file, moment.line) for moment in evidence.of(ForwardPass, BackwardPass, OptimizerStep)}
     for source in evidence.sources:
         for node in _tries(source):
             swallowing = [item for item in node.handlers if _is_broad(item) and _does_nothing(item)]

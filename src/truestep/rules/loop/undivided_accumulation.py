@@ -16,17 +16,20 @@ Divide the loss by the number of micro-batches of the step before calling `backw
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.edits import around, call_at, replace_node, text_of
 from truestep.rules.loop._passes import Pass, find_passes, is_looked_at
 from truestep.rules.syntax import walk
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import BackwardExamined, GradientsApplied, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOOP03",
     severity="warning",
-    needs=("backward", "applied", "passed"),
+    needs=(BackwardPass, GradientsApplied, BackwardExamined),
     fix="Divide the loss by the number of micro-batches before backward().",
 )
 _MIN_STEPS = 2
@@ -38,14 +41,14 @@ _TOLERANCE = 0.02
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find accumulation without division."""
     passes = find_passes(evidence)
-    found: dict[tuple[str | None, int | None], list[tuple[Moment, list[Pass]]]] = {}
+    found: dict[tuple[str | None, int | None], list[tuple[Moment[Any], list[Pass]]]] = {}
     cleared = set()
-    for moment in evidence.moments("applied"):
+    for moment in evidence.of(GradientsApplied):
         for group in _groups(moment, passes):
             if any(item["inputs"] is None for item in group):  # the first pass at a line that is met later
                 continue
             if (
-                moment.value["changed"] is None
+                moment.facts.value["changed"] is None
                 and _is_undivided(group)
                 and not _has_own_gradient(evidence, group)
             ):
@@ -53,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             else:
                 cleared.add(group[0].place)
     for place, steps in found.items():
-        if place in cleared or len(steps) < min(_MIN_STEPS, len(evidence.moments("step"))):
+        if place in cleared or len(steps) < min(_MIN_STEPS, len(evidence.of(OptimizerStep))):
             continue
         moment, group = steps[0]
         num = len(group)
@@ -68,16 +71,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _is_by_hand(evidence: Evidence, moment: Moment) -> bool:
+def _is_by_hand(evidence: Evidence, moment: Moment[Any]) -> bool:
     """Whether the script's own line calls backward: in a framework's loop the division is the framework's."""
     source = evidence.source(moment.file)
     return source is None or "backward" in source.line(moment.line)
 
 
-def _groups(moment: Moment, passes: dict[int, Pass]) -> Iterator[list[Pass]]:
+def _groups(moment: Moment[Any], passes: dict[int, Pass]) -> Iterator[list[Pass]]:
     """Yield the passes of one step that came from the same line by the same way, if they are alike."""
-    known = [passes[number] for number in moment.value["passes"] if number in passes]
-    if len(known) < len(moment.value["passes"]):
+    known = [passes[number] for number in moment.facts.value["passes"] if number in passes]
+    if len(known) < len(moment.facts.value["passes"]):
         return
     alike: dict[int, list[Pass]] = {}
     for item in known:

@@ -21,11 +21,13 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan
+from truestep.watch.evidence.facts.optimizing import OptimizerStep, SchedulerMade, SchedulerStep
 
 RULE = Meta(
     code="LOOP09",
     severity="warning",
-    needs=("schedule", "scheduler", "step"),
+    needs=(SchedulerMade, SchedulerStep, OptimizerStep),
     caused_by=("LOOP10",),
     fix="Move scheduler.step() to where its settings count: once per epoch, or after each optimizer.step().",
 )
@@ -39,9 +41,9 @@ _ERROR = "The specified number of total steps is"
 
 @dataclass
 class _Schedule:
-    made: Moment
-    turns: list[Moment]
-    steps: list[Moment]
+    made: Moment[SchedulerMade]
+    turns: list[Moment[SchedulerStep]]
+    steps: list[Moment[OptimizerStep]]
     num_epochs: int
     """0 if no loader was used."""
     rates: list[float] = field(default_factory=list)
@@ -69,20 +71,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _schedules(evidence: Evidence) -> Iterator[_Schedule]:
-    moments = evidence.moments("schedule")
-    inner = {number for moment in moments for number in moment.value.get("inner", ())}
+    moments = evidence.of(SchedulerMade)
+    inner = {number for moment in moments for number in moment.facts.value.get("inner", ())}
     epochs = _num_epochs(evidence)
     for made in moments:
-        if made.facts["scheduler"] in inner:
+        if made.facts.scheduler in inner:
             continue
-        turns = [
-            item
-            for item in evidence.moments("scheduler")
-            if item.facts["scheduler"] == made.facts["scheduler"]
-        ]
-        steps = [
-            item for item in evidence.moments("step") if item.facts["optimizer"] == made.facts["optimizer"]
-        ]
+        turns = [item for item in evidence.of(SchedulerStep) if item.facts.scheduler == made.facts.scheduler]
+        steps = [item for item in evidence.of(OptimizerStep) if item.facts.optimizer == made.facts.optimizer]
         if turns and steps:
             yield _Schedule(made, turns, steps, epochs, _rates(steps))
 
@@ -90,24 +86,24 @@ def _schedules(evidence: Evidence) -> Iterator[_Schedule]:
 def _num_epochs(evidence: Evidence) -> int:
     """Return how often the loader that gave most batches was gone through."""
     batches: dict[int, int] = {}
-    for moment in evidence.moments("batch"):
-        batches[moment.facts["loader"]] = batches.get(moment.facts["loader"], 0) + 1
+    for moment in evidence.of(BatchFetched):
+        batches[moment.facts.loader] = batches.get(moment.facts.loader, 0) + 1
     busiest = max(batches, key=lambda number: batches[number], default=None)
-    return sum(moment.facts["loader"] == busiest for moment in evidence.moments("epoch"))
+    return sum(moment.facts.loader == busiest for moment in evidence.of(EpochBegan))
 
 
-def _rates(steps: list[Moment]) -> list[float]:
+def _rates(steps: list[Moment[OptimizerStep]]) -> list[float]:
     """Return the highest rate of the groups at each step; it is noted when it changes."""
     rates, rate = [], 0.0
     for moment in steps:
-        if moment.value:
-            rate = max(float(item) for item in moment.value)
+        if moment.facts.rates:
+            rate = max(float(item) for item in moment.facts.rates)
         rates.append(rate)
     return rates
 
 
 def _check_fast(schedule: _Schedule) -> Iterator[Finding]:
-    settings, num = schedule.made.value, len(schedule.steps)
+    settings, num = schedule.made.facts.value, len(schedule.steps)
     fallen = _fallen(schedule.rates)
     if fallen is not None:
         yield _tell(
@@ -116,7 +112,7 @@ def _check_fast(schedule: _Schedule) -> Iterator[Finding]:
             f"{max(schedule.rates):.3g} at its highest, {schedule.rates[fallen]:.3g} at step {fallen + 1} "
             f"of {num}",
         )
-    elif schedule.made.facts["class"] == "CosineAnnealingLR" and _swings(schedule, settings["T_max"]):
+    elif schedule.made.facts.class_name == "CosineAnnealingLR" and _swings(schedule, settings["T_max"]):
         yield _tell(
             schedule,
             "the learning rate swings up and down: the schedule was made for epochs and is stepped per batch",
@@ -161,7 +157,7 @@ def _is_past(schedule: _Schedule, milestones: list[int]) -> bool:
 
 def _check_slow(schedule: _Schedule) -> Iterator[Finding]:
     num, times = len(schedule.steps), len(schedule.turns)
-    for horizon in _horizons(schedule.made.value):
+    for horizon in _horizons(schedule.made.facts.value):
         if abs(horizon - num) <= _NEAR * num and horizon >= _RARE * times:
             yield _tell(
                 schedule,
@@ -186,7 +182,7 @@ def _tell(schedule: _Schedule, message: str, evidence: str) -> Finding:
     return Finding.at(
         schedule.turns[0],
         message,
-        evidence=f"{schedule.made.facts['class']} made at line {schedule.made.line}: {evidence}",
+        evidence=f"{schedule.made.facts.class_name} made at line {schedule.made.line}: {evidence}",
         count=len(schedule.turns),
     )
 

@@ -5,6 +5,7 @@ Owns reading that from the syntax. Whether the labels are right is left to the r
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence
 from truestep.rules.places import covers, name_of
@@ -14,7 +15,7 @@ from truestep.watch import Moment
 _HANDING_OVER = ("train", "fit")
 
 
-def labels_line(evidence: Evidence, moment: Moment) -> int | None:
+def labels_line(evidence: Evidence, moment: Moment[Any]) -> int | None:
     """Return the line that makes the labels if the loss is computed out of sight, else that of the loss."""
     source = evidence.source(moment.file)
     if source is None or moment.line is None or not _hands_over(source.tree, moment.line):

@@ -19,11 +19,12 @@ from math import prod
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow, axis_of
 from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 
 RULE = Meta(
     code="LOSS04",
     severity="warning",
-    needs=("forward", "backward"),
+    needs=(ForwardPass, BackwardPass),
     fix="Normalise over the axis of the classes: dim=-1, or dim=1 for (batch, classes, ...).",
 )
 _NAMES = ("_softmax.default", "_log_softmax.default")
@@ -70,9 +71,9 @@ def _num_classes(shape: tuple[int, ...]) -> int:
 def _batch_sizes(evidence: Evidence) -> dict[int, set[int]]:
     """Return the length of the first axis of what models were given, by step."""
     found: dict[int, set[int]] = {}
-    for moment in evidence.moments("forward"):
-        if moment.facts["training"]:
-            shapes = list(_shapes(moment.facts["tensors"]))
+    for moment in evidence.of(ForwardPass):
+        if moment.facts.is_training:
+            shapes = list(_shapes(moment.facts.tensors))
             if shapes:
                 found.setdefault(moment.step, set()).add(shapes[0][0])
     return found

@@ -19,12 +19,13 @@ from math import prod
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow
 from truestep.watch import Operation
-from truestep.watch.evidence import In
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.operation import In
 
 RULE = Meta(
     code="LOSS03",
     severity="error",
-    needs=("backward",),
+    needs=(BackwardPass,),
     fix="Give prediction and target the same shape, with squeeze(-1) or unsqueeze(-1) on one of them.",
 )
 _TWO_SIDED = ("sub.Tensor", "rsub.Tensor", "mul.Tensor", "div.Tensor", "add.Tensor", "minimum.default")

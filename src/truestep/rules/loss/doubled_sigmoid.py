@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import LINEAR, Flow, place_of
 from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import LossExamined
 
 RULE = Meta(
     code="LOSS02",
@@ -45,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
         if first is not None and first.name in _BOUNDED:
             yield _twice(operation, first)
-    read = {moment.value["index"]: moment.value for moment in evidence.moments("loss")}
+    read = {moment.facts.value["index"]: moment.facts.value for moment in evidence.of(LossExamined)}
     for operation in flow.named("binary_cross_entropy.default"):
         first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
         if first is None:

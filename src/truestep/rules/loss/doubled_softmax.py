@@ -24,6 +24,7 @@ from truestep.rules.edits import call_at, replace_node, text_of
 from truestep.rules.flow import LINEAR, Flow, place_of, size_of
 from truestep.rules.syntax import walk
 from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import LossExamined
 
 RULE = Meta(
     code="LOSS01",
@@ -50,9 +51,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _normalised_twice(evidence: Evidence, flow: Flow) -> Iterator[Finding]:
     read = {
-        moment.value["index"]: moment.value
-        for moment in evidence.moments("loss")
-        if moment.facts["operation"] == "log_softmax"
+        moment.facts.value["index"]: moment.facts.value
+        for moment in evidence.of(LossExamined)
+        if moment.facts.operation == "log_softmax"
     }
     for operation in flow.named("_log_softmax.default", "logsumexp.default"):
         if not operation.ins[0].has_grad or size_of(operation) < 2:

@@ -25,11 +25,12 @@ from truestep.rules.flow import Flow
 from truestep.rules.loss._labels import labels_line
 from truestep.rules.syntax import walk
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.passes import LossExamined
 
 RULE = Meta(
     code="LOSS07",
     severity="warning",
-    needs=("loss",),
+    needs=(LossExamined,),
     fix="Leave padding out with ignore_index or a mask, and use a token for it that means nothing else.",
 )
 _MIN_SHARE = 0.03
@@ -41,15 +42,15 @@ _PAD, _END = re.compile("pad", re.IGNORECASE), re.compile("eos|end|eot|stop", re
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether targets were compared with the tokens that a model was given."""
-    return any(moment.value.get("tokens") for moment in evidence.moments("loss"))
+    return any(moment.facts.value.get("tokens") for moment in evidence.of(LossExamined))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses that score too much of a row, or too little."""
     flow = Flow(evidence.operations)
-    seen: dict[tuple[str | None, int | None], list[Moment]] = {}
-    for moment in evidence.moments("loss"):
-        if moment.value.get("tokens"):
+    seen: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
+    for moment in evidence.of(LossExamined):
+        if moment.facts.value.get("tokens"):
             seen.setdefault((moment.file, moment.line), []).append(moment)
     for moments in seen.values():
         if _is_spoken_of(evidence, moments[0]):
@@ -57,17 +58,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield from _lost_end(evidence, moments)
 
 
-def _is_spoken_of(evidence: Evidence, moment: Moment) -> bool:
+def _is_spoken_of(evidence: Evidence, moment: Moment[Any]) -> bool:
     """Whether the script speaks of padding: frames of zeros may be silence."""
-    padding = moment.value["tokens"]["padding"]
+    padding = moment.facts.value["tokens"]["padding"]
     word = _PAD if padding is None or padding["token"] >= 0 else _RAGGED
     return any(word.search(source.text) for source in evidence.sources)
 
 
-def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment]) -> Iterator[Finding]:
+def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment[Any]]) -> Iterator[Finding]:
     for moment in moments:
-        found = moment.value["tokens"]["padding"]
-        if found is None or found["scored"] < _MIN_SHARE * found["of"] or _is_masked(flow, moment.value):
+        found = moment.facts.value["tokens"]["padding"]
+        if (
+            found is None
+            or found["scored"] < _MIN_SHARE * found["of"]
+            or _is_masked(flow, moment.facts.value)
+        ):
             continue
         what = f"token {found['token']}" if found["token"] >= 0 else "zeros"
         yield Finding.at(
@@ -77,7 +82,7 @@ def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment]) -> Iterato
             evidence=f"{found['scored']} of {found['of']} scored targets "
             f"({found['scored'] / found['of']:.0%}) are {found['label']} where the model was given padding, "
             f"{what}, in runs of {found['runs'][0]} to {found['runs'][1]}; ignore_index is "
-            f"{moment.value['ignored']}",
+            f"{moment.facts.value['ignored']}",
         )
 
 
@@ -90,8 +95,8 @@ def _is_masked(flow: Flow, value: dict[str, Any]) -> bool:
     return not users or any(name.startswith(_MASKING) for name in users)
 
 
-def _lost_end(evidence: Evidence, moments: list[Moment]) -> Iterator[Finding]:
-    ends = [moment.value["tokens"]["end"] for moment in moments]
+def _lost_end(evidence: Evidence, moments: list[Moment[Any]]) -> Iterator[Finding]:
+    ends = [moment.facts.value["tokens"]["end"] for moment in moments]
     if len(ends) < _MIN_SEEN or None in ends:
         return
     is_attended = all(end["attended"] is not None and end["attended"] > 0.5 for end in ends)

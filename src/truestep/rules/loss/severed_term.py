@@ -19,12 +19,13 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow, place_of
 from truestep.watch import Operation
-from truestep.watch.evidence import In
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.operation import In
 
 RULE = Meta(
     code="LOSS06",
     severity="warning",
-    needs=("backward",),
+    needs=(BackwardPass,),
     fix="Compute this term from probabilities instead of hard decisions, so that it has a gradient.",
 )
 _COMPARISONS = tuple(

@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow, place_of, size_of
 from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOSS05",
     severity="error",
-    needs=("backward",),
+    needs=(BackwardPass,),
     fix="Use BCEWithLogitsLoss for one output, or give the model one output for each class.",
 )
 _NAMES = ("_log_softmax.default", "_softmax.default")

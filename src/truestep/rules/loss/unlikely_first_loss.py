@@ -19,11 +19,13 @@ from math import log
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import LINEAR, Flow
 from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import LossExamined
+from truestep.watch.evidence.facts.structure import FileLoaded, StateLoaded
 
 RULE = Meta(
     code="LOSS10",
     severity="warning",
-    needs=("loss",),
+    needs=(LossExamined,),
     caused_by=("DATA07",),
     fix="Initialise the last layer with small weights, and scale the inputs to unit variance.",
 )
@@ -34,21 +36,21 @@ _MIN_SCORED = 8
 def is_observed(evidence: Evidence) -> bool:
     """Whether the loss of a fresh classifier was read."""
     return not _is_loaded(evidence) and any(
-        moment.facts["operation"] == "nll_loss" and moment.step == 0 for moment in evidence.moments("loss")
+        moment.facts.operation == "nll_loss" and moment.step == 0 for moment in evidence.of(LossExamined)
     )
 
 
 def _is_loaded(evidence: Evidence) -> bool:
-    return any(moment.step == 0 for moment in evidence.moments("restore", "load"))
+    return any(moment.step == 0 for moment in evidence.of(StateLoaded, FileLoaded))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find first losses that are too high."""
     flow = Flow(evidence.operations)
     met: set[tuple[str | None, int | None]] = set()
-    for moment in evidence.moments("loss"):
-        place, value = (moment.file, moment.line), moment.value
-        if moment.facts["operation"] != "nll_loss" or moment.step or place in met:
+    for moment in evidence.of(LossExamined):
+        place, value = (moment.file, moment.line), moment.facts.value
+        if moment.facts.operation != "nll_loss" or moment.step or place in met:
             continue
         met.add(place)
         operation = flow.at(value["index"])

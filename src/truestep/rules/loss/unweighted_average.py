@@ -15,20 +15,23 @@ Add `loss.item() * len(batch)` and divide by the number of samples.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loss._averages import find_averages
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.loading import BatchFetched
+from truestep.watch.evidence.facts.passes import ForwardPass
 
 RULE = Meta(
     code="LOSS09",
     severity="warning",
-    needs=("forward",),
+    needs=(ForwardPass,),
     fix="Weight each batch's mean by its size, and divide by the number of samples.",
 )
 _MAX_EQUAL = 0.75
 _Place = tuple[str, int]
-_Loops = dict[_Place, tuple[list[int], bool, Moment]]
+_Loops = dict[_Place, tuple[list[int], bool, Moment[Any]]]
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -60,12 +63,12 @@ def _passes(evidence: Evidence) -> _Loops:
     """Return the same for evaluation without loaders, by the lines of forward passes."""
     found: _Loops = {}
     trained: set[_Place] = set()
-    for moment in evidence.moments("forward"):
+    for moment in evidence.of(ForwardPass):
         size = _size(moment)
         if moment.file is not None and moment.line is not None and size is not None:
             place = (moment.file, moment.line)
             found.setdefault(place, ([], False, moment))[0].append(size)
-            if moment.facts["training"] and moment.facts["grad"]:
+            if moment.facts.is_training and moment.facts.is_grad_enabled:
                 trained.add(place)
     return {place: item for place, item in found.items() if place not in trained and _has_rest(item[0])}
 
@@ -79,23 +82,23 @@ def _loops(evidence: Evidence) -> _Loops:
     """Return the lines that fetch batches: their sizes, and whether models are trained on them."""
     found: _Loops = {}
     last: _Place | None = None
-    for moment in evidence.moments("batch", "forward"):
-        if moment.kind == "batch":
+    for moment in evidence.of(BatchFetched, ForwardPass):
+        if isinstance(moment.facts, BatchFetched):
             size = _size(moment)
             if moment.file is None or moment.line is None or size is None:
                 last = None
                 continue
             last = (moment.file, moment.line)
             found.setdefault(last, ([], False, moment))[0].append(size)
-        elif last is not None and moment.facts["training"] and moment.facts["grad"]:
+        elif last is not None and moment.facts.is_training and moment.facts.is_grad_enabled:
             sizes, _, first = found[last]
             found[last] = (sizes, True, first)
     return found
 
 
-def _size(moment: Moment) -> int | None:
+def _size(moment: Moment[Any]) -> int | None:
     """Return the length of the first axis of a batch's first tensor."""
-    outline = moment.facts["tensors"]
+    outline = moment.facts.tensors
     while isinstance(outline, list) and outline:
         if all(isinstance(item, int) for item in outline):
             return int(outline[0])

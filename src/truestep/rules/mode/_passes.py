@@ -13,6 +13,9 @@ from typing import Any
 from truestep.rules import Evidence
 from truestep.rules.syntax import walk
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, LoaderUsed
+from truestep.watch.evidence.facts.optimizing import OptimizerOwns
+from truestep.watch.evidence.facts.passes import LayersListed, PassesUsed, PassExamined
 
 MIN_RUN = 3
 _MAKING = frozenset(
@@ -27,7 +30,7 @@ _MAKING = frozenset(
 class Pass:
     """One outermost forward pass."""
 
-    moment: Moment
+    moment: Moment[Any]
     model: int
     number: int
     has_graph: bool
@@ -43,7 +46,7 @@ class Pass:
     @property
     def is_training(self) -> bool:
         """Whether the model is in train mode."""
-        return bool(self.moment.facts["training"])
+        return bool(self.moment.facts.is_training)
 
     @property
     def num_on(self) -> int:
@@ -63,15 +66,15 @@ class Pass:
 
 def read_passes(evidence: Evidence) -> list[Pass]:
     """Return all forward passes that were noted, in their order."""
-    used = {number for moment in evidence.moments("used") for number in moment.value}
+    used = {number for moment in evidence.of(PassesUsed) for number in moment.facts.value}
     state: dict[int, dict[str, Any]] = {}
     found = []
-    for moment in evidence.moments("layers", "pass"):
-        model = moment.facts["model"]
-        if moment.kind == "layers":
-            state[model] = moment.value
+    for moment in evidence.of(LayersListed, PassExamined):
+        model = moment.facts.model
+        if isinstance(moment.facts, LayersListed):
+            state[model] = moment.facts.value
             continue
-        number, has_graph, given, size = moment.value
+        number, has_graph, given, size = moment.facts.value
         found.append(
             Pass(
                 moment=moment,
@@ -120,10 +123,10 @@ def is_repeated(run: list[Pass]) -> bool:
 def evaluation_loaders(evidence: Evidence, passes: list[Pass]) -> set[int]:
     """Return loaders whose batches are drawn with no step between one and the next, in each epoch."""
     steps: dict[int, list[set[int]]] = defaultdict(list)
-    lengths = {moment.facts["loader"]: moment.facts["length"] for moment in evidence.moments("loader")}
-    for moment in evidence.moments("epoch", "batch"):
-        loader = moment.facts["loader"]
-        if moment.kind == "epoch":
+    lengths = {moment.facts.loader: moment.facts.length for moment in evidence.of(LoaderUsed)}
+    for moment in evidence.of(EpochBegan, BatchFetched):
+        loader = moment.facts.loader
+        if isinstance(moment.facts, EpochBegan):
             steps[loader].append(set())
         elif steps[loader]:
             steps[loader][-1].add(moment.step)
@@ -136,23 +139,23 @@ def evaluation_loaders(evidence: Evidence, passes: list[Pass]) -> set[int]:
 
 def _training_loaders(evidence: Evidence, passes: list[Pass]) -> set[int]:
     """Return loaders most of whose batches are trained on: `next(iter(loader))` has one in each epoch."""
-    batches, fed = evidence.moments("batch"), _batches_of(evidence, passes)
-    seen = Counter(batches[place].facts["loader"] for place in set(fed.values()))
+    batches, fed = evidence.of(BatchFetched), _batches_of(evidence, passes)
+    seen = Counter(batches[place].facts.loader for place in set(fed.values()))
     used = {fed[item.number] for item in passes if item.is_used and item.number in fed}
-    trained = Counter(batches[place].facts["loader"] for place in used)
+    trained = Counter(batches[place].facts.loader for place in used)
     return {loader for loader, num in seen.items() if 2 * trained[loader] > num}
 
 
 def fed_by(evidence: Evidence, passes: Iterable[Pass]) -> dict[int, int]:
     """Return, for each pass, the loader whose batch was drawn last before it and since the last step."""
-    batches = evidence.moments("batch")
+    batches = evidence.of(BatchFetched)
     fed = _batches_of(evidence, passes)
-    return {number: batches[place].facts["loader"] for number, place in fed.items()}
+    return {number: batches[place].facts.loader for number, place in fed.items()}
 
 
 def _batches_of(evidence: Evidence, passes: Iterable[Pass]) -> dict[int, int]:
     """Return, for each pass, the place of that batch among all batches."""
-    batches = evidence.moments("batch")
+    batches = evidence.of(BatchFetched)
     found, place = {}, 0
     for item in sorted(passes, key=lambda item: item.moment.at_s):
         while place < len(batches) and batches[place].at_s <= item.moment.at_s:
@@ -162,7 +165,7 @@ def _batches_of(evidence: Evidence, passes: Iterable[Pass]) -> dict[int, int]:
     return found
 
 
-def is_thrown_away(evidence: Evidence, moment: Moment) -> bool:
+def is_thrown_away(evidence: Evidence, moment: Moment[Any]) -> bool:
     """Whether the line is a call and nothing else: statistics are estimated, or shapes found out."""
     source = evidence.source(moment.file)
     if source is None or moment.line is None:
@@ -191,8 +194,8 @@ def _is_plain_call(call: ast.Call) -> bool:
 def owners(evidence: Evidence) -> dict[int, dict[int, list[int]]]:
     """Return by model, then by optimizer: how many of its parameters are trained, and how many it has."""
     found: dict[int, dict[int, list[int]]] = defaultdict(dict)
-    for moment in evidence.moments("owns"):
-        found[moment.facts["model"]][moment.facts["optimizer"]] = moment.value
+    for moment in evidence.of(OptimizerOwns):
+        found[moment.facts.model][moment.facts.optimizer] = moment.facts.value
     return found
 
 

@@ -15,15 +15,18 @@ Call `model.train()` at the beginning of every training epoch, not once before t
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.mode._passes import Pass, layers_text, owners, read_passes
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import ForwardPass, ModeSet, PassExamined
 
 RULE = Meta(
     code="MODE03",
     severity="warning",
-    needs=("pass", "step"),
+    needs=(PassExamined, OptimizerStep),
     fix="Call .train() on this module before training goes on, at the beginning of every epoch.",
 )
 _MOST = 0.5
@@ -64,14 +67,14 @@ def _finding(item: Pass, why: str) -> Finding:
 
 def _leads_to_step(evidence: Evidence, item: Pass, optimizers: set[int]) -> bool:
     """Whether a step follows, and the model was not passed in train mode as well since the step before."""
-    steps = [moment for moment in evidence.moments("step") if moment.facts["optimizer"] in optimizers]
+    steps = [moment for moment in evidence.of(OptimizerStep) if moment.facts.optimizer in optimizers]
     after = next((moment for moment in steps if moment.at_s + moment.took_s > item.moment.at_s), None)
     if after is None:
         return False
     before = max((moment.at_s for moment in steps if moment.at_s < after.at_s), default=0.0)
     return not any(
-        moment.facts["model"] == item.model and moment.facts["training"] and moment.facts["grad"]
-        for moment in evidence.moments("forward")
+        moment.facts.model == item.model and moment.facts.is_training and moment.facts.is_grad_enabled
+        for moment in evidence.of(ForwardPass)
         if before <= moment.at_s <= after.at_s + after.took_s
     )
 
@@ -85,8 +88,8 @@ def _why(evidence: Evidence, item: Pass, passes: list[Pass], *, is_whole: bool) 
     since_s = trained[-1].moment.at_s if trained else 0.0
     off = [
         moment
-        for moment in evidence.moments("mode")
-        if not moment.facts["training"] and since_s <= moment.at_s <= at_s
+        for moment in evidence.of(ModeSet)
+        if not moment.facts.is_training and since_s <= moment.at_s <= at_s
     ]
     evaluated = any(
         not other.is_training and not other.is_used and other.moment.at_s >= since_s for other in earlier
@@ -105,20 +108,20 @@ def _why(evidence: Evidence, item: Pass, passes: list[Pass], *, is_whole: bool) 
     return None
 
 
-def _is_part_evaluated(off: Moment, item: Pass, before: list[Pass]) -> bool:
+def _is_part_evaluated(off: Moment[Any], item: Pass, before: list[Pass]) -> bool:
     """Whether this `eval()` of the model was for a pass of another module, as of a decoder that samples."""
     assert item.layers is not None
-    return off.facts["class"] == item.layers["class"] and any(
+    return off.facts.class_name == item.layers["class"] and any(
         not other.is_training
         and not other.is_used
-        and not other.moment.facts["grad"]
+        and not other.moment.facts.is_grad_enabled
         and other.moment.step == off.step
         and other.moment.at_s > off.at_s
         for other in before
     )
 
 
-def _is_loading(evidence: Evidence, moment: Moment) -> bool:
+def _is_loading(evidence: Evidence, moment: Moment[Any]) -> bool:
     source = evidence.source(moment.file)
     return source is not None and "from_pretrained" in source.line(moment.line)
 

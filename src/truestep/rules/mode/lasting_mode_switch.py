@@ -15,17 +15,20 @@ keep the old values and put them back.
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.edits import statement_at
 from truestep.rules.places import Scope, covers, own_nodes, scopes_of
 from truestep.rules.syntax import walk
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import ForwardPass, ModeSet, SettingsChanged
 
 RULE = Meta(
     code="MODE05",
     severity="error",
-    needs=("mode", "forward"),
+    needs=(ModeSet, ForwardPass),
     fix="Leave the setting alone, eval() is enough; or put the old value back before training goes on.",
 )
 _NEAR = 12
@@ -34,18 +37,18 @@ _SWITCHES = ("eval", "train")
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether training went on after a switch to evaluation."""
-    modes = evidence.moments("mode")
-    first = next((moment for moment in modes if not moment.facts["training"]), None)
-    return first is not None and any(moment.step > first.step for moment in evidence.moments("step"))
+    modes = evidence.of(ModeSet)
+    first = next((moment for moment in modes if not moment.facts.is_training), None)
+    return first is not None and any(moment.step > first.step for moment in evidence.of(OptimizerStep))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find settings that an evaluation has changed and nobody has put back."""
-    for moment in evidence.moments("setting"):
+    for moment in evidence.of(SettingsChanged):
         switch = _last_switch(evidence, moment)
         if switch is None:
             continue
-        for name, before, after in moment.value["changed"]:
+        for name, before, after in moment.facts.value["changed"]:
             line = _assigned_at(evidence, switch, name.rpartition(".")[2])
             if line is not None:
                 yield Finding(
@@ -54,23 +57,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     file=switch.file,
                     line=line,
                     step=moment.step + 1,
-                    evidence=f"{name} of {moment.value['class']} was {before} in training before the switch "
-                    f"at line {switch.line}, and is {after} in training after it; "
-                    f"{moment.value['number']} settings changed",
+                    evidence=f"{name} of {moment.facts.value['class']} was {before} in training before the "
+                    f"switch at line {switch.line}, and is {after} in training after it; "
+                    f"{moment.facts.value['number']} settings changed",
                 )
                 break
 
 
-def _last_switch(evidence: Evidence, moment: Moment) -> Moment | None:
+def _last_switch(evidence: Evidence, moment: Moment[Any]) -> Moment[Any] | None:
     found = [
         item
-        for item in evidence.moments("mode")
-        if not item.facts["training"] and item.at_s < moment.at_s and item.file
+        for item in evidence.of(ModeSet)
+        if not item.facts.is_training and item.at_s < moment.at_s and item.file
     ]
     return found[-1] if found else None
 
 
-def _assigned_at(evidence: Evidence, switch: Moment, name: str) -> int | None:
+def _assigned_at(evidence: Evidence, switch: Moment[Any], name: str) -> int | None:
     """Return the line that assigns the setting, if that belongs to the switch; the nearest of several."""
     source = evidence.source(switch.file)
     assert switch.line is not None
@@ -123,7 +126,7 @@ def _counted_in(loop: ast.For | ast.While) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def _belongs(scope: Scope, line: int, switch: Moment, scopes: list[Scope]) -> bool:
+def _belongs(scope: Scope, line: int, switch: Moment[Any], scopes: list[Scope]) -> bool:
     """Whether an assignment is made where the mode is switched: there, or in a function called from there."""
     assert switch.line is not None
     if getattr(scope, "name", None) == "__init__":

@@ -18,27 +18,28 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.mode._passes import read_passes
+from truestep.watch.evidence.facts.passes import LayersListed, PassExamined, SingleSample
 
 RULE = Meta(
     code="MODE06",
     severity="warning",
-    needs=("layers", "pass"),
+    needs=(LayersListed, PassExamined),
     fix="Use GroupNorm, larger batches or drop_last=True, or keep BatchNorm in eval mode.",
 )
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a model with a normalisation over the batch was seen."""
-    return any(moment.value["norm"][1] for moment in evidence.moments("layers"))
+    return any(moment.facts.value["norm"][1] for moment in evidence.of(LayersListed))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find batches of one that went through BatchNorm in train mode and were trained on."""
     passes = {item.number: item for item in read_passes(evidence)}
-    for moment in evidence.moments("single"):
-        item = passes.get(moment.value["pass"])
+    for moment in evidence.of(SingleSample):
+        item = passes.get(moment.facts.value["pass"])
         if item is not None and item.is_used:
-            names, shape = moment.value["names"], moment.value["shape"]
+            names, shape = moment.facts.value["names"], moment.facts.value["shape"]
             yield Finding.at(
                 moment,
                 "BatchNorm in train mode is given a batch of one: its statistics are those of one sample",

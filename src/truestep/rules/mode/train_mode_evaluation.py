@@ -33,11 +33,13 @@ from truestep.rules.mode._passes import (
     runs_of,
 )
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import ModeSet, PassExamined
 
 RULE = Meta(
     code="MODE01",
     severity="error",
-    needs=("pass",),
+    needs=(PassExamined,),
     fix="Call .eval() on this module before the evaluation, and .train() before training goes on.",
 )
 _MIN_STEPS = 3
@@ -54,7 +56,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     passes = read_passes(evidence)
     trained_on = {(item.model, item.given) for item in passes if item.is_used}
     loaders, fed = evaluation_loaders(evidence, passes), fed_by(evidence, passes)
-    idle = [item for item in passes if not item.is_used and (item.has_graph or not item.moment.facts["grad"])]
+    idle = [
+        item
+        for item in passes
+        if not item.is_used and (item.has_graph or not item.moment.facts.is_grad_enabled)
+    ]
     for place, group in by_place(idle).items():
         found = [item for item in group if item.is_training and item.num_on]
         if not found or is_thrown_away(evidence, found[0].moment) or _is_on_purpose(evidence, found):
@@ -79,8 +85,10 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
     name = first.layers["class"]
     off = [
         moment
-        for moment in evidence.moments("mode")
-        if moment.facts["class"] == name and not moment.facts["training"] and moment.at_s < first.moment.at_s
+        for moment in evidence.of(ModeSet)
+        if moment.facts.class_name == name
+        and not moment.facts.is_training
+        and moment.at_s < first.moment.at_s
     ]
     said = (
         f"last switched to eval mode at line {off[-1].line}" if off else "never switched to eval mode before"
@@ -104,8 +112,8 @@ def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
         return False
     asked = [
         moment
-        for moment in evidence.moments("mode")
-        if moment.facts["training"]
+        for moment in evidence.of(ModeSet)
+        if moment.facts.is_training
         and moment.at_s < first.moment.at_s
         and moment.step == first.moment.step > 0
         and moment.function == first.moment.function
@@ -114,7 +122,7 @@ def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
 
 
 def _num_optimizers(evidence: Evidence) -> int:
-    return len({moment.facts["optimizer"] for moment in evidence.moments("step")})
+    return len({moment.facts.optimizer for moment in evidence.of(OptimizerStep)})
 
 
 def _is_fixed(evidence: Evidence, found: list[Pass], *, trained_on: set[int]) -> bool:

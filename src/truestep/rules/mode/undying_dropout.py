@@ -20,11 +20,12 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow
 from truestep.rules.mode._passes import is_repeated, read_passes, runs_of
 from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import ForwardPass
 
 RULE = Meta(
     code="MODE04",
     severity="warning",
-    needs=("forward",),
+    needs=(ForwardPass,),
     fix="Pass training=self.training, or use an nn.Dropout that is made in __init__.",
 )
 _DRAWING = ("rand", "rand_like", "bernoulli", "uniform_")

@@ -32,11 +32,12 @@ from truestep.rules.mode._passes import (
     read_passes,
 )
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, PassExamined
 
 RULE = Meta(
     code="MODE02",
     severity="warning",
-    needs=("pass", "backward"),
+    needs=(PassExamined, BackwardPass),
     fix="Put this evaluation under torch.no_grad() or torch.inference_mode().",
 )
 _MIN_EVAL = 2
@@ -85,9 +86,7 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
     first = found[0]
     places = {(item.moment.line, item.model) for item in found}
     times = [
-        moment.took_s
-        for moment in evidence.moments("forward")
-        if (moment.line, moment.facts["model"]) in places
+        moment.took_s for moment in evidence.of(ForwardPass) if (moment.line, moment.facts.model) in places
     ]
     mode = "train" if first.is_training else "eval"
     return Finding.at(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from truestep.rules.evidence import Evidence
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 _FEW = 4
 
@@ -114,10 +115,10 @@ class Roster:
 
 def read_roster(evidence: Evidence) -> Roster | None:
     """Return the roster; None if the script was killed before it was written."""
-    moments = evidence.moments("roster")
+    moments = evidence.of(ParametersListed)
     if not moments:
         return None
-    value = moments[-1].value
+    value = moments[-1].facts.value
     return Roster(
         parameters=[Parameter(**item) for item in value["parameters"]],
         optimizers=[Optimizer(**item) for item in value["optimizers"]],

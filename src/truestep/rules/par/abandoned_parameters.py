@@ -17,11 +17,14 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.par._roster import Optimizer, Parameter, Roster, names, read_roster
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="PAR03",
     severity="error",
-    needs=("backward", "step", "roster"),
+    needs=(BackwardPass, OptimizerStep, ParametersListed),
     fix="Make the optimizer after the model has got its last shape, from the model that is trained.",
 )
 

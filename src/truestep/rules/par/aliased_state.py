@@ -17,16 +17,19 @@ file.
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import assignments, calls, covers, is_called_at, name_of
 from truestep.rules.syntax import walk
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
+from truestep.watch.evidence.facts.structure import ModelRefilled, StateSaved, StatesShareMemory
 
 RULE = Meta(
     code="PAR12",
     severity="error",
-    needs=("model",),
+    needs=(ModelUsed,),
     fix="Keep a copy: copy.deepcopy(model.state_dict()).",
 )
 _MOST = 0.5
@@ -34,44 +37,49 @@ _MOST = 0.5
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a state was put back or saved."""
-    return any(evidence.has(kind) for kind in ("refill", "stored", "piled")) or bool(_kept_models(evidence))
+    return any(evidence.has(kind) for kind in (ModelRefilled, StateSaved, StatesShareMemory)) or bool(
+        _kept_models(evidence)
+    )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find states that have changed with the model."""
-    uses = [moment for moment in evidence.moments("refill", "stored") if "taken" in moment.value]
-    num_uses = Counter(moment.value["taken"] for moment in uses)
+    uses = [moment for moment in evidence.of(ModelRefilled, StateSaved) if "taken" in moment.facts.value]
+    num_uses = Counter(moment.facts.value["taken"] for moment in uses)
     for moment in uses:
-        if _is_stale(moment, num_uses[moment.value["taken"]]) and not is_updated(evidence, moment):
-            file, line, _ = moment.value["taken_at"]
+        if _is_stale(moment, num_uses[moment.facts.value["taken"]]) and not is_updated(evidence, moment):
+            file, line, _ = moment.facts.value["taken_at"]
             if not is_called_at(evidence.source(file), line, name="state_dict"):
                 continue  # a framework did it
-            what = "loaded" if moment.kind == "refill" else "saved"
-            passed = moment.step - moment.value["taken_step"]
+            what = "loaded" if isinstance(moment.facts, ModelRefilled) else "saved"
+            passed = moment.step - moment.facts.value["taken_step"]
             yield Finding(
                 message="this state_dict() is kept without a copy: it changes with the model",
                 file=file or None,
                 line=line or None,
-                step=moment.value["taken_step"] + 1,
+                step=moment.facts.value["taken_step"] + 1,
                 evidence=f"{what} at line {moment.line}, {passed} steps later; "
-                + ("changed with the model since" if moment.value["written"] else "nothing is put back")
+                + ("changed with the model since" if moment.facts.value["written"] else "nothing is put back")
                 + ": its tensors share the model's memory",
             )
     yield from _check_views(evidence)
-    for moment in evidence.moments("piled"):
+    for kept in evidence.of(StatesShareMemory):
         yield Finding.at(
-            moment,
+            kept,
             "states are collected without a copy: all of them are the model as it is now",
-            evidence=f"{moment.value['alive']} states, taken at steps {moment.value['steps']}, share memory",
+            evidence=f"{kept.facts.value['alive']} states, taken at steps {kept.facts.value['steps']}, "
+            "share memory",
         )
     yield from _kept_models(evidence)
 
 
 def _check_views(evidence: Evidence) -> Iterator[Finding]:
     """Find states of other tensors with the same memory, as `{k: v.detach() for k, v in ...}` has them."""
-    for moment in evidence.moments("refill"):
-        views = moment.value.get("views", ())
-        if moment.value["own"] <= _MOST * max(1, moment.value["given"]) or is_updated(evidence, moment):
+    for moment in evidence.of(ModelRefilled):
+        views = moment.facts.value.get("views", ())
+        if moment.facts.value["own"] <= _MOST * max(1, moment.facts.value["given"]) or is_updated(
+            evidence, moment
+        ):
             continue
         names = _given_names(evidence, moment)
         for file, line, step in views:
@@ -88,7 +96,7 @@ def _check_views(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
-def _given_names(evidence: Evidence, moment: Moment) -> set[str]:
+def _given_names(evidence: Evidence, moment: Moment[Any]) -> set[str]:
     """Return the names of the state that is loaded there."""
     source = evidence.source(moment.file)
     found = calls(source.tree, "load_state_dict") if source is not None else ()
@@ -96,10 +104,10 @@ def _given_names(evidence: Evidence, moment: Moment) -> set[str]:
     return {name for name in names if name is not None}
 
 
-def _is_stale(moment: Moment, num_uses: int) -> bool:
+def _is_stale(moment: Moment[Any], num_uses: int) -> bool:
     """Whether what is used is not what was taken; one state used again and again may be live on purpose."""
-    facts = moment.value
-    if moment.kind == "stored":
+    facts = moment.facts.value
+    if isinstance(moment.facts, StateSaved):
         return bool(facts["written"]) and num_uses == 1
     is_self = facts["own"] > _MOST * max(1, facts["given"])
     if is_self:
@@ -107,10 +115,10 @@ def _is_stale(moment: Moment, num_uses: int) -> bool:
     return bool(facts["written"]) and num_uses == 1
 
 
-def is_updated(evidence: Evidence, moment: Moment) -> bool:
+def is_updated(evidence: Evidence, moment: Moment[Any]) -> bool:
     """Whether the state was taken to be filled with another one's values first, by `update`."""
     source = evidence.source(moment.file)
-    if source is None or moment.kind != "refill" or moment.value["written"]:
+    if source is None or not isinstance(moment.facts, ModelRefilled) or moment.facts.value["written"]:
         return False
     changed = {
         name_of(call.func.value)
@@ -127,7 +135,7 @@ def _is_item_set(node: ast.AST) -> bool:
 
 def _kept_models(evidence: Evidence) -> list[Finding]:
     """Find `best = model` in a loop: the name of the best is that of the model itself."""
-    called = {(moment.file, moment.line) for moment in evidence.moments("forward")}
+    called = {(moment.file, moment.line) for moment in evidence.of(ForwardPass)}
     found = []
     for source in evidence.sources:
         for loop in walk(source.tree):

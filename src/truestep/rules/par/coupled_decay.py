@@ -16,11 +16,13 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.par._roster import read_roster
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="PAR09",
     severity="info",
-    needs=("step", "roster"),
+    needs=(OptimizerStep, ParametersListed),
     fix="Use torch.optim.AdamW, whose decay does not pass through the gradient's scale.",
 )
 _COUPLED = ("Adam", "NAdam", "RAdam", "Adamax", "SparseAdam")

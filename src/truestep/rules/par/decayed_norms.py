@@ -20,11 +20,13 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="PAR08",
     severity="info",
-    needs=("step", "roster"),
+    needs=(OptimizerStep, ParametersListed),
     fix="Decay parameters with two or more dimensions only: p.ndim >= 2.",
 )
 _MIN_SHARE = 0.5

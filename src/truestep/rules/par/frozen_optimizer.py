@@ -19,11 +19,14 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.par._roster import Optimizer, names, read_roster
 from truestep.rules.places import Function, assignments, calls, covers, only_call
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="PAR05",
     severity="error",
-    needs=("backward", "step", "roster"),
+    needs=(BackwardPass, OptimizerStep, ParametersListed),
     fix="Unfreeze what the optimizer holds, or make it from the parameters that shall be trained.",
 )
 

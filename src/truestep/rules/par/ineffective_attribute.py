@@ -18,11 +18,13 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import assignments, calls, name_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.passes import ForwardPass
+from truestep.watch.evidence.facts.structure import SwitchIneffective
 
 RULE = Meta(
     code="PAR11",
     severity="error",
-    needs=("forward",),
+    needs=(ForwardPass,),
     fix="Write parameter.requires_grad = False, or module.requires_grad_(False) for a whole module.",
 )
 _METHOD = "requires_grad_"
@@ -30,11 +32,11 @@ _METHOD = "requires_grad_"
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find switches that are none."""
-    seen = {moment.value["attribute"]: moment for moment in evidence.moments("switch")}
+    seen = {moment.facts.value["attribute"]: moment for moment in evidence.of(SwitchIneffective)}
     for source in evidence.sources:
         for name in sorted({_METHOD, *seen}):
             moment = seen.get(name)
-            facts = moment.value if moment is not None else None
+            facts = moment.facts.value if moment is not None else None
             for line, text in _set_lines(source, name, facts["wanted"] if facts is not None else None):
                 yield Finding(
                     message=f"`{text}` switches nothing: "

@@ -21,19 +21,22 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.places import assignments, calls
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import ForwardPass, ModeSet
+from truestep.watch.evidence.facts.structure import ParametersListed, StatisticsMoved
 
 RULE = Meta(
     code="PAR10",
     severity="error",
-    needs=("forward", "step", "roster"),
+    needs=(ForwardPass, OptimizerStep, ParametersListed),
     fix="Call eval() on the frozen part after each train(), so that its statistics stay.",
 )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find statistics that move in frozen layers."""
-    for moment in evidence.moments("drifted"):
-        paths = moment.value["paths"]
+    for moment in evidence.of(StatisticsMoved):
+        paths = moment.facts.value["paths"]
         yield Finding(
             message=f"{len(paths)} frozen BatchNorm layers are in training mode: their statistics move",
             **_place(evidence, moment),
@@ -42,14 +45,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _place(evidence: Evidence, moment: Moment) -> dict[str, Any]:
+def _place(evidence: Evidence, moment: Moment[Any]) -> dict[str, Any]:
     """Return the line that switched to training mode; if none did, the one that freezes."""
     switches = [
         mode
-        for mode in evidence.moments("mode")
+        for mode in evidence.of(ModeSet)
         if mode.at_s < moment.at_s
-        and mode.facts["training"]
-        and mode.facts["class"] in moment.value["around"]
+        and mode.facts.is_training
+        and mode.facts.class_name in moment.facts.value["around"]
     ]
     if switches:
         return {"file": switches[-1].file, "line": switches[-1].line}

@@ -20,11 +20,13 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import Function, assignments, calls, class_in, name_of, own_nodes
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
+from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed
 
 RULE = Meta(
     code="PAR02",
     severity="error",
-    needs=("model", "forward", "roster"),
+    needs=(ModelUsed, ForwardPass, ParametersListed),
     fix="Make every layer anew: [Layer() for _ in range(n)] instead of [Layer()] * n.",
 )
 _MAKERS = ("ModuleList", "Sequential", "ModuleDict")
@@ -33,8 +35,8 @@ _ON_PURPOSE = ("shared", "tied", "share", "tie")
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find containers that hold one layer several times."""
-    for moment in evidence.moments("repeated"):
-        facts = moment.value
+    for moment in evidence.of(LayerRepeated):
+        facts = moment.facts.value
         place = _find_place(evidence, facts)
         if place is None:
             continue

@@ -18,16 +18,20 @@ Make the target a copy of its own, `copy.deepcopy(policy)`, and load it from the
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import assignments, calls, is_called_at, name_of
 from truestep.rules.syntax import walk
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import OptimizerOwns, OptimizerStep
+from truestep.watch.evidence.facts.passes import ForwardPass
+from truestep.watch.evidence.facts.structure import ModelRefilled
 
 RULE = Meta(
     code="PAR13",
     severity="error",
-    needs=("forward", "step"),
+    needs=(ForwardPass, OptimizerStep),
     fix="Let the target be copy.deepcopy(policy), and load it from policy.state_dict().",
 )
 _TARGET = re.compile(
@@ -38,7 +42,7 @@ _MOST = 0.9
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether there is a second model, or one that is loaded from another."""
-    if any("taken" in moment.value for moment in evidence.moments("refill")):
+    if any("taken" in moment.facts.value for moment in evidence.of(ModelRefilled)):
         return True
     names = {name for source in evidence.sources for name in _called_names(source)}
     return any(_TARGET.search(name) for name in names)
@@ -47,8 +51,8 @@ def is_observed(evidence: Evidence) -> bool:
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models that are their own target."""
     places: set[tuple[str | None, int | None]] = set()
-    for moment in evidence.moments("refill"):
-        facts = moment.value
+    for moment in evidence.of(ModelRefilled):
+        facts = moment.facts.value
         is_self = "taken" in facts and facts["own"] >= _MOST * max(1, facts["given"])
         if not is_self or facts["written"] or facts["taken_at"][1] != moment.line:
             continue
@@ -70,7 +74,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield from _find_aliases(evidence, places)
 
 
-def _assigned_at(evidence: Evidence, moment: Moment) -> tuple[str, int] | None:
+def _assigned_at(evidence: Evidence, moment: Moment[Any]) -> tuple[str, int] | None:
     """Return where the target became a second name of the policy, if the load names two models."""
     source = evidence.source(moment.file)
     if source is None:
@@ -113,12 +117,12 @@ def _called_names(source: Source) -> Iterator[str]:
 
 def _find_aliases(evidence: Evidence, places: set[tuple[str | None, int | None]]) -> Iterator[Finding]:
     """Find targets by name that are called and are the very model that is trained."""
-    trained = {moment.facts["model"] for moment in evidence.moments("owns") if moment.value[0]}
+    trained = {moment.facts.model for moment in evidence.of(OptimizerOwns) if moment.facts.value[0]}
     for source in evidence.sources:
         at_line: dict[int, set[int]] = {}
-        for moment in evidence.moments("forward"):
+        for moment in evidence.of(ForwardPass):
             if moment.file == source.path and moment.line is not None:
-                at_line.setdefault(moment.line, set()).add(moment.facts["model"])
+                at_line.setdefault(moment.line, set()).add(moment.facts.model)
         for name in dict.fromkeys(_called_names(source)):
             if not _TARGET.search(name):
                 continue

@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.places import name_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.passes import ForwardPass
 
 RULE = Meta(
     code="PAR14",
     severity="error",
-    needs=("forward",),
+    needs=(ForwardPass,),
     fix="Replace the last layer by name, as in model.fc = nn.Identity(), and keep the model's own forward.",
 )
 

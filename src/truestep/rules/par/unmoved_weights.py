@@ -20,11 +20,13 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import OptimizerStep, WeightsUnmoved
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="PAR07",
     severity="error",
-    needs=("step", "roster"),
+    needs=(OptimizerStep, ParametersListed),
     fix="Give the step a learning rate and a number format in which it can move the weights.",
     caused_by=("LOOP09", "LOOP10"),
 )
@@ -34,22 +36,22 @@ _MIN_GRADIENT = 1e-5
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find weights that steps leave as they are."""
-    for moment in evidence.moments("unmoved"):
-        stills = [still for still in moment.value["still"] if still["gradient"] >= _MIN_GRADIENT]
+    for moment in evidence.of(WeightsUnmoved):
+        stills = [still for still in moment.facts.value["still"] if still["gradient"] >= _MIN_GRADIENT]
         rated = [still for still in stills if still["num_rated"] >= _MIN_STEPS]
         if rated:
             yield _tell(moment, rated, f"learning rate {rated[0]['rate']:.3g}")
-        elif stills and not moment.value["moved"] and _is_rate_zero(evidence, moment.facts["optimizer"]):
+        elif stills and not moment.facts.value["moved"] and _is_rate_zero(evidence, moment.facts.optimizer):
             yield _tell(moment, stills, "the learning rate is 0 at each step")
 
 
 def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
-    steps = [moment for moment in evidence.moments("step") if moment.facts["optimizer"] == optimizer]
-    rates = [rate for moment in steps for rate in moment.value or ()]
+    steps = [moment for moment in evidence.of(OptimizerStep) if moment.facts.optimizer == optimizer]
+    rates = [rate for moment in steps for rate in moment.facts.rates or ()]
     return bool(rates) and not any(rates)
 
 
-def _tell(moment: Moment, stills: list[dict[str, Any]], why: str) -> Finding:
+def _tell(moment: Moment[Any], stills: list[dict[str, Any]], why: str) -> Finding:
     first = stills[0]
     return Finding(
         message=f"{len(stills)} parameters have gradients and the step does not move them",

@@ -17,11 +17,14 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.par._roster import Optimizer, Parameter, Roster, names, read_roster
 from truestep.rules.par.abandoned_parameters import find_abandoned
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="PAR04",
     severity="warning",
-    needs=("backward", "step", "roster"),
+    needs=(BackwardPass, OptimizerStep, ParametersListed),
     fix="Add these parameters to the optimizer's groups, or freeze them with requires_grad_(False).",
     caused_by=("PAR03",),
 )

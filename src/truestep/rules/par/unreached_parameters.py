@@ -18,11 +18,14 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
 from truestep.rules.places import assignments, class_in
 from truestep.watch import Operation
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="PAR06",
     severity="warning",
-    needs=("backward", "step", "roster"),
+    needs=(BackwardPass, OptimizerStep, ParametersListed),
     fix="Use the layer in forward and keep its result in the graph; otherwise remove or freeze it.",
     caused_by=("PAR03", "PAR05", "LOOP02", "LOOP12", "LOOP14", "LOSS06", "PROBE03", "PAR01"),
 )

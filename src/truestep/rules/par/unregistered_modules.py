@@ -19,11 +19,13 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.par._roster import Parameter, names, read_roster
 from truestep.rules.places import find_assignment
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="PAR01",
     severity="error",
-    needs=("backward", "roster"),
+    needs=(BackwardPass, ParametersListed),
     fix="Use nn.ModuleList, nn.ModuleDict, nn.ParameterList or nn.Parameter, so that the model knows them.",
 )
 
@@ -39,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         _, file, _, what = items[0].hidden or ("", None, "", "")
         place = find_assignment(evidence, attribute, holder=holder, file=file)
         if place is None:
-            call = evidence.moments("forward", "backward")[0]
+            call = evidence.of(ForwardPass, BackwardPass)[0]
             place = (call.file or "", call.line or 0)
         yield Finding(
             message=f"{holder}.{attribute} holds parameters that the model does not know: none is trained",

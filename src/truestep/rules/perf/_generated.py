@@ -6,24 +6,30 @@ Owns finding such loops in the syntax, and the time between a step and the next 
 import ast
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 from truestep.rules import Evidence, Source
 from truestep.rules.places import Function, name_of
 from truestep.rules.syntax import walk
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import GradientsZeroed, OptimizerStep, SchedulerStep
+from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModeSet
 
 Waits = list[tuple[float, float]]
 _WRAPPERS = ("enumerate", "tqdm", "trange", "islice", "zip", "iter")
-_MOMENTS = ("step", "zero_grad", "scheduler", "forward", "backward", "mode")
+_BEFORE = (OptimizerStep, GradientsZeroed, SchedulerStep)
+_MOMENTS = (*_BEFORE, ForwardPass, BackwardPass, ModeSet)
 _SLOW = ("sleep", "save", "savefig")
 
 
-def generated(evidence: Evidence, *, first: int) -> Iterator[tuple[Moment, int, Waits]]:
+def generated(evidence: Evidence, *, first: int) -> Iterator[tuple[Moment[Any], int, Waits]]:
     """Yield loops over a generator: a forward pass, the loop's line, and each wait with its step's time."""
-    by_line: dict[tuple[str | None, int | None], list[tuple[Moment, Moment]]] = {}
-    for before, after in pairwise(evidence.moments(*_MOMENTS)):
-        is_training = after.kind == "forward" and after.facts["training"] and after.facts["grad"]
-        if is_training and before.kind in ("step", "zero_grad", "scheduler") and after.step >= first:
+    by_line: dict[tuple[str | None, int | None], list[tuple[Moment[Any], Moment[Any]]]] = {}
+    for before, after in pairwise(evidence.of(*_MOMENTS)):
+        is_training = (
+            isinstance(after.facts, ForwardPass) and after.facts.is_training and after.facts.is_grad_enabled
+        )
+        if is_training and isinstance(before.facts, _BEFORE) and after.step >= first:
             by_line.setdefault((after.file, after.line), []).append((before, after))
     for (file, line), pairs in by_line.items():
         source = evidence.source(file)

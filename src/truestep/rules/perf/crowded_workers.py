@@ -17,11 +17,12 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
+from truestep.watch.evidence.facts.loading import LoaderMade, LoaderUsed
 
 RULE = Meta(
     code="PERF02",
     severity="warning",
-    needs=("loader", "made"),
+    needs=(LoaderUsed, LoaderMade),
     fix="Set num_workers to at most the number of cores, or less if training computes on them too.",
 )
 

@@ -17,28 +17,27 @@ device use the model as it is.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed, ParallelMade
 
 RULE = Meta(
     code="PERF09",
     severity="warning",
-    needs=("parallel",),
+    needs=(ParallelMade,),
     fix="Use torchrun and DistributedDataParallel with one process per GPU; on one device the plain model.",
 )
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a model of this kind was called."""
-    return any(moment.facts["class"] == "DataParallel" for moment in evidence.moments("model"))
+    return any(moment.facts.class_name == "DataParallel" for moment in evidence.of(ModelUsed))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models that were wrapped and called."""
-    models = [
-        item.facts["model"] for item in evidence.moments("model") if item.facts["class"] == "DataParallel"
-    ]
-    passes = [item.took_s for item in evidence.moments("forward") if item.facts["model"] in models]
-    for moment in evidence.moments("parallel"):
-        if moment.facts["what"] == "DataParallel" and passes:
+    models = [item.facts.model for item in evidence.of(ModelUsed) if item.facts.class_name == "DataParallel"]
+    passes = [item.took_s for item in evidence.of(ForwardPass) if item.facts.model in models]
+    for moment in evidence.of(ParallelMade):
+        if moment.facts.what == "DataParallel" and passes:
             yield Finding.at(
                 moment,
                 "the model is wrapped in DataParallel",

@@ -18,12 +18,14 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Operation, Process
-from truestep.watch.evidence import Out
+from truestep.watch.evidence.facts.passes import ForwardPass
+from truestep.watch.evidence.facts.surroundings import DeviceMeasured
+from truestep.watch.evidence.operation import Out
 
 RULE = Meta(
     code="PERF07",
     severity="info",
-    needs=("device", "forward"),
+    needs=(DeviceMeasured, ForwardPass),
     fix='Run the forward pass under torch.autocast("cuda", dtype=torch.bfloat16).',
     is_preview=True,
 )
@@ -37,14 +39,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         item for item in evidence.operations if item.phase == "forward" and item.name.startswith(_PRODUCTS)
     ]
     kinds = {out.dtype for item in products for out in item.outs}
-    device = evidence.moments("device")[-1]
-    faster = device.value["float32_s"] / max(device.value["bfloat16_s"], 1e-9)
-    if products and kinds == {"float32"} and not device.value["tf32"] and faster >= _LEAST_FASTER:
+    device = evidence.of(DeviceMeasured)[-1]
+    faster = device.facts.value["float32_s"] / max(device.facts.value["bfloat16_s"], 1e-9)
+    if products and kinds == {"float32"} and not device.facts.value["tf32"] and faster >= _LEAST_FASTER:
         yield Finding.at(
-            evidence.moments("forward")[0],
+            evidence.of(ForwardPass)[0],
             "products run in float32 on a GPU that is much faster in bfloat16",
             evidence=f"{len(products)} products and convolutions of the first steps, all in float32, on "
-            f"{device.facts['name']}",
+            f"{device.facts.name}",
             cost=f"a large product takes {faster:.1f} times as long as in bfloat16, measured on this device",
         )
 
@@ -52,11 +54,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _recorded(*, dtype: str) -> Evidence:
     """One forward pass with one product on a device that is four times faster in bfloat16."""
     common: dict[str, Any] = {"step": 0, "file": "train.py", "function": "main"}
-    facts = {"model": 0, "training": True, "grad": True, "inference": False, "tensors": []}
+    called = ForwardPass(0, is_training=True, is_grad_enabled=True, is_inference=False, tensors=[])
     times = {"tf32": False, "benchmark": False, "float32_s": 0.004, "bfloat16_s": 0.001}
-    moments = [
-        Moment(kind="forward", at_s=0.1, took_s=0.01, line=6, facts=facts, **common),
-        Moment(kind="device", at_s=0.2, took_s=0.0, line=6, facts={"name": "GPU"}, value=times, **common),
+    moments: list[Moment[Any]] = [
+        Moment(facts=called, at_s=0.1, took_s=0.01, line=6, **common),
+        Moment(facts=DeviceMeasured("GPU", times), at_s=0.2, took_s=0.0, line=6, **common),
     ]
     product = Operation(
         index=0,

@@ -18,15 +18,18 @@ as `torch.where`, a comparison, or indexing with a mask.
 from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import BiasAdded, BiasesListed, OperationsCrowded
 
 RULE = Meta(
     code="PERF03",
     severity="info",
-    needs=("step",),
+    needs=(OptimizerStep,),
     fix="Pass bias=False before a BatchNorm; replace loops over elements by operations on whole tensors.",
 )
 _LAYERS = ("aten.convolution.default", "aten.addmm.default", "aten.linear.default")
@@ -48,23 +51,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _step_time(evidence: Evidence) -> float | None:
     """Return how long a step takes when its operations are not looked at."""
-    ends = [(moment.step, moment.at_s) for moment in evidence.moments("step") if moment.facts["counts"]]
+    ends = [(moment.step, moment.at_s) for moment in evidence.of(OptimizerStep) if moment.facts.counts]
     gaps = [after - before for (step, before), (_, after) in pairwise(ends) if step >= _NUM_LOOKED_AT]
     return median(gaps) if gaps else None
 
 
 def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
     flow = Flow(evidence.operations)
-    made = {name: site for moment in evidence.moments("biases") for name, site in moment.value.items()}
-    for moment in evidence.moments("bias_sum"):
-        operation = flow.at(moment.value["index"])
+    made = {name: site for moment in evidence.of(BiasesListed) for name, site in moment.facts.value.items()}
+    for moment in evidence.of(BiasAdded):
+        operation = flow.at(moment.facts.value["index"])
         layer = None if operation is None else flow.maker(operation.ins[0])
         if operation is None or layer is None or layer.name not in _LAYERS or len(layer.ins) != 3:
             continue
         if layer.module not in made or len(flow.users(layer)) != 1:
             continue
         file, line, _ = made[layer.module]
-        took_s = moment.value["took_s"]
+        took_s = moment.facts.value["took_s"]
         yield Finding(
             message="this layer's bias is taken away again by the BatchNorm after it",
             file=file,
@@ -78,18 +81,18 @@ def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
 
 
 def _loops(evidence: Evidence, step_s: float) -> Iterator[Finding]:
-    lines: dict[tuple[str | None, int | None, int], list[Moment]] = {}
-    for moment in evidence.moments("crowd"):
+    lines: dict[tuple[str | None, int | None, int], list[Moment[Any]]] = {}
+    for moment in evidence.of(OperationsCrowded):
         if not moment.step:  # what comes before training is a part of it
             continue
         lines.setdefault((moment.file, moment.line, moment.step), []).append(moment)
     for (file, line, step), moments in lines.items():
         picking = [moment for moment in moments if _is_single(moment)]
-        took_s = sum(moment.value["took_s"] for moment in moments)
-        calls = sum(moment.value["calls"] for moment in moments)
+        took_s = sum(moment.facts.value["took_s"] for moment in moments)
+        calls = sum(moment.facts.value["calls"] for moment in moments)
         if file is None or not picking or calls < _MIN_CALLS or took_s < _MIN_SHARE * step_s:
             continue
-        names = ", ".join(sorted({moment.facts["operation"] for moment in picking}))
+        names = ", ".join(sorted({moment.facts.operation for moment in picking}))
         yield Finding(
             message="a Python loop works on single elements of tensors",
             file=file,
@@ -122,8 +125,8 @@ def _short_loops(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _is_single(moment: Moment) -> bool:
-    name, single = moment.facts["operation"], moment.value["single"]
+def _is_single(moment: Moment[Any]) -> bool:
+    name, single = moment.facts.operation, moment.facts.value["single"]
     if name == "aten.select.int":
         return bool(single >= 0.3)
     return name not in _READING and bool(single >= 0.9)

@@ -18,11 +18,13 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Process
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.surroundings import CopiedToDevice
 
 RULE = Meta(
     code="PERF06",
     severity="warning",
-    needs=("copy", "step"),
+    needs=(CopiedToDevice, OptimizerStep),
     fix="Use pin_memory=True in the loader and .to(device, non_blocking=True); make tensors in place.",
     is_preview=True,
 )
@@ -31,11 +33,11 @@ _LEAST_STEPS, _LEAST_SHARE, _LEAST_OF_STEPS = 8, 0.03, 0.5
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find lines that copy in most steps."""
-    steps = evidence.moments("step")
+    steps = evidence.of(OptimizerStep)
     passed_s = steps[-1].at_s - steps[0].at_s if len(steps) >= _LEAST_STEPS else 0.0
-    by_line: dict[tuple[str | None, int | None], list[Moment]] = {}
-    for moment in evidence.moments("copy"):
-        if steps[0].at_s <= moment.at_s <= steps[-1].at_s and not moment.facts["pinned"]:
+    by_line: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
+    for moment in evidence.of(CopiedToDevice):
+        if steps[0].at_s <= moment.at_s <= steps[-1].at_s and not moment.facts.is_pinned:
             by_line.setdefault((moment.file, moment.line), []).append(moment)
     for moments in by_line.values():
         num_steps = len({moment.step for moment in moments})
@@ -51,17 +53,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _recorded(*, is_pinned: bool) -> Evidence:
     """A loop of 16 steps of 10 ms with a copy in each."""
-    moments = []
+    moments: list[Moment[Any]] = []
     for step in range(16):
         common: dict[str, Any] = {"step": step, "file": "train.py", "function": "main"}
-        facts = {"how": "to", "pinned": is_pinned, "non_blocking": is_pinned}
-        moments.append(
-            Moment(kind="copy", at_s=step / 100 + 0.001, took_s=0.002, line=5, facts=facts, **common)
-        )
-        facts = {"optimizer": 0, "closure": False, "counts": True}
-        moments.append(
-            Moment(kind="step", at_s=step / 100 + 0.009, took_s=0.001, line=7, facts=facts, **common)
-        )
+        copied = CopiedToDevice("to", is_pinned=is_pinned, is_non_blocking=is_pinned)
+        moments.append(Moment(facts=copied, at_s=step / 100 + 0.001, took_s=0.002, line=5, **common))
+        made = OptimizerStep(0, has_closure=False, counts=True, rates=None)
+        moments.append(Moment(facts=made, at_s=step / 100 + 0.009, took_s=0.001, line=7, **common))
     return Evidence(processes=[Process(pid=1, argv=[], num_steps=16, moments=moments)])
 
 

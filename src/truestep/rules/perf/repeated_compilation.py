@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.passes import CompileCalled, Recompilations
 
 RULE = Meta(
     code="PERF04",
     severity="warning",
-    needs=("compiled",),
+    needs=(Recompilations,),
     fix="Keep shapes and Python values constant, or pass dynamic=True; take what breaks the graph out of it.",
 )
 _RESUMED = "torch_dynamo_resume_in_"
@@ -34,7 +35,7 @@ _USUAL = ("grad_mode", "training", "inference")
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find pieces that were compiled too often, and breaks."""
-    rows = [row for moment in evidence.moments("compiled") for row in moment.value]
+    rows = [row for moment in evidence.of(Recompilations) for row in moment.facts.value]
     yield from _find_breaks(rows)
     again: dict[tuple[str | None, int, str], list[Any]] = {}
     for file, line, name, took_s, reason, _ in rows:
@@ -44,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for (file, line, name), turns in again.items():
         if len(turns) > _MOST_AGAIN:
             reasons = Counter(_short(reason) for _, reason in turns)
-            asked = evidence.moments("compile")
+            asked = evidence.of(CompileCalled)
             is_clear = bool(asked) and (len(asked) == 1 or file is None)
             yield Finding(
                 message="a compiled model is compiled again and again",

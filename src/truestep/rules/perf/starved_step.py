@@ -16,16 +16,18 @@ Prepare data in advance (decode once and keep the result), load with `num_worker
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loaders import Loader, find_loaders
 from truestep.rules.perf._generated import generated
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="PERF01",
     severity="warning",
-    needs=("backward",),
+    needs=(BackwardPass,),
     fix="Prepare samples once and keep them, or load them in workers (num_workers, persistent_workers).",
 )
 _LEAST_STEPS = 8
@@ -70,7 +72,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _generated(evidence: Evidence) -> list[tuple[Moment, int, list[tuple[float, float]]]]:
+def _generated(evidence: Evidence) -> list[tuple[Moment[Any], int, list[tuple[float, float]]]]:
     return list(generated(evidence, first=_NUM_LOOKED_AT)) if not find_loaders(evidence) else []
 
 
@@ -110,8 +112,8 @@ def _low(values: Iterable[float]) -> float:
     return found[int(_QUANTILE * len(found))]
 
 
-def _num_samples(batch: Moment) -> int:
-    for tensor in batch.facts["tensors"] or ():
+def _num_samples(batch: Moment[Any]) -> int:
+    for tensor in batch.facts.tensors or ():
         shape = next((item for item in tensor or () if isinstance(item, list)), None)
         if shape:
             return int(shape[0])

@@ -18,11 +18,13 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Process
+from truestep.watch.evidence.facts.passes import ForwardPass
+from truestep.watch.evidence.facts.surroundings import DeviceMeasured
 
 RULE = Meta(
     code="PERF08",
     severity="warning",
-    needs=("device", "forward"),
+    needs=(DeviceMeasured, ForwardPass),
     fix="Leave torch.backends.cudnn.benchmark off, or bring inputs to few shapes.",
     is_preview=True,
 )
@@ -31,13 +33,13 @@ _LEAST_SHAPES, _LEAST_SLOWER = 6, 2.0
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Compare forward passes with new shapes and with known ones."""
-    if not evidence.moments("device")[-1].value["benchmark"]:
+    if not evidence.of(DeviceMeasured)[-1].facts.value["benchmark"]:
         return
     met: set[str] = set()
-    new: list[Moment] = []
-    known: list[Moment] = []
-    for moment in evidence.moments("forward"):
-        key = f"{moment.facts['model']} {moment.facts['tensors']}"
+    new: list[Moment[Any]] = []
+    known: list[Moment[Any]] = []
+    for moment in evidence.of(ForwardPass):
+        key = f"{moment.facts.model} {moment.facts.tensors}"
         (known if key in met else new).append(moment)
         met.add(key)
     new = new[1:]  # the first pass is slow for many reasons
@@ -58,25 +60,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _recorded(*, num_shapes: int) -> Evidence:
     """32 forward passes; one with a new shape takes ten times as long."""
     common: dict[str, Any] = {"file": "train.py", "function": "main", "line": 6}
-    moments = []
+    moments: list[Moment[Any]] = []
     for step in range(32):
-        facts = {"model": 0, "training": True, "grad": True, "inference": False}
         shape = [[[8, 3, 32, 32 + step % num_shapes], "torch.float32"]]
         took_s = 0.1 if step < num_shapes else 0.01
-        moments.append(
-            Moment(
-                kind="forward",
-                step=step,
-                at_s=float(step),
-                took_s=took_s,
-                facts={**facts, "tensors": shape},
-                **common,
-            )
-        )
+        called = ForwardPass(0, is_training=True, is_grad_enabled=True, is_inference=False, tensors=shape)
+        moments.append(Moment(facts=called, step=step, at_s=float(step), took_s=took_s, **common))
     value = {"tf32": True, "benchmark": True, "float32_s": 0.004, "bfloat16_s": 0.001}
-    moments.append(
-        Moment(kind="device", step=32, at_s=33.0, took_s=0.0, facts={"name": "GPU"}, value=value, **common)
-    )
+    moments.append(Moment(facts=DeviceMeasured("GPU", value), step=32, at_s=33.0, took_s=0.0, **common))
     return Evidence(processes=[Process(pid=1, argv=[], num_steps=32, moments=moments)])
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 from truestep.rules import Evidence
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.passes import LayerActivity
 
 
 def lasting(
     evidence: Evidence, name: str, *, at_least: float
-) -> Iterator[tuple[Moment, dict[str, Any], float]]:
+) -> Iterator[tuple[Moment[Any], dict[str, Any], float]]:
     """Yield layers whose share of that name was at least this in two looks, one after the other."""
     before: dict[tuple[int, int, str], float] = {}
     told: set[tuple[int, int, str]] = set()
-    for moment in evidence.moments("activity"):
-        rows = [row for row in moment.value["layers"] if name in row]
+    for moment in evidence.of(LayerActivity):
+        rows = [row for row in moment.facts.value["layers"] if name in row]
         for place, row in enumerate(rows):
-            key = (moment.facts["model"], place, row["name"])
+            key = (moment.facts.model, place, row["name"])
             share = min(row[name], before.get(key, -1.0))
             before[key] = row[name]
             if share >= at_least and key not in told:

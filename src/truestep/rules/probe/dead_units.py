@@ -18,11 +18,12 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.probe._layers import lasting
+from truestep.watch.evidence.facts.passes import LayerActivity
 
 RULE = Meta(
     code="PROBE04",
     severity="warning",
-    needs=("activity",),
+    needs=(LayerActivity,),
     caused_by=("DATA07", "LOOP11"),
     fix="Start biases at zero, lower the learning rate, normalise inputs, or use LeakyReLU or GELU.",
 )
@@ -43,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             file=file,
             line=line,
             step=moment.step,
-            evidence=f"{share:.0%} of {row['units']} units gave zero for all {moment.value['size']} "
+            evidence=f"{share:.0%} of {row['units']} units gave zero for all {moment.facts.value['size']} "
             f"samples of a batch, after step {moment.step} and before",
         )
 

@@ -16,14 +16,17 @@ data.
 from collections.abc import Iterator
 from math import isfinite, sqrt
 from statistics import mean, pstdev
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import LossLevel, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="PROBE08",
     severity="info",
-    needs=("level",),
+    needs=(LossLevel,),
     caused_by=("LOOP10", "LOOP12", "LOSS05", "PAR03", "PAR05", "PAR07", "PROBE03", "PROBE04", "PROBE06"),
     fix="Fit a single batch first; if that fails too, look at the gradients and at the learning rate.",
 )
@@ -37,12 +40,12 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find a loss that stays where it began."""
-    optimizers = {moment.facts["optimizer"] for moment in evidence.moments("step")}
-    sites = {(moment.file, moment.line) for moment in evidence.moments("backward")}
+    optimizers = {moment.facts.optimizer for moment in evidence.of(OptimizerStep)}
+    sites = {(moment.file, moment.line) for moment in evidence.of(BackwardPass)}
     moments = _levels(evidence)
     if len(optimizers) != 1 or len(sites) != 1:
         return
-    values = [moment.value for moment in moments]
+    values = [moment.facts.value for moment in moments]
     num = len(values) // 3
     first, last = values[:num], values[-num:]
     scale = abs(mean(values)) or 1.0
@@ -56,13 +59,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _levels(evidence: Evidence) -> list[Moment]:
+def _levels(evidence: Evidence) -> list[Moment[Any]]:
     """Return the loss at some steps: the last value of each."""
-    found = {moment.step: moment for moment in evidence.moments("level")}
+    found = {moment.step: moment for moment in evidence.of(LossLevel)}
     return [
         found[step]
         for step in sorted(found)
-        if isinstance(found[step].value, float) and isfinite(found[step].value)
+        if isinstance(found[step].facts.value, float) and isfinite(found[step].facts.value)
     ]
 
 

@@ -14,14 +14,16 @@ lower the learning rate.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import UpdateMeasured
 
 RULE = Meta(
     code="PROBE05",
     severity="info",
-    needs=("motion",),
+    needs=(UpdateMeasured,),
     caused_by=("LOOP11", "PROBE04", "PROBE06"),
     fix="Normalise and initialise by the layer's width, use residual connections, or clip the norm.",
 )
@@ -32,10 +34,10 @@ _MIN_STEPS = 4
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers whose gradients are very small in some layers, or very large."""
     by_optimizer: dict[int, list[dict[str, list[float]]]] = {}
-    places: dict[int, Moment] = {}
-    for moment in evidence.moments("motion"):
-        by_optimizer.setdefault(moment.facts["optimizer"], []).append(moment.value)
-        places.setdefault(moment.facts["optimizer"], moment)
+    places: dict[int, Moment[Any]] = {}
+    for moment in evidence.of(UpdateMeasured):
+        by_optimizer.setdefault(moment.facts.optimizer, []).append(moment.facts.value)
+        places.setdefault(moment.facts.optimizer, moment)
     for optimizer, values in by_optimizer.items():
         large = [max(value["gradients"]) for value in values if max(value["gradients"]) > _LARGE]
         far = [_ratio(value["gradients"]) for value in values if _ratio(value["gradients"]) > _RATIO]

@@ -17,11 +17,12 @@ correct the `view`.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.passes import SamplesMixed
 
 RULE = Meta(
     code="PROBE01",
     severity="error",
-    needs=("mixing",),
+    needs=(SamplesMixed,),
     caused_by=("LOSS04",),
     fix="Check which axis this line works over: batch_first=True is missing, or a transpose.",
 )
@@ -33,8 +34,8 @@ of one sample, once it is trained, cannot hang on those of others."""
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models in which one sample changes the output of others."""
-    for moment in evidence.moments("mixing"):
-        value = moment.value
+    for moment in evidence.of(SamplesMixed):
+        value = moment.facts.value
         if not value["moved"] or value["most"] < _MIN_MOVED:
             continue
         if value["by"] in _STATISTICS and not value.get("is_classifier"):

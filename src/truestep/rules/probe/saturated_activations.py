@@ -18,11 +18,12 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.probe._layers import lasting
+from truestep.watch.evidence.facts.passes import LayerActivity
 
 RULE = Meta(
     code="PROBE06",
     severity="warning",
-    needs=("activity",),
+    needs=(LayerActivity,),
     caused_by=("DATA07", "LOOP11", "PROBE04"),
     fix="Initialise by the layer's width (xavier_normal_), normalise inputs, lower the learning rate.",
 )
@@ -31,7 +32,7 @@ _MOST = 0.6
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a model was seen twice."""
-    return len(evidence.moments("activity")) > 1
+    return len(evidence.of(LayerActivity)) > 1
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -43,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             file=file,
             line=line,
             step=moment.step,
-            evidence=f"{share:.0%} of the values of a batch of {moment.value['size']}, shape "
+            evidence=f"{share:.0%} of the values of a batch of {moment.facts.value['size']}, shape "
             f"{tuple(row['shape'])}, after step {moment.step} and before",
         )
     yield from _collapsed(evidence)
@@ -51,19 +52,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _collapsed(evidence: Evidence) -> Iterator[Finding]:
     seen: dict[int, int] = {}
-    for moment in evidence.moments("activity"):
-        model = moment.facts["model"]
-        seen[model] = seen.get(model, 0) + 1 if moment.value["same"] else 0
+    for moment in evidence.of(LayerActivity):
+        model = moment.facts.model
+        seen[model] = seen.get(model, 0) + 1 if moment.facts.value["same"] else 0
         if seen[model] == 2:
-            flat = next((row for row in moment.value["layers"] if row["flat"] and row["site"]), None)
+            flat = next((row for row in moment.facts.value["layers"] if row["flat"] and row["site"]), None)
             file, line, _ = flat["site"] if flat else (moment.file, moment.line, None)
             yield Finding(
                 message="activations have collapsed: the model gives the same output for every sample",
                 file=file,
                 line=line,
                 step=moment.step,
-                evidence=f"{moment.value['size']} different inputs, one output, after step {moment.step} "
-                "and before",
+                evidence=f"{moment.facts.value['size']} different inputs, one output, after step "
+                f"{moment.step} and before",
             )
 
 

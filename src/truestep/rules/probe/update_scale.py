@@ -14,14 +14,16 @@ Lower or raise the learning rate by the factor that is missing, or warm it up.
 
 from collections.abc import Iterator
 from statistics import median
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import UpdateMeasured
 
 RULE = Meta(
     code="PROBE07",
     severity="info",
-    needs=("motion",),
+    needs=(UpdateMeasured,),
     fix="Change the learning rate so that a step changes weights by about a thousandth of their size.",
 )
 _HIGH, _LOW = 0.2, 1e-6
@@ -30,13 +32,13 @@ _MIN_STEPS = 4
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers whose steps are too large or too small for the weights."""
-    found: dict[int, list[tuple[Moment, float]]] = {}
-    for moment in evidence.moments("motion"):
-        value = moment.value
+    found: dict[int, list[tuple[Moment[Any], float]]] = {}
+    for moment in evidence.of(UpdateMeasured):
+        value = moment.facts.value
         pairs = zip(value["updates"], value["weights"], strict=True)
         shares = [update / weight for update, weight in pairs if weight > 0]
         if shares:
-            found.setdefault(moment.facts["optimizer"], []).append((moment, median(shares)))
+            found.setdefault(moment.facts.optimizer, []).append((moment, median(shares)))
     for items in found.values():
         usual = median(share for _, share in items)
         most = max(share for _, share in items)

@@ -16,19 +16,20 @@ Mask the attention so that each position sees itself and what is before it (`is_
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.passes import FutureSeen
 
 RULE = Meta(
     code="PROBE02",
     severity="warning",
-    needs=("ahead",),
+    needs=(FutureSeen,),
     fix="Mask later positions here: a causal mask with diagonal=1, or is_causal=True.",
 )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models that are trained to predict the next token and look ahead."""
-    for moment in evidence.moments("ahead"):
-        value = moment.value
+    for moment in evidence.of(FutureSeen):
+        value = moment.facts.value
         if not value["moved"]:
             continue
         file, line, _ = value.get("site") or (moment.file, moment.line, None)

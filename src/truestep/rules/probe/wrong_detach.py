@@ -17,15 +17,18 @@ critic's loss only. For a critic, detach the target and not the estimate.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Operation
-from truestep.watch.evidence import In
+from truestep.watch.evidence.facts.optimizing import GradientsPresent, OptimizerOwns, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass, PassesUsed, PassExamined
+from truestep.watch.evidence.operation import In
 
 RULE = Meta(
     code="PROBE03",
     severity="error",
-    needs=("driven", "pass"),
+    needs=(GradientsPresent, PassExamined),
     caused_by=("LOOP12", "PAR05"),
     fix="Remove this detach() where the model shall learn, and detach the other side.",
 )
@@ -49,43 +52,47 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _idle(evidence: Evidence) -> Iterator[Finding]:
     with_closure = _with_closure(evidence)
-    seen: dict[int, list[Moment]] = {}
-    for moment in evidence.moments("driven"):
-        seen.setdefault(moment.facts["optimizer"], []).append(moment)
+    seen: dict[int, list[Moment[Any]]] = {}
+    for moment in evidence.of(GradientsPresent):
+        seen.setdefault(moment.facts.optimizer, []).append(moment)
     for optimizer, moments in seen.items():
-        if len(moments) < _MIN_STEPS or any(moment.value for moment in moments) or optimizer in with_closure:
+        if (
+            len(moments) < _MIN_STEPS
+            or any(moment.facts.value for moment in moments)
+            or optimizer in with_closure
+        ):
             continue
-        models = {m.facts["model"] for m in evidence.moments("owns") if m.facts["optimizer"] == optimizer}
-        called = [moment for moment in evidence.moments("pass") if moment.facts["model"] in models]
+        models = {m.facts.model for m in evidence.of(OptimizerOwns) if m.facts.optimizer == optimizer}
+        called = [moment for moment in evidence.of(PassExamined) if moment.facts.model in models]
         pass_ = _cut_pass(evidence, called, before=moments[0])
-        has_loss = any(moment.at_s < moments[0].at_s for moment in evidence.moments("backward"))
+        has_loss = any(moment.at_s < moments[0].at_s for moment in evidence.of(BackwardPass))
         if pass_ is not None and has_loss:  # gradients may also be made by hand, without any
             yield _idle_finding(evidence, moments, pass_)
 
 
 def _with_closure(evidence: Evidence) -> set[int]:
     """Return optimizers whose gradients are made inside of their steps; some closures do nothing."""
-    times = [moment.at_s for moment in evidence.moments("backward")]
+    times = [moment.at_s for moment in evidence.of(BackwardPass)]
     found = set()
-    for step in evidence.moments("step"):
-        place = bisect_left(times, step.at_s) if step.facts["closure"] else len(times)
+    for step in evidence.of(OptimizerStep):
+        place = bisect_left(times, step.at_s) if step.facts.has_closure else len(times)
         if place < len(times) and times[place] <= step.at_s + step.took_s:
-            found.add(step.facts["optimizer"])
+            found.add(step.facts.optimizer)
     return found
 
 
-def _cut_pass(evidence: Evidence, called: list[Moment], *, before: Moment) -> Moment | None:
+def _cut_pass(evidence: Evidence, called: list[Moment[Any]], *, before: Moment[Any]) -> Moment[Any] | None:
     """Return the last pass of the models before a step that no backward pass reached."""
-    used = {number for moment in evidence.moments("used") for number in moment.value}
+    used = {number for moment in evidence.of(PassesUsed) for number in moment.facts.value}
     last = [moment for moment in called if moment.at_s < before.at_s]
-    cut = [moment for moment in last if moment.value[0] not in used]
+    cut = [moment for moment in last if moment.facts.value[0] not in used]
     return cut[-1] if cut and last and cut[-1] is last[-1] else None
 
 
-def _idle_finding(evidence: Evidence, moments: list[Moment], cut: Moment) -> Finding:
-    passes = [moment for moment in evidence.moments("backward") if moment.at_s < moments[0].at_s]
-    place: Moment | Operation = passes[-1]
-    if not cut.facts["grad"]:
+def _idle_finding(evidence: Evidence, moments: list[Moment[Any]], cut: Moment[Any]) -> Finding:
+    passes = [moment for moment in evidence.of(BackwardPass) if moment.at_s < moments[0].at_s]
+    place: Moment[Any] | Operation = passes[-1]
+    if not cut.facts.is_grad_enabled:
         place = cut
     else:
         place = _last_detach(evidence, passes[-1]) or place
@@ -98,7 +105,7 @@ def _idle_finding(evidence: Evidence, moments: list[Moment], cut: Moment) -> Fin
     )
 
 
-def _last_detach(evidence: Evidence, backward: Moment) -> Operation | None:
+def _last_detach(evidence: Evidence, backward: Moment[Any]) -> Operation | None:
     """Return the last `detach` before a backward pass and after whatever training came before it."""
     found = None
     for operation in evidence.operations:

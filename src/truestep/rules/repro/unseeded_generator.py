@@ -16,6 +16,7 @@ At the start of the script, before models and data are made: `torch.manual_seed(
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.flow import Flow
@@ -24,6 +25,14 @@ from truestep.rules.order import built_for, maker_of
 from truestep.rules.places import covers, name_of
 from truestep.rules.syntax import walk
 from truestep.watch import Moment, Operation
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.surroundings import (
+    GeneratorMoved,
+    GeneratorSeeded,
+    NumbersDrawn,
+    SeededLate,
+)
 
 RULE = Meta(
     code="REPRO01",
@@ -53,7 +62,7 @@ _SPLITS = frozenset(
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether anything was trained: weights may also be updated by hand."""
-    return evidence.has("step") or evidence.has("backward")
+    return evidence.has(OptimizerStep) or evidence.has(BackwardPass)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -64,23 +73,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield from _check_own(evidence)
 
 
-def _seeds(evidence: Evidence, generator: str) -> list[Moment]:
-    known = [item for item in evidence.moments("seed") if item.facts["generator"] == generator]
+def _seeds(evidence: Evidence, generator: str) -> list[Moment[Any]]:
+    known = [item for item in evidence.of(GeneratorSeeded) if item.facts.generator == generator]
     return [
         item
         for item in known
-        if item.facts["how"] == "seed" or (item.facts["how"] == "state" and _is_asked_for(evidence, item))
+        if item.facts.how == "seed" or (item.facts.how == "state" and _is_asked_for(evidence, item))
     ]
 
 
-def _is_asked_for(evidence: Evidence, moment: Moment) -> bool:
+def _is_asked_for(evidence: Evidence, moment: Moment[Any]) -> bool:
     """Whether the script itself sets a state: frameworks put back the one that they found."""
     source = evidence.source(moment.file)
     return source is None or bool(_STATE.search(source.line(moment.line)))
 
 
 def _check_torch(evidence: Evidence) -> Iterator[Finding]:
-    is_late = evidence.has("late_seed")
+    is_late = evidence.has(SeededLate)
     if _seeds(evidence, "torch") and not is_late:
         return
     draws = [item for item in evidence.operations if item.is_random and not item.has_generator]
@@ -145,10 +154,10 @@ def _size(operation: Operation) -> int:
 
 def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
     seeds = _seeds(evidence, generator)
-    chosen = {item.facts["seed"] for item in evidence.moments("seed") if item.facts["seed"] is not None}
-    draws = [item for item in evidence.moments("drawn") if item.facts["generator"] == generator]
-    draws = [item for item in draws if item.value.get("value") not in chosen or item.value["value"] is None]
-    heavy = [item for item in draws if item.value["size"] >= _MUCH or item.facts["name"] in _ORDERING]
+    chosen = {item.facts.seed for item in evidence.of(GeneratorSeeded) if item.facts.seed is not None}
+    draws = [item for item in evidence.of(NumbersDrawn) if item.facts.generator == generator]
+    draws = [item for item in draws if item.facts.number is None or item.facts.number not in chosen]
+    heavy = [item for item in draws if item.facts.size >= _MUCH or item.facts.function in _ORDERING]
     # One number may be a port or a run's name; a seed that comes later says that the rest is meant to repeat.
     told = heavy if seeds else draws if len(draws) > 1 else heavy
     name = "NumPy's" if generator == "numpy" else "Python's"
@@ -157,8 +166,7 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
         yield Finding.at(
             told[0],
             f"{name} global generator is drawn from {when}",
-            evidence=f"the first draw is random.{told[0].facts['name']}() "
-            f"with {told[0].value['size']} values",
+            evidence=f"the first draw is random.{told[0].facts.function}() with {told[0].facts.size} values",
             fix=f"Call {_SEED[generator]} at the start of the script.",
         )
     elif generator == "numpy" and not seeds and not draws and _has_moved(evidence):
@@ -166,7 +174,7 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
 
 
 def _has_moved(evidence: Evidence) -> bool:
-    return any(item.facts["generator"] == "numpy" for item in evidence.moments("draw"))
+    return any(item.facts.generator == "numpy" for item in evidence.of(GeneratorMoved))
 
 
 def _check_splits(evidence: Evidence) -> Iterator[Finding]:
@@ -190,7 +198,7 @@ def _check_splits(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
-def _is_asked_here(evidence: Evidence, moment: Moment) -> bool:
+def _is_asked_here(evidence: Evidence, moment: Moment[Any]) -> bool:
     """Whether the user's own line makes the generator, not a library that it imports or calls."""
     source = evidence.source(moment.file)
     return source is not None and any(
@@ -204,12 +212,11 @@ def _is_asked_here(evidence: Evidence, moment: Moment) -> bool:
 
 def _check_own(evidence: Evidence) -> Iterator[Finding]:
     """Generators that were made without a seed."""
-    fresh = [item for item in evidence.moments("seed") if item.facts["how"] == "fresh"]
-    fresh = [item for item in fresh if item.facts["generator"] == "numpy"]
-    fresh += [item for item in evidence.moments("drawn") if item.facts["name"] == "fresh"]
-    for moment in fresh:
-        if moment.kind == "drawn" or _is_asked_here(evidence, moment):
-            name = "random.Random()" if moment.kind == "drawn" else "numpy.random.default_rng() or seed()"
+    seeded = [item for item in evidence.of(GeneratorSeeded) if item.facts.how == "fresh"]
+    seeded = [item for item in seeded if item.facts.generator == "numpy" and _is_asked_here(evidence, item)]
+    drawn = [item for item in evidence.of(NumbersDrawn) if item.facts.function == "fresh"]
+    for name, moments in (("numpy.random.default_rng() or seed()", seeded), ("random.Random()", drawn)):
+        for moment in moments:
             yield Finding.at(
                 moment,
                 "a generator is made without a seed: it is another one in every run",

@@ -22,6 +22,9 @@ from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.order import Flow
 from truestep.rules.places import covers, name_of
 from truestep.rules.syntax import walk
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.surroundings import SourceRead
 
 RULE = Meta(
     code="REPRO02",
@@ -38,7 +41,7 @@ _GIVES_TEXTS = frozenset(
 )
 _GIVES_NUMBERS = frozenset({"tolist", "item", "range", "int", "randint", "arange", "numpy", "unique"})
 _MAX_DEPTH = 6
-_TRAINING = ("step", "backward")
+_TRAINING = (OptimizerStep, BackwardPass)
 _CUTTING = ast.Mod | ast.BitAnd | ast.RShift
 
 
@@ -56,14 +59,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _find_listings(evidence: Evidence) -> Iterator[Finding]:
-    last = max((moment.step for moment in evidence.moments(*_TRAINING)), default=-1)
+    last = max((moment.step for moment in evidence.of(*_TRAINING)), default=-1)
     met: set[tuple[str | None, int | None]] = set()
-    for moment in evidence.moments("source"):
+    for moment in evidence.of(SourceRead):
         place = (moment.file, moment.line)
-        is_asked = moment.facts["what"] == "listing" and moment.step <= last and place not in met
+        is_asked = moment.facts.what == "listing" and moment.step <= last and place not in met
         source = evidence.source(moment.file) if is_asked else None
-        if source is None or moment.line is None or "," not in str(moment.value):  # one entry has no order
-            continue
+        if source is None or moment.line is None or "," not in str(moment.facts.result):
+            continue  # one entry has no order
         met.add(place)
         flow = Flow(source)
         call = _call_at(flow, moment.line)
@@ -75,8 +78,8 @@ def _find_listings(evidence: Evidence) -> Iterator[Finding]:
                 moment,
                 "files are taken in the order in which the folder happens to list them",
                 line=call.lineno,
-                evidence=f"{moment.facts['name']} gave {str(moment.value)[:80]}; its order is used at line "
-                f"{getattr(decided, 'lineno', call.lineno)}",
+                evidence=f"{moment.facts.name} gave {str(moment.facts.result)[:80]}; its order is used at "
+                f"line {getattr(decided, 'lineno', call.lineno)}",
             )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.passes import BiasAdded, BiasesListed
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.refs import ByIdentity
 from truestep.watch.tape import Tape
@@ -55,7 +56,7 @@ class _Biases:
         table = self._tape.sites.table
         value = {name: table[self._sites[item]] for name, item in inner if item in self._sites}
         if value:
-            self._tape.note("biases", self._tape.number("model", module), value=value)
+            self._tape.note(BiasesListed(self._tape.number("model", module), value))
 
     def measure(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
         """Time the sum over all but the channels: what the gradient of a bias before this costs."""
@@ -66,7 +67,7 @@ class _Biases:
             return
         self._num_measured += 1
         took_s = min(_time_sum(given.detach()) for _ in range(_TIMES))
-        self._tape.note("bias_sum", value={"index": index, "took_s": took_s})
+        self._tape.note(BiasAdded({"index": index, "took_s": took_s}))
 
 
 def _time_sum(given: Tensor) -> float:

@@ -6,6 +6,7 @@ Owns the reading of the compiler's own record, once, when the script has ended. 
 import sys
 from typing import Any
 
+from truestep.watch.evidence.facts.passes import Recompilations
 from truestep.watch.tape import Tape
 
 _MAX_CHARACTERS = 160
@@ -20,7 +21,7 @@ def watch(tape: Tape) -> None:
             return
         rows = [_row(tape, item) for item in dynamo.get_compilation_metrics() if item.co_filename]
         if rows:
-            tape.note("compiled", value=rows)
+            tape.note(Recompilations(rows))
 
     tape.listeners["closing"].append(closing)
 

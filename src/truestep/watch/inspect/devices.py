@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from truestep.watch.evidence.facts.surroundings import CopiedToDevice, DeviceMeasured, HostWaited
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
 
@@ -46,23 +47,24 @@ class _Moves:
         result = yield
         is_there, site = getattr(result, "is_cuda", False), self._tape.sites.here
         if was_there and not is_there:
-            self._tape.mark(("sync", site(3), name), begun)
+            self._tape.mark(HostWaited(name), site(3), begun)
         elif is_pinned is not None and is_there:
-            self._tape.mark(("copy", site(3), name, is_pinned, bool(kwargs.get("non_blocking"))), begun)
+            self._tape.mark(CopiedToDevice(name, is_pinned, bool(kwargs.get("non_blocking"))), site(3), begun)
 
 
 def _note_device(tape: Tape) -> None:
     if not torch.cuda.is_initialized():
         return
     tape.note(
-        "device",
-        torch.cuda.get_device_name(),
-        value={
-            "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
-            "benchmark": bool(torch.backends.cudnn.benchmark),
-            "float32_s": _time(torch.float32),
-            "bfloat16_s": _time(torch.bfloat16),
-        },
+        DeviceMeasured(
+            torch.cuda.get_device_name(),
+            {
+                "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
+                "benchmark": bool(torch.backends.cudnn.benchmark),
+                "float32_s": _time(torch.float32),
+                "bfloat16_s": _time(torch.bfloat16),
+            },
+        )
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.passes import ForwardCalledDirectly
 from truestep.watch.tape import Tape
 
 _MAX_FRAMES, _MAX_LOOKS, _MAX_NOTED = 12, 256, 64
@@ -35,7 +36,7 @@ def watch(tape: Tape) -> None:
         if (site, name) not in noted:
             noted.add((site, name))
             value = {"hooks": _num_hooks(owner), "parameters": sum(1 for _ in parts.parameters(owner))}
-            tape.mark(("direct", site, name), perf_counter_ns(), value=value)
+            tape.mark(ForwardCalledDirectly(name, value), site, perf_counter_ns())
 
     tape.near["forward_begins"].append(forward_begins)
 

@@ -17,6 +17,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.optimizing import (
+    BackwardExamined,
+    GradientsApplied,
+    GradientsClipped,
+    GradientsDropped,
+    GradientsNonfinite,
+    ScaledClipped,
+    StepSkipped,
+)
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.inspect.passes import Seen
 from truestep.watch.leaves import has_value
@@ -267,7 +276,7 @@ class _Book:
         self._before = {}
         if self._is_close:
             value = {"pass": item.number, "touched": touched, "stack": _stack(self._tape)}
-            self._tape.note("passed", value=value | self.seen.as_value())
+            self._tape.note(BackwardExamined(value | self.seen.as_value()))
         self.seen.end_pass()
 
     def _add(self, page: _Page, item: _Pass) -> None:
@@ -318,7 +327,7 @@ class _Book:
                 "finite": all(item.is_finite for item in thrown),
                 "how": how,
             }
-            self._tape.note("dropped", number, value=value)
+            self._tape.note(GradientsDropped(number, value))
         page.close()
 
     def clip_ends(self, parameters: Any, limit: float | None, result: Any) -> None:
@@ -338,7 +347,7 @@ class _Book:
                 "state": _gradient_state(given, pages),
                 "inside": any(page.first_inside < sys.maxsize for page in pages.values()),
             }
-            self._tape.note("clipped", value=value)
+            self._tape.note(GradientsClipped(value))
             for page in pages.values():
                 page.clip_site = self._tape.sites.here() if page.pending else 0
         for page in pages.values():
@@ -349,7 +358,7 @@ class _Book:
         scale = scaler.get_scale() if page.clip_site and scaler.is_enabled() else 1.0
         if scale != 1.0 and not page.is_unscaled:
             value = {"site": self._tape.sites.table[page.clip_site], "scale": scale}
-            self._tape.note("scaled_clip", self._tape.number("optimizer", optimizer), value=value)
+            self._tape.note(ScaledClipped(self._tape.number("optimizer", optimizer), value))
         page.is_unscaled = True
 
     def unscale_ends(self, _scaler: Any, optimizer: Optimizer) -> None:
@@ -360,7 +369,7 @@ class _Book:
         """A scaler was asked for a step: if it made none, it threw the gradients away on purpose."""
         page = self._page(optimizer)
         if page.pending:
-            self._tape.note("skipped", self._tape.number("optimizer", optimizer))
+            self._tape.note(StepSkipped(self._tape.number("optimizer", optimizer)))
             for item in page.pending:
                 item.is_used = True
             page.close()
@@ -389,7 +398,7 @@ class _Book:
             "changed": _change(page.spots),
             "clips_inside": [table[site] for site in page.clips_inside[:2]],
         }
-        self._tape.note("applied", number, value=value)
+        self._tape.note(GradientsApplied(number, value))
 
     def step_ends(self, optimizer: Optimizer, number: int) -> None:
         page = self._pages.get(number) or self._page(optimizer)
@@ -436,7 +445,7 @@ class _Book:
                 "finite": self._is_finite,
                 "site": self._tape.sites.table[self._site],
             }
-            self._tape.note("nonfinite", number, value=value)
+            self._tape.note(GradientsNonfinite(number, value))
 
 
 _HOOKS = (

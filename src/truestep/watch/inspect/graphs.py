@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch.evidence.facts.optimizing import GraphCut, GraphMeasured, GraphsKept
 from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
 
@@ -99,7 +100,7 @@ class _Graphs:
         if not losses or not self._is_due(site):
             return
         if not any(loss.requires_grad for loss in losses):
-            self._tape.note("cut", value=[list(loss.shape) for loss in losses[:1]])
+            self._tape.note(GraphCut([list(loss.shape) for loss in losses[:1]]))
             return
         self._find_kept()
         self._note(losses, {"pass": self._number, **_scale(losses)})
@@ -118,7 +119,7 @@ class _Graphs:
             return
         graph = _walk(losses, self._last_node)
         self._num_walked += graph.num_nodes
-        self._tape.note("graph", value={"turn": self._turn, **value, **graph.as_value()})
+        self._tape.note(GraphMeasured({"turn": self._turn, **value, **graph.as_value()}))
         if not self._tape.num_steps:
             self._weights = [(Ref(item), _some(item)) for item in graph.first if _is_readable(item)]
             self._nodes_then = _num_nodes()
@@ -161,7 +162,7 @@ class _Graphs:
                     "is_part": all(item.mark() is None for item in items),
                     "is_output": all(not _has_living(item.mark, *item.parts) for item in items),
                 }
-                self._tape.note("kept", value=value)
+                self._tape.note(GraphsKept(value))
 
 
 def _has_living(*marks: "weakref.ref[_Mark]") -> bool:

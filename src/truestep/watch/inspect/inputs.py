@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from truestep.watch.evidence.facts.loading import InputMeasured
 from truestep.watch.inspect.samples import array_of
 from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
@@ -31,7 +32,7 @@ def watch(tape: Tape) -> None:
         tensor = _first_float(args or kwargs)
         if tensor is not None:
             noted[number] = noted.get(number, 0) + 1
-            tape.note("input", number, value=_measure(tensor))
+            tape.note(InputMeasured(number, _measure(tensor)))
 
     tape.near["forward_begins"].append(forward_begins)
 

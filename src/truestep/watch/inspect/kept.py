@@ -15,6 +15,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.structure import (
+    CheckpointLoaded,
+    ModelRefilled,
+    OptimizerNotResumed,
+    StateSaved,
+    StatesShareMemory,
+)
 from truestep.watch.hooks import UNSEEN, Hook, Observation, put
 from truestep.watch.refs import ByIdentity, Ref
 from truestep.watch.tape import Tape
@@ -142,7 +149,7 @@ class _States:
         steps = sorted({step for ref, step in pile if _address(ref()) == address and step < taken.step})
         if len(steps) >= _MIN_PILE and taken.site not in self._piled:
             self._piled.add(taken.site)
-            self._tape.note("piled", value={"alive": len(steps), "steps": steps[:_MAX_NAMES]})
+            self._tape.note(StatesShareMemory({"alive": len(steps), "steps": steps[:_MAX_NAMES]}))
         self._piles[taken.site] = [*pile[-_MAX_NAMES:], (Ref(tensor), taken.step)]
 
     def _give(self, module: nn.Module, state: Any, strict: bool) -> None:
@@ -184,7 +191,7 @@ class _States:
         facts["class"] = type(module).__qualname__
         site = self._tape.sites.here(2)
         number = self._tape.number("model", module)
-        self._tape.mark(("refill", site, number), perf_counter_ns(), value=facts)
+        self._tape.mark(ModelRefilled(number, facts), site, perf_counter_ns())
         if opened is not None and not missing and not unexpected:
             ids = {id(item) for item in parts.parameters(module)}
             before = [item for item in self._filled if item.ref() not in (None, module)]
@@ -208,7 +215,7 @@ class _States:
         kept = sorted(_kept_names(optimizer))
         for filled, number in fresh:
             value = {**filled.file.facts, "optimizer": type(optimizer).__qualname__, "keeps": kept}
-            self._tape.mark(("fresh", filled.site, number), perf_counter_ns(), value=value)
+            self._tape.mark(OptimizerNotResumed(number, value), filled.site, perf_counter_ns())
 
     def _store(self, thing: Any) -> None:
         modules, takens, written = [], set(), 0
@@ -229,7 +236,7 @@ class _States:
                 value["taken_at"] = self._tape.sites.table[self._kept_at.site]
                 value["taken_step"] = self._kept_at.step
             value["is_direct"] = _is_direct(self._tape)
-            self._tape.note("stored", value=value)
+            self._tape.note(StateSaved(value))
 
     def _open(self, thing: Any, weights_only: Any) -> None:
         facts: dict[str, Any] = {"weights_only": weights_only, "is_direct": _is_direct(self._tape)}
@@ -246,7 +253,7 @@ class _States:
         for item in items:
             if isinstance(item, Tensor):
                 self._from_file.add(item, opened)
-        self._tape.note("opened", value=facts)
+        self._tape.note(CheckpointLoaded(facts))
 
 
 def _is_optimizers(item: Any) -> bool:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.loading import LabelsSliced
+from truestep.watch.evidence.facts.passes import LossExamined
 from truestep.watch.inspect.slices import read_slice
 from truestep.watch.inspect.tokens import Tokens
 from truestep.watch.tape import Tape
@@ -67,7 +69,7 @@ class _Losses:
             "lowest": float(part.min()),
             "highest": float(part.max()),
         }
-        self._tape.note("loss", "log_softmax", value=value)
+        self._tape.note(LossExamined("log_softmax", value))
 
     def read_scored(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Read what is scored: classes, targets, what is left out, the loss."""
@@ -88,7 +90,7 @@ class _Losses:
             "loss": float(result[0]) if reduction and kept.numel() else None,
             "tokens": self._tokens.compare(target, ignored=ignored, weight=weight),
         }
-        self._tape.note("loss", "nll_loss", value=value)
+        self._tape.note(LossExamined("nll_loss", value))
 
     def read_probabilities(
         self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
@@ -108,12 +110,12 @@ class _Losses:
             "at_low": float((given == low).float().mean()) if low < _EDGE else 0.0,
             "at_high": float((given == high).float().mean()) if high > 1 - _EDGE else 0.0,
         }
-        self._tape.note("loss", "binary_cross_entropy", value=value)
+        self._tape.note(LossExamined("binary_cross_entropy", value))
 
     def _note_slice(self, index: int, target: Tensor) -> None:
         found = read_slice(target)
         if found is not None:
-            self._tape.note("sliced", value={"index": index, **found})
+            self._tape.note(LabelsSliced({"index": index, **found}))
 
 
 def _is_plain(tensor: Tensor) -> bool:

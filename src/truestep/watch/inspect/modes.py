@@ -12,6 +12,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.optimizing import GradientsPresent, OptimizerOwns
+from truestep.watch.evidence.facts.passes import (
+    LayersListed,
+    PassesUsed,
+    PassExamined,
+    SettingsChanged,
+    SingleSample,
+)
 from truestep.watch.leaves import find_tensors, has_value, is_readable
 from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
@@ -148,7 +156,7 @@ class _Modes:
             number = self._models[id(model)][0]
             layers = self._layers[number] = _Layers(model)  # some may have been replaced since
             layers.known = layers.glance(model)
-            self._tape.note("layers", number, value=layers.describe(model))
+            self._tape.note(LayersListed(number, layers.describe(model)))
 
     def _put_probes(self, model: nn.Module, layers: _Layers) -> None:
         """Look at what the normalisations are given, in this one pass."""
@@ -185,12 +193,12 @@ class _Modes:
         is_tracked = has_grad and self._track(output, ordinal)
         size = 0 if given is None or not given.dim() else given.shape[0]
         value = [ordinal, is_tracked, self._input_number(given), size]
-        self._tape.note("pass", number, model.training, has_grad, value=value)
+        self._tape.note(PassExamined(number, model.training, has_grad, value))
         if self._single:
             self._num_single += 1
             names = [name for name, _ in self._single]
             self._tape.note(
-                "single", number, value={"pass": ordinal, "names": names, "shape": self._single[0][1]}
+                SingleSample(number, {"pass": ordinal, "names": names, "shape": self._single[0][1]})
             )
             self._single = []
 
@@ -241,7 +249,7 @@ class _Modes:
 
     def backward_ends(self, _losses: tuple[Tensor, ...], _how: str) -> None:
         if self._used:
-            self._tape.note("used", value=sorted(set(self._used)))
+            self._tape.note(PassesUsed(sorted(set(self._used))))
             self._used.clear()
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
@@ -251,7 +259,7 @@ class _Modes:
             self._owned[number] = len(self._models)
             self._note_owners(optimizer, number)
         if self._tape.is_looked_at:
-            self._tape.note("driven", number, value=_has_gradient(optimizer))
+            self._tape.note(GradientsPresent(number, _has_gradient(optimizer)))
 
     def _note_owners(self, optimizer: Optimizer, number: int) -> None:
         held = {id(item) for group in optimizer.param_groups for item in group["params"]}
@@ -264,7 +272,7 @@ class _Modes:
             mine = [item for item in own if id(item) in held]
             if mine:
                 trained = sum(item.numel() for item in mine if item.requires_grad)
-                self._tape.note("owns", number, model, value=[trained, sum(item.numel() for item in own)])
+                self._tape.note(OptimizerOwns(number, model, [trained, sum(item.numel() for item in own)]))
 
     def step_ends(self, _optimizer: Optimizer, _number: int) -> None:
         self._since_step = 0
@@ -319,7 +327,7 @@ class _Settings:
         ]
         if changed:
             value = {"class": type(model).__qualname__, "changed": changed[:8], "number": len(changed)}
-            self._tape.note("setting", self._tape.number("model", model), value=value)
+            self._tape.note(SettingsChanged(self._tape.number("model", model), value))
 
 
 def _settings(model: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from truestep.watch.evidence.facts.optimizing import LossLevel, UpdateMeasured
 from truestep.watch.tape import Tape
 
 _MAX_PARAMETERS, _MAX_NUMEL, _MIN_NUMEL = 12, 1 << 16, 16
@@ -44,7 +45,7 @@ class _Motion:
             return
         loss = losses[0]
         if loss.numel() == 1 and loss.device.type == "cpu" and type(loss) is Tensor and not loss.is_complex():
-            self._tape.note("level", value=float(loss.detach()))
+            self._tape.note(LossLevel(float(loss.detach())))
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         if not self._tape.is_looked_at:
@@ -75,7 +76,7 @@ class _Motion:
             }
         sizes = (*value["gradients"], *value["weights"], *value["updates"])
         if all(map(isfinite, sizes)):
-            self._tape.note("motion", number, value=value)
+            self._tape.note(UpdateMeasured(number, value))
 
 
 def _is_usable(item: Tensor) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.structure import StatisticsMoved
 from truestep.watch.inspect.closeness import Closeness
 from truestep.watch.refs import ByIdentity
 from truestep.watch.tape import Tape
@@ -84,7 +85,7 @@ class _Norms:
                 told.append(seen)
         if told:
             value = {"paths": [seen.path for seen in told], "around": told[0].around}
-            self._tape.note("drifted", value=value)
+            self._tape.note(StatisticsMoved(value))
 
 
 def _find(root: nn.Module, path: str) -> Any:

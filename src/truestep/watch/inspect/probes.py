@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from truestep.watch import parts
 from truestep.watch.copying import copying
+from truestep.watch.evidence.facts.passes import FutureSeen, LayerActivity, SamplesMixed
+from truestep.watch.evidence.moment import Facts, named, unnamed
 from truestep.watch.inspect import activity
 from truestep.watch.inspect.apart import ApartError, run_apart
 from truestep.watch.inspect.copies import copy_inputs, replicate, run
@@ -146,16 +148,16 @@ class _Probes:
             except ApartError as error:
                 self._tape.note_trouble("a probe", error)
                 continue
-            for kind, value in found:
-                self._tape.mark((kind, item.site, item.number), perf_counter_ns(), value=value)
+            for facts in found:
+                self._tape.mark(unnamed(*facts), item.site, perf_counter_ns())
 
     def _probe(
         self, model: nn.Module, item: _Held, *, shapes: list[torch.Size], targets: list[Tensor]
-    ) -> list[tuple[str, Any]]:
+    ) -> list[tuple[str, Facts]]:
         replica = replicate(model)
         if replica is None:
             return []
-        found: list[tuple[str, Any]] = []
+        found: list[tuple[str, Facts]] = []
         with torch.no_grad():
             if self._tape.num_steps - 1 == _AT[0]:
                 modes = [(module, module.training) for module in replica.modules()]
@@ -165,7 +167,7 @@ class _Probes:
                     module.training = mode
             active = activity.measure(self._tape, replica, item.given)
             if active is not None:
-                found.append(("activity", active))
+                found.append(named(LayerActivity(item.number, active)))
         return found
 
 
@@ -179,16 +181,16 @@ def _expect_on_cpu(model: nn.Module, given: tuple[Any, Any]) -> None:
 
 def _compare(
     tape: Tape, replica: nn.Module, item: _Held, *, shapes: list[torch.Size], targets: list[Tensor]
-) -> list[tuple[str, Any]]:
-    found = []
+) -> list[tuple[str, Facts]]:
+    found: list[tuple[str, Facts]] = []
     mixing = probe_samples(tape, replica, item.given, shapes=shapes, is_new=item.is_new)
     if mixing is not None:
         has_classes = any(not target.is_floating_point() for target in targets)
         mixing["is_classifier"] = has_classes and mixing.get("is_alone", False)
-        found.append(("mixing", mixing))
+        found.append(named(SamplesMixed(item.number, mixing)))
     ahead = probe_tokens(tape, replica, item.given, targets=targets)
     if ahead is not None:
-        found.append(("ahead", ahead))
+        found.append(named(FutureSeen(item.number, ahead)))
     return found
 
 

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from truestep.watch import parts
 from truestep.watch.digests import fold
+from truestep.watch.evidence.facts.surroundings import ReplicaDigested, WrapperBypassed
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.tape import Tape
 
@@ -112,7 +113,7 @@ class _Replicas:
                 continue
             if known.passed_by is not None and not known.num_calls and known.has_backward:
                 value = {"class": known.part}
-                self._tape.mark(("bypass", known.passed_by, number), perf_counter_ns(), value=value)
+                self._tape.mark(WrapperBypassed(number, value), known.passed_by, perf_counter_ns())
             known.num_calls, known.passed_by, known.has_backward = 0, None, False
 
     def _is_owned(self, known: _Wrapper, optimizer: Optimizer, number: int) -> bool:
@@ -145,7 +146,7 @@ class _Replicas:
         value = {"wrapper": place, "digests": _digests(named), "gradients": self._gradients}
         if place == _BESIDE:
             value["begun"] = self._begun.get(number, {})
-        self._tape.note("replica", number, value=value)
+        self._tape.note(ReplicaDigested(number, value))
 
 
 def _digests(named: list[tuple[str, Tensor]]) -> dict[str, str]:

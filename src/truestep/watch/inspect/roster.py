@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch import parts
+from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed, SwitchIneffective
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.inspect import norms, updates
 from truestep.watch.inspect.closeness import Closeness
@@ -332,17 +333,16 @@ class _Roster:
             entry.is_training = is_training
             if entry.hidden is None:
                 entry.hidden = (holder.__qualname__, file_of(holder), attribute, what)
-        for kind, facts in self._oddities(root):
-            text = f"{kind} {facts}"
-            if text not in self._told:
-                self._told.add(text)
-                self._tape.note(kind, value=facts)
+        for facts in self._oddities(root):
+            if str(facts) not in self._told:
+                self._told.add(str(facts))
+                self._tape.note(facts)
 
-    def _oddities(self, root: nn.Module) -> Iterator[tuple[str, dict[str, Any]]]:
-        for facts in find_repeated(root, self._kinds):
-            yield "repeated", facts
-        for facts in find_switches(root):
-            yield "switch", facts
+    def _oddities(self, root: nn.Module) -> Iterator[LayerRepeated | SwitchIneffective]:
+        for value in find_repeated(root, self._kinds):
+            yield LayerRepeated(value)
+        for value in find_switches(root):
+            yield SwitchIneffective(value)
 
     def _fill(self, module: nn.Module) -> None:
         """A module's parameters were filled with others' values."""
@@ -394,7 +394,7 @@ class _Roster:
             "parameters": [entry.as_fields() for entry in self._all.values()],
             "optimizers": [page.as_fields(self._tape.sites.table) for page in self._all_pages],
         }
-        self._tape.mark(("roster", 0), perf_counter_ns(), value=value)
+        self._tape.mark(ParametersListed(value), 0, perf_counter_ns())
 
 
 def read_sample(tensor: Tensor) -> list[float] | None:

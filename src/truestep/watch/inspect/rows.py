@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch.evidence.facts.loading import RowsReused
 from truestep.watch.inspect.samples import digest_rows, is_readable
 from truestep.watch.leaves import find_tensors
 from truestep.watch.tape import Tape
@@ -69,7 +70,7 @@ class _Rows:
             return
         self._num_scored[number] = _NUM_SCORED
         value = {"shared": num, "own": len(own), "known": len(known), "lines": _lines(self._tape)}
-        self._tape.note("reused", number, value=value)
+        self._tape.note(RowsReused(number, value))
 
 
 def _digests(given: Any) -> frozenset[int]:

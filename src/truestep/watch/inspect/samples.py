@@ -23,6 +23,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
+from truestep.watch.evidence.facts.loading import LoaderMade, LoaderOrder, SamplesSeen
 from truestep.watch.hooks import Hook, Observation, calling_frame, put
 from truestep.watch.inspect.labels import outline_labels
 from truestep.watch.leaves import find_tensors
@@ -114,7 +115,7 @@ class _Book:
         tape = self._tape
         try:
             is_direct = tape.sites.is_own(_maker_of(loader))
-            tape.note("made", tape.number("loader", loader), value=_describe(loader, is_direct))
+            tape.note(LoaderMade(tape.number("loader", loader), _describe(loader, is_direct)))
         except Exception as error:  # noqa: BLE001 - samplers and datasets of the user's; written down
             tape.note_trouble("a loader that was made", error)
 
@@ -124,7 +125,7 @@ class _Book:
         if epoch < len(_NUM_BATCHES):
             self._pages[number] = _Page(number, epoch)
         if epoch < _NUM_ORDERS:
-            self._tape.note("order", number, value=_order(loader, is_first=epoch == 0))
+            self._tape.note(LoaderOrder(number, _order(loader, is_first=epoch == 0)))
 
     def batch(self, number: int, batch: Any) -> None:
         page = self._pages.get(number)
@@ -148,7 +149,7 @@ class _Book:
     def _close(self, page: _Page | None) -> None:
         if page is not None and page.num_batches:
             fields = {name: value for name, value in vars(page).items() if name != "loader"}
-            self._tape.note("samples", page.loader, value=fields)
+            self._tape.note(SamplesSeen(page.loader, fields))
 
 
 def _order(loader: Any, *, is_first: bool) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from truestep.watch.evidence.facts.optimizing import SchedulerEffective, SchedulerMade
 from truestep.watch.hooks import Hook, Observation, put
 from truestep.watch.scheduler import classes_with
 from truestep.watch.tape import Tape
@@ -59,9 +60,9 @@ class _Schedules:
         tape = self._tape
         optimizer = vars(scheduler).get("optimizer")
         number = tape.number("optimizer", optimizer) if isinstance(optimizer, Optimizer) else None
-        facts = (tape.number("scheduler", scheduler), type(scheduler).__qualname__, number)
-        key = ("schedule", tape.sites.here(_depth(scheduler)), *facts)
-        tape.mark(key, perf_counter_ns(), value=self._describe(scheduler))
+        names = (tape.number("scheduler", scheduler), type(scheduler).__qualname__, number)
+        facts = SchedulerMade(*names, self._describe(scheduler))
+        tape.mark(facts, tape.sites.here(_depth(scheduler)), perf_counter_ns())
 
     def _describe(self, scheduler: Any) -> dict[str, Any]:
         known = vars(scheduler)  # asks no property of the user's
@@ -86,7 +87,7 @@ class _Schedules:
         number = self._tape.number("scheduler", scheduler)
         if number not in self._inner:
             self._inner.add(number)
-            self._tape.note("scheduled", number)
+            self._tape.note(SchedulerEffective(number))
 
 
 def _depth(scheduler: Any) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from truestep.watch.evidence.facts.surroundings import SeededLate
 from truestep.watch.hooks import Hook, put
 from truestep.watch.tape import Tape
 
@@ -25,7 +26,7 @@ class _First:
     def seeded(self, /, *_: Any, **__: Any) -> None:
         """The generator is about to be seeded."""
         if self._state is not None and _state() != self._state:
-            self._tape.note("late_seed", "torch")
+            self._tape.note(SeededLate("torch"))
         self._state = None
 
 

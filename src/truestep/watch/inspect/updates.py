@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from truestep.watch.evidence.facts.optimizing import WeightsUnmoved
 from truestep.watch.inspect.closeness import Closeness
 from truestep.watch.refs import Ref
 from truestep.watch.tape import Tape
@@ -112,7 +113,7 @@ class _Updates:
                 "still": [vars(still) for still in stills[:_MAX_PARAMETERS]],
                 "moved": sum(key[0] == number for key in self._moved),
             }
-            self._tape.mark(("unmoved", site, number), perf_counter_ns(), value=value)
+            self._tape.mark(WeightsUnmoved(number, value), site, perf_counter_ns())
 
 
 def _sample(tensor: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from truestep.watch.evidence.facts.loading import GeneratorsHeld, WorkerState
 from truestep.watch.hooks import Hook, Observation, drop_frames, put, unseen
 from truestep.watch.tape import Tape
 
@@ -61,7 +62,7 @@ class _Scout:
         if not isinstance(loader.dataset, IterableDataset):
             held = [place for place, _ in self.find(loader) if place["file"] is not None]
             if held:
-                self._tape.note("held", number, value=held)
+                self._tape.note(GeneratorsHeld(number, held))
 
     def is_asked(self, dataset: Any) -> bool:
         """Whether this process is a worker that shall be looked into."""
@@ -89,7 +90,7 @@ class _Scout:
         """Note what the workers have left."""
         for path in sorted(self._folder.glob(f"worker-{self._pid}-*.json")):
             fields = json.loads(path.read_text())
-            self._tape.note("worker", self._loaders.get(fields.pop("dataset"), -1), value=fields)
+            self._tape.note(WorkerState(self._loaders.get(fields.pop("dataset"), -1), fields))
 
 
 def _wrap_fetch(fetcher: Any, scout: _Scout) -> Function:

@@ -9,39 +9,20 @@ from binascii import a2b_base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from truestep import record
 from truestep.errors import StateError, UsageError
-
-PHASES = ("other", "setup", "data", "forward", "backward", "optimizer")
-"""Where in training an operation is called."""
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.surroundings import GroupJoined
+from truestep.watch.evidence.moment import LATE, F, Facts, G, Moment, Written
+from truestep.watch.evidence.operation import Operation, Out, Site, Tables, stride_of
 
 UNREAD = "a digest"
 """What was in trouble where something could not be read."""
-
-IS_RANDOM, HAS_GENERATOR, IS_UNINITIALISED, IN_EVALUATION, IS_FOREIGN = 1, 2, 4, 8, 16
-_MAX_WHOLE_BYTES, _MAX_SAMPLED = 256 * 1024, 32_768
-
-
-@dataclass(frozen=True, kw_only=True)
-class Moment:
-    """Something that happened: what, in which step, when, at which line of the user's, and facts."""
-
-    kind: str
-    step: int
-    """How many steps had been made before."""
-    at_s: float
-    took_s: float
-    file: str | None
-    line: int | None
-    function: str | None
-    facts: dict[str, Any]
-    value: Any = None
-    """What changes from one time to the next: a loss, learning rates, keys that did not fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,71 +43,6 @@ class Update:
     """Equal for two runs if this and all updates before it are."""
 
 
-class In(NamedTuple):
-    """A tensor that went in. The digest is empty where an operation writes without reading."""
-
-    digest: str
-    producer: int | None
-    """The operation that last wrote this memory; None if no operation in the window did."""
-    shape: tuple[int, ...] = ()
-    has_grad: bool = False
-    """Whether gradients flow back into it. Shape and this are there if the plan reads no digests."""
-
-
-class Out(NamedTuple):
-    """A tensor that came out, or was changed. The digest is empty if its memory was not read."""
-
-    digest: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int | None
-    """Where its values are; None for views, for what was not read, and once the file is full."""
-    worst: str | None = None
-    """The worst value in it: `finite`, `infinite` or `nan`; None if the plan did not ask."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """One operation: who asked for it, and digests of what went in and came out."""
-
-    index: int
-    """Its place among all operations of the process, in the order in which they began."""
-    thread: int
-    """0 is the main one; others are numbered as they were started."""
-    step: int
-    name: str
-    """As torch names it, `aten.mm.default`; or `ScaleBackward` for a backward pass written by hand."""
-    file: str | None
-    line: int | None
-    function: str | None
-    outer_file: str | None
-    outer_line: int | None
-    """In threads but the main one: the outermost line of the user's, that of the thread's function."""
-    phase: str
-    module: str
-    """The path of the innermost module that is being called, seen from the outermost; else empty."""
-    forward_name: str | None
-    """In a backward pass: the operation of the forward pass whose gradient this is, and where it was."""
-    forward_file: str | None
-    forward_line: int | None
-    forward_module: str | None
-    node: str | None
-    """The node of autograd that is at work."""
-    is_random: bool
-    """Whether it drew from a generator."""
-    has_generator: bool
-    """Whether it was given one."""
-    is_uninitialised: bool
-    """Whether it made memory that nobody has written."""
-    in_evaluation: bool = False
-    """Whether the innermost module was not in training mode. This and the next: if no digests are read."""
-    is_foreign: bool = False
-    """Whether the innermost module is in training mode since `eval()` of the outermost did not reach it."""
-    ins: tuple[In, ...]
-    scalars: str
-    outs: tuple[Out, ...]
-
-
 @dataclass(kw_only=True)
 class Process:
     """All that one process has left."""
@@ -139,7 +55,7 @@ class Process:
     ended: str | None = None
     """`finished`, `stopped` (after enough steps), `raised`, or None: killed, or still running."""
     error: str | None = None
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[Moment[Any]] = field(default_factory=list)
     models: list[dict[str, Any]] = field(default_factory=list)
     """Digests of outermost modules as they were when first called."""
     updates: list[Update] = field(default_factory=list)
@@ -157,6 +73,16 @@ class Process:
 
     expected_steps: int | None = None
     """How many steps it would have made, if it was ended early and its loops say so."""
+
+    @overload
+    def of(self, one: type[F], /) -> list[Moment[F]]: ...
+    @overload
+    def of(self, one: type[F], other: type[G], /) -> list[Moment[F | G]]: ...
+    @overload
+    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]: ...
+    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]:
+        """Return the moments of these kinds, in the order in which they ended."""
+        return [moment for moment in self.moments if type(moment.facts) in kinds]
 
     @property
     def unread(self) -> list[str]:
@@ -178,11 +104,6 @@ def read(folder: Path) -> list[Process]:
 def values_path(path: Path) -> Path:
     """Return where the values are that belong to a process's evidence."""
     return path.with_suffix(".values")
-
-
-def stride_of(num: int, itemsize: int) -> int:
-    """Return the step at which a tensor's elements are kept: 1 keeps all."""
-    return 1 if num * itemsize <= _MAX_WHOLE_BYTES else -(-num // _MAX_SAMPLED)
 
 
 def values_of(  # limits: the number is like an index
@@ -216,16 +137,9 @@ def _read_values(path: Path, out: Out, offset: int) -> npt.NDArray[Any] | None:
 
 @dataclass
 class _Names:
-    sites: list[tuple[str | None, int | None, str | None]] = field(
-        default_factory=lambda: [(None, None, None)]
-    )
-    kinds: dict[int, tuple[str, int, dict[str, Any]]] = field(default_factory=dict)
-    # Operations have tables of their own.
-    texts: list[str] = field(default_factory=lambda: [""])
-    places: list[tuple[str | None, int | None, str | None]] = field(
-        default_factory=lambda: [(None, None, None)]
-    )
-    origins: list[tuple[int, int, int]] = field(default_factory=lambda: [(0, 0, 0)])
+    sites: list[Site] = field(default_factory=lambda: [(None, None, None)])
+    kinds: dict[int, Written] = field(default_factory=dict)
+    tables: Tables = field(default_factory=Tables)
 
 
 def _try_to_read(path: Path) -> Process | None:
@@ -254,9 +168,9 @@ def _read_process(path: Path) -> Process | None:
         process.moments.sort(key=lambda moment: moment.at_s)
         process.operations.sort(key=lambda operation: operation.index)
         process.values = values_path(path)
-        groups = [moment.facts for moment in process.moments if moment.kind == "group"]
+        groups = [moment.facts for moment in process.of(GroupJoined)]
         if groups:
-            process.rank, process.size = groups[-1]["rank"], groups[-1]["size"]
+            process.rank, process.size = groups[-1].rank, groups[-1].size
     return process
 
 
@@ -269,7 +183,7 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         file, number, _ = names.sites[line["site"]]
         process.models.append({**line, "file": file, "line": number})
     elif line["kind"] == "operations":
-        process.operations.extend(_read_operations(line, names))
+        process.operations.extend(names.tables.read(line))
     elif line["kind"] == "kept":
         process.kept = dict(line["digests"])
     elif line["kind"] == "expected":
@@ -282,26 +196,27 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.ended, process.error = line["how"], line.get("error")
 
 
-def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterator[Moment]:
+def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterator[Moment[Any]]:
     names.sites.extend((file, number, function) for file, number, function in line["sites"])
-    names.kinds.update({number: (kind, site, facts) for number, kind, site, facts in line["kinds"]})
+    names.kinds.update(
+        {number: Written.read(kind, site, shared) for number, kind, site, shared in line["kinds"]}
+    )
     values = {(number, begun_ns): value for number, begun_ns, value in line["values"]}
     rows = array("q", a2b_base64(line["rows"]))  # kind, beginning and end of one moment after the other
     for number, begun_ns, ended_ns in zip(rows[0::3], rows[1::3], rows[2::3], strict=True):
-        kind, site, facts = names.kinds[number]
-        file, place, function = names.sites[site]
+        written = names.kinds[number]
+        file, place, function = names.sites[written.site]
+        facts = written.facts(values.get((number, begun_ns)))
         yield Moment(
-            kind=kind,
-            step=process.num_steps - (kind in ("draw", "crowd")),  # found once the step is over
+            facts=facts,
+            step=process.num_steps - (written.kind in LATE),
             at_s=(begun_ns - line["base_ns"]) / 1e9,
             took_s=(ended_ns - begun_ns) / 1e9,
             file=file,
             line=place,
             function=function,
-            facts=facts,
-            value=values.get((number, begun_ns)),
         )
-        if kind == "step" and facts["counts"]:
+        if isinstance(facts, OptimizerStep) and facts.counts:
             process.num_steps += 1
 
 
@@ -318,50 +233,3 @@ def _read_update(line: dict[str, Any], names: _Names) -> Update:
         before=line.get("before"),
         chain=line["chain"],
     )
-
-
-def _read_operations(line: dict[str, Any], names: _Names) -> Iterator[Operation]:
-    names.texts.extend(line["texts"])
-    names.places.extend((file, number, function) for file, number, function in line["sites"])
-    names.origins.extend((name, site, module) for name, site, module in line["origins"])
-    for row in line["rows"]:
-        yield _read_operation(row, names)
-
-
-def _read_operation(row: list[Any], names: _Names) -> Operation:
-    index, thread, step, name, site, outer, phase, module, origin, node, flags, scalars, ins, outs = row
-    texts, places = names.texts, names.places
-    forward_name, forward_site, forward_module = names.origins[origin]
-    return Operation(
-        index=index,
-        thread=thread,
-        step=step,
-        name=texts[name],
-        file=places[site][0],
-        line=places[site][1],
-        function=places[site][2],
-        outer_file=places[outer][0],
-        outer_line=places[outer][1],
-        phase=PHASES[phase],
-        module=texts[module],
-        forward_name=texts[forward_name] if origin else None,
-        forward_file=places[forward_site][0],
-        forward_line=places[forward_site][1],
-        forward_module=texts[forward_module] if origin else None,
-        node=texts[node] or None,
-        is_random=bool(flags & IS_RANDOM),
-        has_generator=bool(flags & HAS_GENERATOR),
-        is_uninitialised=bool(flags & IS_UNINITIALISED),
-        in_evaluation=bool(flags & IN_EVALUATION),
-        is_foreign=bool(flags & IS_FOREIGN),
-        ins=tuple(_read_in(*item) for item in ins),
-        scalars=scalars,
-        outs=tuple(
-            Out(digest, texts[dtype], tuple(shape), offset, *rest)
-            for digest, dtype, shape, offset, *rest in outs
-        ),
-    )
-
-
-def _read_in(digest: str, producer: int | None, *rest: Any) -> In:
-    return In(digest, producer, tuple(rest[0]), rest[1]) if rest else In(digest, producer)

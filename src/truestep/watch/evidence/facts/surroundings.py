@@ -1,0 +1,116 @@
+"""Facts about randomness, processes, devices, and what a script takes from outside."""
+
+from typing import Any, NamedTuple
+
+from truestep.watch.evidence.moment import kind
+
+
+@kind(varies_from="digest")
+class GeneratorSeeded(NamedTuple):
+    """A generator is seeded, or given a state."""
+
+    generator: str
+    how: str
+    """`seed`, `state`, `new`, or `fresh`: without a seed."""
+    seed: int | None
+    digest: str | None
+    """Of a state, comparable with those of updates."""
+
+
+@kind(is_late=True)
+class GeneratorMoved(NamedTuple):
+    """A generator was drawn from in a step."""
+
+    generator: str
+
+
+@kind(varies_from="size")
+class NumbersDrawn(NamedTuple):
+    """A first draw from a generator that is not seeded."""
+
+    generator: str
+    function: str
+    size: int
+    number: int | None
+    """The number that was drawn, if it is a single integer."""
+
+
+@kind()
+class SeededLate(NamedTuple):
+    """A generator is seeded after it was drawn from."""
+
+    generator: str
+
+
+@kind(varies_from="result")
+class SourceRead(NamedTuple):
+    """The script asks for something from outside torch."""
+
+    what: str
+    """`clock`, `environment`, `listing`, `process`, `entropy` or a generator."""
+    name: str
+    result: str | None
+
+
+@kind()
+class GroupJoined(NamedTuple):
+    """A process group is made."""
+
+    rank: int
+    size: int
+    backend: str
+
+
+@kind()
+class ThreadsSet(NamedTuple):
+    """`torch.set_num_threads`."""
+
+    number: int
+
+
+@kind()
+class TorchImported(NamedTuple):
+    """The script has imported torch."""
+
+    version: str
+    num_threads: int
+
+
+@kind(varies_from="value")
+class WrapperBypassed(NamedTuple):
+    """A module is called past its parallel wrapper."""
+
+    optimizer: int
+    value: Any
+
+
+@kind(varies_from="value")
+class ReplicaDigested(NamedTuple):
+    """Digests of a process's weights, comparable between processes."""
+
+    optimizer: int
+    value: Any
+
+
+@kind()
+class HostWaited(NamedTuple):
+    """The host waits for a device."""
+
+    how: str
+
+
+@kind()
+class CopiedToDevice(NamedTuple):
+    """A tensor is copied to a device."""
+
+    how: str
+    is_pinned: bool | None
+    is_non_blocking: bool | None
+
+
+@kind(varies_from="value")
+class DeviceMeasured(NamedTuple):
+    """What a device can do."""
+
+    name: str
+    value: Any

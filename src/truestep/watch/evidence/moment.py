@@ -1,0 +1,115 @@
+"""A moment: something that happened, when, at which line of the user's, and the facts of its kind.
+
+Owns how facts become JSON and facts again. Kinds are named tuples: made, compared and hashed in C, so that a
+moment that comes in every step costs little, and written as lists.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+Facts = tuple[Any, ...]
+F = TypeVar("F", bound=Facts)
+G = TypeVar("G", bound=Facts)
+_Seen_co = TypeVar("_Seen_co", bound=Facts, covariant=True)
+
+NUM_SHARED: dict[type[Facts], int] = {}
+"""For each kind: how many fields come first that are alike for many moments, and are written once for all."""
+LATE: set[type[Facts]] = set()
+"""Kinds that are noted once the step which they belong to is counted."""
+_BY_NAME: dict[str, type[Facts]] = {}
+_PLAIN = (Any, bool, int, float, str, int | str, float | str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment(Generic[_Seen_co]):
+    """Something that happened: in which step, when, at which line of the user's, and facts."""
+
+    facts: _Seen_co
+    step: int
+    """How many steps had been made before."""
+    at_s: float
+    took_s: float
+    file: str | None
+    line: int | None
+    function: str | None
+
+
+def kind(*, varies_from: str | None = None, is_late: bool = False) -> Callable[[type[F]], type[F]]:
+    """Make a named tuple a kind of moment. Fields from `varies_from` on change from one time to the next."""
+
+    def register(facts: type[F]) -> type[F]:
+        fields: tuple[str, ...] = facts._fields  # type: ignore[attr-defined]
+        NUM_SHARED[facts] = len(fields) if varies_from is None else fields.index(varies_from)
+        _BY_NAME[facts.__name__] = facts
+        if is_late:
+            LATE.add(facts)
+        return facts
+
+    return register
+
+
+@dataclass(frozen=True)
+class Written:
+    """What is written once for all moments that are alike: kind, line, and the facts that they share."""
+
+    kind: type[Facts]
+    site: int
+    shared: Facts
+
+    @staticmethod
+    def read(name: str, site: int, shared: list[Any]) -> "Written":
+        """Return what was written as JSON."""
+        kind = _BY_NAME[name]
+        return Written(kind, site, _decode_all(_hints(kind)[: NUM_SHARED[kind]], shared))
+
+    @cached_property
+    def plain(self) -> Facts:
+        """The facts of a moment in which nothing varied."""
+        return self.kind(*self.shared, *(None for _ in _hints(self.kind)[len(self.shared) :]))
+
+    def facts(self, varying: list[Any] | None) -> Facts:
+        """Return the facts of one moment."""
+        if varying is None:
+            return self.plain
+        return self.kind(*self.shared, *_decode_all(_hints(self.kind)[len(self.shared) :], varying))
+
+
+def named(facts: Facts) -> tuple[str, Facts]:
+    """Return facts as JSON can hold them; `unnamed` reads them back."""
+    return type(facts).__name__, facts
+
+
+def unnamed(name: str, values: list[Any]) -> Facts:
+    """Return the facts that `named` gave, after they were JSON."""
+    kind = _BY_NAME[name]
+    return kind(*_decode_all(_hints(kind), values))
+
+
+@cache
+def _hints(kind: type[Facts]) -> list[Any]:
+    return list(get_type_hints(kind).values())
+
+
+def _decode_all(hints: list[Any], values: list[Any]) -> Facts:
+    return tuple(_decode(hint, value) for hint, value in zip(hints, values, strict=True))
+
+
+def _decode(hint: Any, value: Any) -> Any:
+    """Return a value of a type, from what JSON has left of it."""
+    if value is None or hint in _PLAIN:
+        return value
+    if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):
+        return hint(*_decode_all(_hints(hint), value))
+    origin, given = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return _decode(next(item for item in given if item is not NoneType), value)
+    if origin is dict:
+        return {given[0](key): _decode(given[1], item) for key, item in value.items()}
+    if origin is tuple and given[-1] is not Ellipsis:
+        return _decode_all(list(given), value)
+    if origin in (list, tuple):
+        return origin(_decode(given[0], item) for item in value)
+    raise TypeError(f"a fact has the type {hint}, which cannot be written")

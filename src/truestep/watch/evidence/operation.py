@@ -1,0 +1,143 @@
+"""Operations: what torch was asked to compute in the steps that are looked at closely.
+
+Owns their rows, and which values are kept of what they gave.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Site = tuple[str | None, int | None, str | None]
+"""File, line and function."""
+
+PHASES = ("other", "setup", "data", "forward", "backward", "optimizer")
+"""Where in training an operation is called."""
+
+IS_RANDOM, HAS_GENERATOR, IS_UNINITIALISED, IN_EVALUATION, IS_FOREIGN = 1, 2, 4, 8, 16
+_MAX_WHOLE_BYTES, _MAX_SAMPLED = 256 * 1024, 32_768
+
+
+class In(NamedTuple):
+    """A tensor that went in. The digest is empty where an operation writes without reading."""
+
+    digest: str
+    producer: int | None
+    """The operation that last wrote this memory; None if no operation in the window did."""
+    shape: tuple[int, ...] = ()
+    has_grad: bool = False
+    """Whether gradients flow back into it. Shape and this are there if the plan reads no digests."""
+
+
+class Out(NamedTuple):
+    """A tensor that came out, or was changed. The digest is empty if its memory was not read."""
+
+    digest: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int | None
+    """Where its values are; None for views, for what was not read, and once the file is full."""
+    worst: str | None = None
+    """The worst value in it: `finite`, `infinite` or `nan`; None if the plan did not ask."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One operation: who asked for it, and digests of what went in and came out."""
+
+    index: int
+    """Its place among all operations of the process, in the order in which they began."""
+    thread: int
+    """0 is the main one; others are numbered as they were started."""
+    step: int
+    name: str
+    """As torch names it, `aten.mm.default`; or `ScaleBackward` for a backward pass written by hand."""
+    file: str | None
+    line: int | None
+    function: str | None
+    outer_file: str | None
+    outer_line: int | None
+    """In threads but the main one: the outermost line of the user's, that of the thread's function."""
+    phase: str
+    module: str
+    """The path of the innermost module that is being called, seen from the outermost; else empty."""
+    forward_name: str | None
+    """In a backward pass: the operation of the forward pass whose gradient this is, and where it was."""
+    forward_file: str | None
+    forward_line: int | None
+    forward_module: str | None
+    node: str | None
+    """The node of autograd that is at work."""
+    is_random: bool
+    """Whether it drew from a generator."""
+    has_generator: bool
+    """Whether it was given one."""
+    is_uninitialised: bool
+    """Whether it made memory that nobody has written."""
+    in_evaluation: bool = False
+    """Whether the innermost module was not in training mode. This and the next: if no digests are read."""
+    is_foreign: bool = False
+    """Whether the innermost module is in training mode since `eval()` of the outermost did not reach it."""
+    ins: tuple[In, ...]
+    scalars: str
+    outs: tuple[Out, ...]
+
+
+def stride_of(num: int, itemsize: int) -> int:
+    """Return the step at which a tensor's elements are kept: 1 keeps all."""
+    return 1 if num * itemsize <= _MAX_WHOLE_BYTES else -(-num // _MAX_SAMPLED)
+
+
+@dataclass
+class Tables:
+    """What rows of operations refer to by numbers."""
+
+    texts: list[str] = field(default_factory=lambda: [""])
+    places: list[Site] = field(default_factory=lambda: [(None, None, None)])
+    origins: list[tuple[int, int, int]] = field(default_factory=lambda: [(0, 0, 0)])
+
+    def read(self, line: dict[str, Any]) -> Iterator[Operation]:
+        """Yield the operations of a line of evidence."""
+        self.texts.extend(line["texts"])
+        self.places.extend((file, number, function) for file, number, function in line["sites"])
+        self.origins.extend((name, site, module) for name, site, module in line["origins"])
+        for row in line["rows"]:
+            yield _read_operation(row, self)
+
+
+def _read_operation(row: list[Any], names: Tables) -> Operation:
+    index, thread, step, name, site, outer, phase, module, origin, node, flags, scalars, ins, outs = row
+    texts, places = names.texts, names.places
+    forward_name, forward_site, forward_module = names.origins[origin]
+    return Operation(
+        index=index,
+        thread=thread,
+        step=step,
+        name=texts[name],
+        file=places[site][0],
+        line=places[site][1],
+        function=places[site][2],
+        outer_file=places[outer][0],
+        outer_line=places[outer][1],
+        phase=PHASES[phase],
+        module=texts[module],
+        forward_name=texts[forward_name] if origin else None,
+        forward_file=places[forward_site][0],
+        forward_line=places[forward_site][1],
+        forward_module=texts[forward_module] if origin else None,
+        node=texts[node] or None,
+        is_random=bool(flags & IS_RANDOM),
+        has_generator=bool(flags & HAS_GENERATOR),
+        is_uninitialised=bool(flags & IS_UNINITIALISED),
+        in_evaluation=bool(flags & IN_EVALUATION),
+        is_foreign=bool(flags & IS_FOREIGN),
+        ins=tuple(_read_in(*item) for item in ins),
+        scalars=scalars,
+        outs=tuple(
+            Out(digest, texts[dtype], tuple(shape), offset, *rest)
+            for digest, dtype, shape, offset, *rest in outs
+        ),
+    )
+
+
+def _read_in(digest: str, producer: int | None, *rest: Any) -> In:
+    return In(digest, producer, tuple(rest[0]), rest[1]) if rest else In(digest, producer)
