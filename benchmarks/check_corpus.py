@@ -168,7 +168,7 @@ def costs(scripts: Sequence[Script], rounds: int) -> list[Row]:
 
 def _watched(script: Script, folder: str) -> list[str]:
     """The process that check starts: what it does after the script has ended is not the script's time."""
-    from truestep.rules import check_plan
+    from truestep.check import check_plan
     from truestep.watch import command
 
     evidence = Path(folder, f"evidence-{script.path.stem}")

@@ -22,7 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from measure import Claim, Row, Sheet, report
 
 from truestep import watch
-from truestep.tune.learning_rate import RangeTest, draw, range_test
+from truestep.tune.search.learning_rate import RangeTest, draw, range_test
 
 FOLDER = Path(__file__).parent / "rates"
 GRID = [10.0**power for power in range(-5, 2)]

@@ -30,7 +30,7 @@ from tune_scripts import Kept, as_interval, elsewhere, extra_knob, say, script_o
 
 from truestep.tune import Asked, Choice, Knob, all_knobs, tune
 from truestep.tune.knob import WORTH
-from truestep.tune.race import Runner
+from truestep.tune.search.race import Runner
 
 SHORTEST_S, LONGEST_S = 0.2, 3.0
 NAIVE_S = 3.0

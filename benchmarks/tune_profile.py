@@ -24,8 +24,8 @@ from measure import Claim, Row, Sheet, report
 
 from truestep import watch
 from truestep.tune.knob import PHASES
-from truestep.tune.loading import data_advice
-from truestep.tune.profile import Profile, profile
+from truestep.tune.profile.profile import Profile, profile
+from truestep.tune.search.loading import data_advice
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "tune" / "scripts"
 CASES = {

@@ -21,8 +21,8 @@ import torch
 
 from truestep.errors import UsageError
 from truestep.tune import Choice, Facts, Knob, all_knobs
-from truestep.tune.compare import Comparison, compare
-from truestep.tune.race import Runner
+from truestep.tune.search.compare import Comparison, compare
+from truestep.tune.search.race import Runner
 from truestep.watch import Script
 
 FOLDER = Path(__file__).with_name("tune")

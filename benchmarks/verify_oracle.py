@@ -40,7 +40,7 @@ from tests import preloaded
 from truestep.verify import Script, chains
 from truestep.verify.runs import Runner
 from truestep.verify.ways import OUTCOME, Way
-from truestep.watch.scratch import Scratch
+from truestep.watch.launch.scratch import Scratch
 
 MIN_TARGETS = 300
 NUM_COMMANDS = 102

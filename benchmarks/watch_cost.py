@@ -29,11 +29,11 @@ from torch import nn
 from torch.optim import SGD, AdamW
 from torch.utils.data import DataLoader, TensorDataset
 
-from truestep.rules import check_plan
+from truestep.check import check_plan
 from truestep.watch import DIGESTS, Plan
-from truestep.watch.engine import watch_torch
-from truestep.watch.hooks import UNSEEN, remove, restore
-from truestep.watch.tape import Tape
+from truestep.watch.hooks.engine import watch_torch
+from truestep.watch.hooks.table import UNSEEN, remove, restore
+from truestep.watch.script.tape import Tape
 
 MAX_MEDIAN, MAX_WORST = 1.05, 1.15
 NUM_FIRST, NUM_BEFORE = 16, 128

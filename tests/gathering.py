@@ -7,8 +7,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from truestep.rules import Evidence, Judgement, check_plan, find_rules
-from truestep.rules.examine import judge_closely
+from truestep.check import Judgement, check_plan
+from truestep.check.examine import judge_closely
+from truestep.rules import Evidence, find_rules
 from truestep.watch import Plan, command
 
 _FRAMEWORKS = re.compile(r"^(?:from|import) (?:lightning|transformers|accelerate)\b", re.MULTILINE)

@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from tests.faults import Disk, all_faults, build, folder_in_memory
+from truestep.check.baseline import write_baseline
+from truestep.check.fixing import _Files
 from truestep.errors import FolderUnusable, TruestepError
 from truestep.picture import Picture
 from truestep.record import Record, read
@@ -21,8 +23,6 @@ from truestep.report import compose
 from truestep.report.compose import write_report
 from truestep.report.export import export
 from truestep.report.runs import read_run
-from truestep.rules.baseline import write_baseline
-from truestep.rules.fixing import _Files
 from truestep.train import settings
 from truestep.train.exhibits import write_exhibit
 

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 import truestep as ts
 from tests.gathering import run_text
 from tests.zoo import ZOO, bert, gpt2, resnet
+from truestep.check import judge
 from truestep.errors import UsageError
 from truestep.model import load
-from truestep.rules import find_rules, judge
+from truestep.rules import find_rules
 
 
 def blank(model: nn.Module) -> nn.Module:

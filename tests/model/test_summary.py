@@ -12,9 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.gathering import run_text
 from tests.zoo import ZOO, gpt2, loss_of, lstm, resnet, t5
+from truestep.check import judge
 from truestep.errors import UsageError
 from truestep.model import summary
-from truestep.rules import find_rules, judge
+from truestep.rules import find_rules
 
 # By hand. ResNet: convolutions 8*27 + 4*8*8*9 + (8*16 + 3*16*16)*9 + (16*32 + 3*32*32)*9 + 8*16 + 16*32, two
 # per channel of the 15 BatchNorms, 33*10 for the last layer. LSTM: 50*16, 4*32*(16+32+2) + 4*32*(32+32+2) and

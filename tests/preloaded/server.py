@@ -31,7 +31,7 @@ PRELOADED = (
     "torch.distributed.fsdp",
     "truestep.train",
     "truestep.watch.inspect",
-    "truestep.watch.engine",
+    "truestep.watch.hooks.engine",
     "truestep.verify",
     "truestep.cli",
 )

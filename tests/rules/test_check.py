@@ -15,11 +15,12 @@ import pytest
 
 from tests.gathering import run_script
 from truestep import cli
+from truestep.check import Settings, Told, as_sarif, judge, read_settings
+from truestep.check.baseline import leave_out_known, write_baseline
+from truestep.check.suppress import hide, read_comments
 from truestep.errors import UsageError
-from truestep.rules import Evidence, Finding, Settings, Told, as_sarif, find_rules, judge, read_settings
-from truestep.rules.baseline import leave_out_known, write_baseline
+from truestep.rules import Evidence, Finding, find_rules
 from truestep.rules.rule import read_rule
-from truestep.rules.suppress import hide, read_comments
 
 SCRIPT = """\
 import sys
@@ -281,6 +282,7 @@ For the test.
 Make fewer.
 """
 from truestep.rules import Finding, Meta
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
 
 RULE = Meta(code="MINE01", severity="warning", needs=(OptimizerStep,), fix="Make fewer steps.")
 

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from truestep import cli
+from truestep.check import Judgement, judge
 from truestep.cli import doctor
+from truestep.doctor import survey as survey_module
+from truestep.doctor.survey import probe, read_answer, read_limits
 from truestep.errors import UsageError
-from truestep.rules import Evidence, Judgement, find_rules, judge
-from truestep.rules import survey as survey_module
-from truestep.rules.machine import SOUND, Machine
-from truestep.rules.survey import probe, read_answer, read_limits
-from truestep.rules.versions import does_satisfy, read_needs, release
+from truestep.rules import Evidence, find_rules
+from truestep.rules.env._machine import SOUND, Machine
+from truestep.rules.env._versions import does_satisfy, read_needs, release
 
 MACHINES = Path(__file__).parent / "machines"
 RULES = [rule for rule in find_rules() if rule.meta.code.startswith("ENV")]

@@ -8,20 +8,10 @@ from typing import Any
 import pytest
 
 from tests.gathering import run_script, run_text
+from truestep.check import Judgement, Result, Told, apply_fixes, judge, propose
 from truestep.errors import UsageError
-from truestep.rules import (
-    Evidence,
-    Finding,
-    Judgement,
-    Meta,
-    Result,
-    Told,
-    apply_fixes,
-    find_rules,
-    judge,
-    propose,
-)
-from truestep.rules.edits import Edit, apply, diff
+from truestep.rules import Evidence, Finding, Meta, find_rules
+from truestep.rules.analysis.edits import Edit, apply, diff
 from truestep.rules.evidence import Source
 from truestep.rules.rule import Rule
 from truestep.watch import Process

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from tests.gathering import judged
+from truestep.check import Settings
+from truestep.check.examine import examine
 from truestep.model.readings import Reading
 from truestep.model.taps import tap
-from truestep.rules import Settings
-from truestep.rules.examine import examine
 from truestep.watch import Script
 
 SCRIPT = """

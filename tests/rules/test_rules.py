@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.gathering import Gathered, expected, run_text
-from truestep.rules import Evidence, find_rules, judge
+from truestep.check import judge
+from truestep.rules import Evidence, find_rules
 from truestep.rules.rule import SECTIONS, Rule
 
 RULES = find_rules()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.gathering import run_text
 from truestep.rules import Evidence, Finding, find_rules
-from truestep.rules.machine import SOUND
+from truestep.rules.env._machine import SOUND
 from truestep.watch import Facts, Moment, Process
 from truestep.watch.evidence.facts.loading import BatchFetched
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass

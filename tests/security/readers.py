@@ -297,7 +297,7 @@ def _write_project(folder: Path) -> None:
 
 
 def _read_project(folder: Path) -> None:
-    from truestep.rules import read_settings
+    from truestep.check import read_settings
 
     if (folder / "pyproject.toml").is_file():
         read_settings(folder)
@@ -319,13 +319,13 @@ def _write_baseline(folder: Path) -> None:
 
 
 def _read_baseline(folder: Path) -> None:
-    from truestep.rules.baseline import read_baseline
+    from truestep.check.baseline import read_baseline
 
     read_baseline(folder / "known.json")
 
 
 def _write_machine(folder: Path) -> None:
-    from truestep.rules.machine import SOUND
+    from truestep.rules.env._machine import SOUND
 
     (folder / "machine.json").write_text(json.dumps({"machine": SOUND.as_fields()}))
 

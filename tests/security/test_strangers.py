@@ -27,7 +27,7 @@ from truestep.errors import DifferentRun, FolderUnusable, StateError, TruestepEr
 from truestep.memory import peak_bytes
 from truestep.record import Record
 from truestep.report.compose import write_report
-from truestep.watch.scratch import Scratch
+from truestep.watch.launch.scratch import Scratch
 
 
 class Harm:

@@ -322,7 +322,9 @@ class Script:
     def _make_ema(self) -> Any:
         if self.program.ema == "averaged":
             return AveragedModel(
-                self.model, avg_fn=lambda old, new, _: 0.5 * old + 0.5 * new, use_buffers=True
+                self.model,
+                avg_fn=lambda old, new, _: 0.5 * old + 0.5 * new,
+                use_buffers=self.program.buffer != "float8",
             )
         return copy.deepcopy(self.model) if self.program.ema else None
 

@@ -11,11 +11,11 @@ import pytest
 
 from truestep import watch
 from truestep.errors import UsageError
-from truestep.tune import batch_size
-from truestep.tune.batch_size import BatchSizes, Size, available_bytes, batch_sizes, draw, render
-from truestep.tune.intervals import Interval
-from truestep.tune.solo import Solo, run_alone
-from truestep.watch.scratch import Scratch
+from truestep.tune.search import batch_size
+from truestep.tune.search.batch_size import BatchSizes, Size, available_bytes, batch_sizes, draw, render
+from truestep.tune.search.intervals import Interval
+from truestep.tune.search.solo import Solo, run_alone
+from truestep.watch.launch.scratch import Scratch
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LIMIT = 800_000_000
@@ -27,7 +27,7 @@ def run_sized(name: str, *arguments: str, value: dict[str, object], max_bytes: i
     given = {"loaders": [], "num": 1, "den": 1, "min_steps": 6, "max_steps": 6, "seconds": 0.0, **value}
     script = watch.Script(path=str(SCRIPTS / name), arguments=arguments)
     with tempfile.TemporaryDirectory() as folder, Scratch(Path(folder)) as scratch:
-        setting = ("truestep.tune.resizing:resize", given)
+        setting = ("truestep.tune.in_script.resizing:resize", given)
         return run_alone(script, scratch, setting=setting, kind="sized", max_bytes=max_bytes)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from truestep.tune import Facts, pick
-from truestep.tune.race import Runner
+from truestep.tune.search.race import Runner
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(

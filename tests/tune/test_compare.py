@@ -11,10 +11,10 @@ import pytest
 from tests.tune.planting import knob, put
 from truestep import watch
 from truestep.errors import UsageError
-from truestep.tune import compare as comparing
-from truestep.tune import race
-from truestep.tune.compare import Comparison, compare
-from truestep.tune.race import Runner, Turn
+from truestep.tune.search import compare as comparing
+from truestep.tune.search import race
+from truestep.tune.search.compare import Comparison, compare
+from truestep.tune.search.race import Runner, Turn
 
 pytestmark = pytest.mark.slow
 FASTER = {"pause_s": 0.002}
@@ -251,7 +251,7 @@ def test_nothing_is_left_when_the_one_who_measures_is_killed(
     (tmp_path / "counts").mkdir()
     put(tmp_path, "workers.py")
     code = (
-        "import time; from truestep import watch; from truestep.tune.race import Runner\n"
+        "import time; from truestep import watch; from truestep.tune.search.race import Runner\n"
         "runner = Runner(watch.Script(path='workers.py'), {}, knobs={}); runner.start()\n"
         "runner.first(until_s=time.monotonic() + 60); print(runner._process.pid, flush=True); time.sleep(60)"
     )

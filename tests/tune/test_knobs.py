@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 from truestep import watch
-from truestep.tune import inside
+from truestep.tune.in_script import inside
 from truestep.tune.knob import Choice, Facts, Skip, all_knobs, files
 from truestep.tune.knobs import ORDER, quantised
 from truestep.tune.knobs._blocks import blocks, find
-from truestep.tune.race import Runner
+from truestep.tune.search.race import Runner
 
 SCRIPTS = Path(__file__).parent / "scripts"
 DIGESTS = tuple(name for name in watch.DIGESTS if name != "generators")  # that of `random` is not seeded
@@ -478,7 +478,7 @@ from types import SimpleNamespace
 torch.backends.fp32_precision = "tf32"
 torch.backends.cuda.matmul.fp32_precision = "ieee"
 from truestep.train.fingerprint import fingerprint
-from truestep.tune.seen import Seen
+from truestep.tune.in_script.seen import Seen
 
 facts = Seen(SimpleNamespace(listeners=defaultdict(list))).facts()
 print(facts["matmul_precision"], fingerprint(torch.device("cpu"))["matmul_precision"], sep="\\n")

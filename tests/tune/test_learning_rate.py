@@ -14,9 +14,9 @@ from torch import nn
 
 from truestep import watch
 from truestep.errors import UsageError
-from truestep.tune import learning_rate
-from truestep.tune.learning_rate import Point, RangeTest, Swept, draw, range_test, read_curve, render
-from truestep.tune.sweeping import Divergence, Smooth, rate_at
+from truestep.tune.in_script.sweeping import Divergence, Smooth, rate_at
+from truestep.tune.search import learning_rate
+from truestep.tune.search.learning_rate import Point, RangeTest, Swept, draw, range_test, read_curve, render
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STEPS = 60

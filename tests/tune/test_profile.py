@@ -14,16 +14,16 @@ import torch
 
 from truestep import watch
 from truestep.errors import UsageError
-from truestep.tune.details import LineShare
-from truestep.tune.fetching import Fetch
-from truestep.tune.holding import hold_live
+from truestep.tune.in_script.fetching import Fetch
+from truestep.tune.in_script.operators import visible_operators
 from truestep.tune.knob import PHASES
-from truestep.tune.loading import data_advice
-from truestep.tune.operators import visible_operators
-from truestep.tune.phases import Span, cut_steps
-from truestep.tune.profile import LoaderUse, Profile, Share, percents, profile, shares_of
-from truestep.tune.profile_page import Line, duration, render, size
-from truestep.tune.step_picture import draw
+from truestep.tune.profile.details import LineShare
+from truestep.tune.profile.holding import hold_live
+from truestep.tune.profile.phases import Span, cut_steps
+from truestep.tune.profile.profile import LoaderUse, Profile, Share, percents, profile, shares_of
+from truestep.tune.profile.profile_page import Line, duration, render, size
+from truestep.tune.profile.step_picture import draw
+from truestep.tune.search.loading import data_advice
 from truestep.watch import Facts, Moment
 from truestep.watch.evidence.facts.loading import BatchFetched
 from truestep.watch.evidence.facts.optimizing import ClippingCalled, GradientsZeroed, OptimizerStep

@@ -12,11 +12,11 @@ import pytest
 from tests.tune.planting import knob, put
 from truestep import watch
 from truestep.tune import Asked, Knob, Result, Skip, tune
-from truestep.tune import search as searching
-from truestep.tune.compare import Comparison
-from truestep.tune.intervals import Interval
 from truestep.tune.knob import pick
-from truestep.tune.learning import judge
+from truestep.tune.search import search as searching
+from truestep.tune.search.compare import Comparison
+from truestep.tune.search.intervals import Interval
+from truestep.tune.search.learning import judge
 
 PLANTED = {
     "less": knob("less", {"pause_s": 0.002}),

@@ -6,6 +6,7 @@ from truestep.verify import chains
 from truestep.verify.runs import Ran
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import Moment, Process, Update
+from truestep.watch.evidence.facts.structure import FileSaved
 
 
 def update(step: int, *, before: str | None = None, **parts: Any) -> Update:
@@ -70,12 +71,9 @@ def test_digests_cover_what_is_compared_and_nothing_else() -> None:
     assert whole != chains.digest([update(0)], OUTCOME)
 
 
-def saved(value: str, *, step: int = 2) -> Moment:
-    facts = {"how": "torch", "path": "ema.pt"}
-    return Moment(
-        kind="save", step=step, at_s=0, took_s=0, file="train.py", line=20, function=None, facts=facts,
-        value={"weight": value},
-    )  # fmt: skip
+def saved(value: str, *, step: int = 2) -> Moment[FileSaved]:
+    facts = FileSaved("torch", "ema.pt", {"weight": value})
+    return Moment(facts=facts, step=step, at_s=0, took_s=0, file="train.py", line=20, function=None)
 
 
 def test_what_only_one_run_keeps_is_a_difference_but_not_of_a_resumed_one() -> None:

@@ -12,6 +12,7 @@ from truestep.verify.runs import Ran
 from truestep.verify.suspects import can_matter, seed_seen
 from truestep.verify.ways import Way
 from truestep.watch import Moment, Process
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 
 @pytest.mark.parametrize(("num_operations", "again"), [(3_000, (0, 5)), (30_000, (5, 5))])
@@ -75,8 +76,8 @@ def test_the_rarer_a_difference_the_more_runs_are_needed() -> None:
 
 @pytest.mark.parametrize(("how", "name"), [("seed", "late-seed-random"), ("fresh", "unseeded-random")])
 def test_a_generator_is_not_called_unseeded_where_a_seed_was_seen(how: str, name: str) -> None:
-    facts = {"generator": "random", "how": how, "seed": 0}
-    seed = Moment(kind="seed", step=0, at_s=0, took_s=0, file="train.py", line=5, function=None, facts=facts)
+    facts = GeneratorSeeded("random", how, 0, None)
+    seed = Moment(step=0, at_s=0, took_s=0, file="train.py", line=5, function=None, facts=facts)
     process = Process(pid=1, argv=[], moments=[seed])
     assert seed_seen(Finding(name="unseeded-random"), process).name == name
     assert "never seeded" not in CAUSES["late-seed-random"].words

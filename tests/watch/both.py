@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from truestep.rules import check_plan
+from truestep.check import check_plan
 from truestep.watch import command, read
 
 HERE = Path(__file__).parent

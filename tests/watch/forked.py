@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truestep import watch
-from truestep.rules import check_plan
+from truestep.check import check_plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ def _become(script: Path, prepare: Act, at_end: Act, *, is_watched: bool) -> Non
         prepare()
         tape = None
         if is_watched:
-            from truestep.watch.arrival import expect
-            from truestep.watch.tape import Tape
+            from truestep.watch.script.arrival import expect
+            from truestep.watch.script.tape import Tape
 
             tape = Tape(str(script.with_name("evidence")), check_plan())
             expect(tape)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.watch.forked import Ended, run_forked
 from truestep.watch.evidence.facts.passes import LayerActivity
-from truestep.watch.inspect.apart import ApartError, run_apart
+from truestep.watch.inspect.probe.apart import ApartError, run_apart
 
 LOOP = """
 import logging, random, sys, threading, time

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from truestep import watch
-from truestep.watch.digests import fold, fold_nest
+from truestep.watch.digests.fold import fold, fold_nest
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
-from truestep.watch.leaves import outline, walk
-from truestep.watch.tape import Tape
+from truestep.watch.script.leaves import outline, walk
+from truestep.watch.script.tape import Tape
 
 LARGE = 9000
 

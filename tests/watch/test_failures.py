@@ -12,7 +12,9 @@ import pytest
 
 from tests.watch.forked import run_forked
 from truestep import tune, watch
-from truestep.watch import arrival, engine, hooks, optimizer
+from truestep.watch.hooks import engine, optimizer
+from truestep.watch.hooks import table as hooks
+from truestep.watch.script import arrival
 
 MANY = """
 import hashlib, io, os, random, threading

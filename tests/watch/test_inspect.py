@@ -15,23 +15,25 @@ from torch import nn
 from tests.watch.test_zoo import QUICK, REST
 from tests.watch.watching import SCRIPTS, Done, run, run_bare, run_watched
 from truestep import watch
-from truestep.rules import check_plan
+from truestep.check import check_plan
 from truestep.watch.evidence.facts.loading import SamplesSeen, WorkerState
 from truestep.watch.evidence.facts.optimizing import (
     GradientsApplied,
     GraphMeasured,
     SchedulerMade,
+    SchedulerStep,
     StepSkipped,
 )
 from truestep.watch.evidence.facts.passes import LayersListed, PassExamined
 from truestep.watch.evidence.facts.structure import ParametersListed
 from truestep.watch.evidence.facts.surroundings import ReplicaDigested
-from truestep.watch.inspect import gradients, kept
-from truestep.watch.inspect.copies import replicate
-from truestep.watch.inspect.inputs import _measure
-from truestep.watch.inspect.samples import array_of
-from truestep.watch.inspect.slices import read_slice
-from truestep.watch.tape import Tape
+from truestep.watch.inspect.data.inputs import _measure
+from truestep.watch.inspect.data.samples import array_of
+from truestep.watch.inspect.data.slices import read_slice
+from truestep.watch.inspect.model import kept
+from truestep.watch.inspect.probe.copies import replicate
+from truestep.watch.inspect.training import gradients
+from truestep.watch.script.tape import Tape
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOOPS = ("recompute", "scale", "search", "work", "penalise")
@@ -235,6 +237,6 @@ def test_what_is_kept_of_loads_and_backward_passes_has_an_end(tmp_path: Path) ->
 
 def test_two_threads_that_meet_a_kind_give_it_one_number(tmp_path: Path) -> None:
     tape = Tape(str(tmp_path), watch.Plan())
-    key = ("scheduler", 0, 0, "StepLR")
+    key = (SchedulerStep, 0, (0, "StepLR"))
     assert tape._add_kind(key) == tape._add_kind(key)  # both have looked before one has added
     tape.leave()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from truestep import watch
-from truestep.watch.digests import fold
+from truestep.watch.digests.fold import fold
 from truestep.watch.evidence.facts.structure import FileSaved
 
 HEAD = """\

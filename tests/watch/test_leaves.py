@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from truestep.watch import leaves
-from truestep.watch.leaves import find_tensors, outline, walk
+from truestep.watch.script import leaves
+from truestep.watch.script.leaves import find_tensors, outline, walk
 
 
 class Array(np.ndarray[Any, Any]):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.watch.both import Case, odd_cases, run, try_case
 from tests.watch.forked import run_forked
-from truestep.watch.inspect import probes
+from truestep.watch.inspect.probe import probes
 
 CASES = {case.name: case for case in odd_cases()}
 TICKING = "printing_thread"

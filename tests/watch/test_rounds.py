@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from truestep.watch.rounds import expected_steps
-from truestep.watch.sites import Sites
+from truestep.watch.script.rounds import expected_steps
+from truestep.watch.script.sites import Sites
 
 LOADER = DataLoader(TensorDataset(torch.zeros(10, 2)), batch_size=3)
 

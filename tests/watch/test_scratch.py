@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from truestep.errors import UsageError
-from truestep.watch import scratch as folders
-from truestep.watch.scratch import Scratch
+from truestep.watch.launch import scratch as folders
+from truestep.watch.launch.scratch import Scratch
 
 
 def fill(origin: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.watch.watching import SCRIPTS, run_bare, run_watched
 from truestep import watch
 from truestep.watch.evidence.facts.surroundings import SourceRead
-from truestep.watch.sources import text_of
+from truestep.watch.hooks.sources import text_of
 
 SCRIPT = SCRIPTS / "outside.py"
 ENVIRONMENT = {"TRUESTEP_TEST": "set", "TRUESTEP_TOKEN": "nobody may read this"}

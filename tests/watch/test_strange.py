@@ -7,7 +7,7 @@ import pytest
 from tests.watch.test_start import write
 from tests.watch.watching import run_watched
 from truestep import watch
-from truestep.rules import check_plan
+from truestep.check import check_plan
 from truestep.watch.evidence.facts.optimizing import OptimizerStep, SchedulerStep
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModelUsed
 
@@ -91,7 +91,7 @@ assert importlib.util.find_spec("numpy") is not None
 """
 
 ANEW = """
-from truestep.watch import tape
+from truestep.watch.script import tape
 tape._MAX_THINGS = 10
 tape._MAX_KINDS = 100
 model = nn.Linear(3, 2)

@@ -10,7 +10,6 @@ from tests.watch.watching import SCRIPTS, marked, run, run_bare, run_watched, se
 from truestep import watch
 from truestep.errors import UsageError
 from truestep.watch.evidence.facts.passes import BackwardPass, CompileCalled, ParallelMade
-from truestep.watch.evidence.facts.surroundings import ThreadsSet
 
 SEEDED = tuple(name for name in watch.DIGESTS if name != "generators")  # those of `random` are not
 
@@ -129,7 +128,6 @@ def test_settings_are_seen_at_their_lines(tmp_path: Path) -> None:
     assert {kind: found.get(kind) for kind in expected} == expected
     compiled = ["double", "never_called", "triple", "Linear", "Linear", "Linear"]
     assert [moment.facts.what for moment in process.of(CompileCalled)] == compiled
-    assert [moment.facts.number for moment in process.of(ThreadsSet)] == [1]
 
 
 @pytest.mark.cold

@@ -41,7 +41,7 @@ def marked(script: Path) -> dict[str, set[int]]:
     """Return the lines that comments name, by kind of moment."""
     found: dict[str, set[int]] = {}
     for number, line in enumerate(script.read_text().splitlines(), start=1):
-        match = re.search(r"-> ([A-Za-z ]+)$", line)
+        match = re.search(r"-> ([A-Za-z_ ]+)$", line)
         for kind in match[1].split() if match else ():
             found.setdefault(kind, set()).add(number)
     return found

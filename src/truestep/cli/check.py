@@ -31,7 +31,8 @@ from truestep.cli._page import (
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from truestep.rules import Result, Script, Settings, Told
+    from truestep.check import Result, Settings, Told
+    from truestep.watch import Script
 
 _FOUND, _INCONCLUSIVE, _OWN_FAULT, _ENDED = 1, 2, 3, 130
 _RULES = "What is looked for"
@@ -146,7 +147,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     )
     if processes < 1:
         raise UsageError(f"--processes must be at least 1, got {processes}.")
-    from truestep.rules import read_settings
+    from truestep.check import read_settings
 
     settings = read_settings(Path.cwd()).updated(
         select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
@@ -182,7 +183,7 @@ class _Look:
 
     def examine(self) -> "Result":
         """Run the script and judge it; the record's folder is made when nothing else can be refused."""
-        from truestep.rules import examine
+        from truestep.check import examine
 
         stdout = None if self.format is Format.text else sys.stderr  # stdout is for the answer alone
         return examine(
@@ -196,7 +197,7 @@ class _Look:
 
     def fix(self) -> "Result":
         """Examine, change the user's files where that is safe, and return what is known of them then."""
-        from truestep.rules import apply_fixes
+        from truestep.check import apply_fixes
 
         result = self.examine()
 
@@ -243,14 +244,14 @@ def _diff_lines(changed: dict[str, str], result: "Result") -> list[str]:
 
 
 def _write_baseline(path: Path, result: "Result") -> None:
-    from truestep.rules import write_baseline
+    from truestep.check import write_baseline
 
     write_baseline(path, result.findings, evidence=result.evidence)
     print(f"truestep: {len(result.findings)} findings are in {path}", file=sys.stderr)
 
 
 def _exit_code(result: "Result") -> int:
-    from truestep.rules.examine import INTERRUPTED
+    from truestep.check.examine import INTERRUPTED
 
     if result.code and result.code not in INTERRUPTED:
         return _INCONCLUSIVE
@@ -284,7 +285,7 @@ def _switched_off(result: "Result") -> list[str]:
 
 
 def _sarif(result: "Result") -> dict[str, Any]:
-    from truestep.rules import as_sarif
+    from truestep.check import as_sarif
 
     return as_sarif(result.findings, rules=result.rules, version=truestep.__version__, folder=Path.cwd())
 
@@ -319,7 +320,7 @@ class _Answer:
         self._show_end(result)
 
     def _show_mending(self, result: "Result") -> None:
-        from truestep.rules import propose
+        from truestep.check import propose
 
         lines = _diff_lines(propose(result.findings, result.evidence), result)
         if lines:

@@ -16,8 +16,8 @@ from truestep.cli._page import STYLES, AsFormat, Format, Page
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from truestep.rules import Judgement, Told
-    from truestep.rules.machine import Machine
+    from truestep.check import Judgement, Told
+    from truestep.rules.env._machine import Machine
 
 _FAMILY = "ENV"
 _FOUND, _OWN_FAULT = 1, 3
@@ -69,7 +69,7 @@ def _exit_code(judgement: "Judgement") -> int:
 def _probe(format_: Format) -> "Machine":
     from rich.console import Console
 
-    from truestep.rules.survey import probe
+    from truestep.doctor.survey import probe
 
     console = Console(stderr=True, quiet=format_ is Format.json)
     with console.status("asking torch ..."):  # shown on a terminal alone
@@ -78,7 +78,7 @@ def _probe(format_: Format) -> "Machine":
 
 def _read(path: Path) -> "Machine":
     from truestep import plainfile
-    from truestep.rules.machine import Machine
+    from truestep.rules.env._machine import Machine
 
     try:
         values = plainfile.read_json(path)
@@ -90,8 +90,9 @@ def _read(path: Path) -> "Machine":
 
 
 def _judge(machine: "Machine") -> "Judgement":
-    from truestep.rules import Evidence, find_rules, judge, read_settings
-    from truestep.rules.settings import is_named
+    from truestep.check import judge, read_settings
+    from truestep.check.settings import is_named
+    from truestep.rules import Evidence, find_rules
 
     # What is selected is meant for scripts. Rules of the folder's own are code, and the folder may be a
     # stranger's: nothing of it is run here.

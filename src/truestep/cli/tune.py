@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from truestep.tune import Asked, Profile, Result, Trial
-    from truestep.tune.loading import Advice
-    from truestep.tune.profile_page import Line
+    from truestep.tune.profile.profile_page import Line
+    from truestep.tune.search.loading import Advice
     from truestep.watch import Script
 
 _ASKED = "What is measured"
@@ -172,31 +172,31 @@ class _Answer:
 
     def show_profile(self, script: "Script", steps: int | None) -> None:
         from truestep.tune.knob import num_cores
-        from truestep.tune.loading import data_advice
-        from truestep.tune.profile import STEPS as PROFILE_STEPS
-        from truestep.tune.profile import profile
-        from truestep.tune.profile_page import render
-        from truestep.tune.step_picture import draw
+        from truestep.tune.profile.profile import STEPS as PROFILE_STEPS
+        from truestep.tune.profile.profile import profile
+        from truestep.tune.profile.profile_page import render
+        from truestep.tune.profile.step_picture import draw
+        from truestep.tune.search.loading import data_advice
 
         found = self._follow(lambda tell: profile(script, tell=tell, steps=steps or PROFILE_STEPS))
         advice = data_advice(found, num_cores())
         self._finish(found, render=lambda found: render(found, advice=advice), draw=draw)
 
     def show_learning_rate(self, script: "Script", steps: int | None) -> None:
-        from truestep.tune.learning_rate import STEPS, draw, range_test, render
+        from truestep.tune.search.learning_rate import STEPS, draw, range_test, render
 
         found = self._follow(lambda tell: range_test(script, tell=tell, steps=steps or STEPS))
         self._finish(found, render=render, draw=draw)
 
     def show_batch_sizes(self, script: "Script") -> None:
-        from truestep.tune.batch_size import batch_sizes, draw, render
+        from truestep.tune.search.batch_size import batch_sizes, draw, render
 
         found = self._follow(lambda tell: batch_sizes(script, tell=tell))
         self._finish(found, render=render, draw=draw)
 
     def show_settings(self, script: "Script", asked: "Asked") -> None:
         from truestep.tune import tune as tune_script
-        from truestep.tune.step_picture import draw
+        from truestep.tune.profile.step_picture import draw
 
         if self._is_json:
             found = self._follow(lambda tell: tune_script(script, asked, tell=tell))
@@ -252,7 +252,7 @@ class _Answer:
             self._page.print(*([line] if isinstance(line, str) else line))
 
     def _show_time(self, profile: "Profile", advice: "Advice | None") -> None:
-        from truestep.tune.profile_page import render
+        from truestep.tune.profile.profile_page import render
 
         self._show(render(profile, advice=advice))
         self._page.print("")

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from truestep.tune.compare import Comparison
     from truestep.tune.knob import Choice, Facts, Knob, Skip, all_knobs, pick
-    from truestep.tune.profile import Profile
-    from truestep.tune.result import Result, Trial
-    from truestep.tune.search import Asked, tune
+    from truestep.tune.profile.profile import Profile
+    from truestep.tune.search.compare import Comparison
+    from truestep.tune.search.result import Result, Trial
+    from truestep.tune.search.search import Asked, tune
 
 __all__ = [
     "Asked",
@@ -29,18 +29,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Asked": "search",
+    "Asked": "search.search",
     "Choice": "knob",
-    "Comparison": "compare",
+    "Comparison": "search.compare",
     "Facts": "knob",
     "Knob": "knob",
-    "Profile": "profile",
-    "Result": "result",
+    "Profile": "profile.profile",
+    "Result": "search.result",
     "Skip": "knob",
-    "Trial": "result",
+    "Trial": "search.result",
     "all_knobs": "knob",
     "pick": "knob",
-    "tune": "search",
+    "tune": "search.search",
 }
 
 

@@ -18,7 +18,7 @@ from truestep.verify.verdict import Difference, RunTold, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import DIGESTS, Plan, Script, Update
 from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved
-from truestep.watch.scratch import Scratch
+from truestep.watch.launch.scratch import Scratch
 
 
 @dataclass(frozen=True, kw_only=True)

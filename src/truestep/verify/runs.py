@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from truestep import watch
 from truestep.verify.ways import Way
-from truestep.watch.scratch import Scratch, tail_of
+from truestep.watch.launch.scratch import Scratch, tail_of
 
 _KILLED = -9
 

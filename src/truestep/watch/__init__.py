@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from truestep.watch.evidence.moment import Facts, Moment
     from truestep.watch.evidence.operation import Operation
     from truestep.watch.evidence.process import Process, Update, read, values_of
-    from truestep.watch.launch import Script, command
+    from truestep.watch.launch.command import Script, command
     from truestep.watch.plan import DIGESTS, FAMILIES, Plan
 
 __all__ = [
@@ -37,9 +37,9 @@ _HOMES = {
     "Operation": "evidence.operation",
     "Plan": "plan",
     "Process": "evidence.process",
-    "Script": "launch",
+    "Script": "launch.command",
     "Update": "evidence.process",
-    "command": "launch",
+    "command": "launch.command",
     "read": "evidence.process",
     "values_of": "evidence.process",
 }

@@ -7,7 +7,7 @@ from torch import nn
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        return torch.from_numpy(2 * x.numpy())  # -> ForwardPass
+        return torch.from_numpy(2 * x.numpy())  # -> forward
 
     @staticmethod
     def backward(ctx, gradient):
@@ -23,6 +23,6 @@ for _ in range(2):
     picked = canvas.abs()  # -> read
     given = torch.tensor([1.0, 2.0, 3.0])  # -> given
     loss = Doubled.apply(model(given)).sum()  # -> apply
-    loss.backward()  # -> BackwardPass
+    loss.backward()  # -> backward
     optimizer.step()
 print("loss", loss.item().hex())

@@ -29,11 +29,11 @@ def task():
 
 
 for _ in range(2):
-    total = torch.ones(3)  # -> LoaderMade
+    total = torch.ones(3)  # -> made
     for thread in (Adder(), threading.Thread(target=work)):
         thread.start()
         thread.join()
-    loss = model(pool.submit(task).result()).sum()  # -> LossExamined
+    loss = model(pool.submit(task).result()).sum()  # -> loss
     loss.backward()
     optimizer.step()
 pool.shutdown()

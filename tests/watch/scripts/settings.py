@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-torch.set_num_threads(1)  # -> ThreadsSet
+torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.use_deterministic_algorithms(False)
 

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.loaders import Loader, find_loaders
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.loading import GeneratorsHeld, LoaderUsed, WorkerState
 
 RULE = Meta(

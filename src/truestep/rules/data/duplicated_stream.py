@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import Loader, find_loaders
 from truestep.watch.evidence.facts.loading import LoaderUsed, SamplesSeen
 
 RULE = Meta(

@@ -20,10 +20,10 @@ from itertools import chain
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
-from truestep.rules.loaders import Loader, find_loaders
-from truestep.rules.places import name_of
-from truestep.rules.syntax import walk
 from truestep.watch.evidence.facts.loading import RowsReused
 from truestep.watch.evidence.facts.passes import BackwardPass
 

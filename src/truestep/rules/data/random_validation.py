@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import Loader, find_loaders
 from truestep.watch.evidence.facts.loading import SamplesSeen
 from truestep.watch.evidence.facts.passes import BackwardPass
 

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.loaders import Loader, find_loaders
-from truestep.rules.places import name_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.loading import LoaderOrder
 
 RULE = Meta(

@@ -21,8 +21,8 @@ from itertools import pairwise
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import Flow
-from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.analysis.flow import Flow
+from truestep.rules.analysis.loaders import Loader, find_loaders
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import LabelsSliced
 from truestep.watch.evidence.facts.passes import BackwardPass

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import SOUND, Machine, is_known
 
 RULE = Meta(
     code="ENV01",

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.machine import SOUND, Device, Machine, is_known
-from truestep.rules.versions import major
+from truestep.rules.env._machine import SOUND, Device, Machine, is_known
+from truestep.rules.env._versions import major
 
 RULE = Meta(
     code="ENV04",

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.machine import SOUND, Machine, is_known
-from truestep.rules.versions import major, release
+from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._versions import major, release
 
 RULE = Meta(
     code="ENV13",

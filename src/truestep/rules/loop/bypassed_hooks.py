@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardCalledDirectly, ForwardPass
 from truestep.watch.evidence.facts.surroundings import TorchImported
 

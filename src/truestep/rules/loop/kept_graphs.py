@@ -18,9 +18,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.edits import replace_node, statement_at, text_of
-from truestep.rules.places import Function, Scope, covers, name_of, own_nodes, scopes_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.edits import replace_node, statement_at, text_of
+from truestep.rules.analysis.places import Function, Scope, covers, name_of, own_nodes, scopes_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.optimizing import GraphsKept
 from truestep.watch.evidence.facts.passes import BackwardPass
 

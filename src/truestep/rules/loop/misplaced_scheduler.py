@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.edits import call_at
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.edits import call_at
+from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     GradientsZeroed,
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is(moment: Moment[Any], fact: str, made: Moment[Any]) -> bool:
-    return bool(moment.facts[fact] == made.facts[fact])
+    return bool(getattr(moment.facts, fact) == getattr(made.facts, fact))
 
 
 def _check_never(evidence: Evidence, made: Moment[Any], steps: list[Moment[Any]]) -> Iterator[Finding]:

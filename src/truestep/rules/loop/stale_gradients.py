@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.edits import call_at, insert_after, insert_before
+from truestep.rules.analysis.edits import call_at, insert_after, insert_before
 from truestep.watch.evidence.facts.optimizing import GradientsApplied, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 

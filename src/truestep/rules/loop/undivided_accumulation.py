@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.edits import around, call_at, replace_node, text_of
+from truestep.rules.analysis.edits import around, call_at, replace_node, text_of
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.loop._passes import Pass, find_passes, is_looked_at
-from truestep.rules.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import BackwardExamined, GradientsApplied, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass

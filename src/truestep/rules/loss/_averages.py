@@ -7,9 +7,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.loss._meters import own_calls
-from truestep.rules.places import name_of
-from truestep.rules.syntax import walk
 
 Loop = ast.For | ast.ListComp | ast.GeneratorExp
 _KEEPING = ("item", "detach", "cpu", "float", "numpy", "double", "squeeze")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence
-from truestep.rules.places import covers, name_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.places import covers, name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 
 _HANDING_OVER = ("train", "fit")

@@ -6,8 +6,8 @@ Owns reading from the syntax whether one call counts as one, however large the b
 import ast
 from collections.abc import Iterator
 
-from truestep.rules.places import name_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.syntax import walk
 
 
 def own_calls(tree: ast.Module, loop: ast.AST) -> Iterator[tuple[ast.Call, bool]]:

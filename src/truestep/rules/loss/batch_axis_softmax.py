@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import Flow, axis_of
+from truestep.rules.analysis.flow import Flow, axis_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 

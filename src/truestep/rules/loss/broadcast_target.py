@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import Flow
+from truestep.rules.analysis.flow import Flow
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In

@@ -16,7 +16,7 @@ sigmoid only where probabilities are read.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import LINEAR, Flow, place_of
+from truestep.rules.analysis.flow import LINEAR, Flow, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import LossExamined
 

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.edits import call_at, replace_node, text_of
-from truestep.rules.flow import LINEAR, Flow, place_of, size_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.edits import call_at, replace_node, text_of
+from truestep.rules.analysis.flow import LINEAR, Flow, place_of, size_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import LossExamined
 

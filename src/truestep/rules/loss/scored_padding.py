@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import Flow
+from truestep.rules.analysis.flow import Flow
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.loss._labels import labels_line
-from truestep.rules.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import LossExamined
 

@@ -16,7 +16,7 @@ For two classes use one output with `BCEWithLogitsLoss` and float targets, or tw
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import Flow, place_of, size_of
+from truestep.rules.analysis.flow import Flow, place_of, size_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from math import log
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import LINEAR, Flow
+from truestep.rules.analysis.flow import LINEAR, Flow
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import LossExamined
 from truestep.watch.evidence.facts.structure import FileLoaded, StateLoaded

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from truestep.rules import Evidence
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, LoaderUsed
 from truestep.watch.evidence.facts.optimizing import OptimizerOwns

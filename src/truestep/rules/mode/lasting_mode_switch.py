@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.edits import statement_at
-from truestep.rules.places import Scope, covers, own_nodes, scopes_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.edits import statement_at
+from truestep.rules.analysis.places import Scope, covers, own_nodes, scopes_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass, ModeSet, SettingsChanged

@@ -19,7 +19,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.edits import around, insert_after, insert_before, text_of
+from truestep.rules.analysis.edits import around, insert_after, insert_before, text_of
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.mode._passes import (
     Pass,
     by_place,
@@ -32,7 +33,6 @@ from truestep.rules.mode._passes import (
     read_passes,
     runs_of,
 )
-from truestep.rules.syntax import walk
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ModeSet, PassExamined
 

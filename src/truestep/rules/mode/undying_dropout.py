@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import Flow
+from truestep.rules.analysis.flow import Flow
 from truestep.rules.mode._passes import is_repeated, read_passes, runs_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ForwardPass

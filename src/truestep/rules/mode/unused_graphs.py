@@ -20,7 +20,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.edits import around, insert_before, put_under
+from truestep.rules.analysis.edits import around, insert_before, put_under
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.mode._passes import (
     MIN_RUN,
     Pass,
@@ -31,7 +32,6 @@ from truestep.rules.mode._passes import (
     owners,
     read_passes,
 )
-from truestep.rules.syntax import walk
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, PassExamined
 
 RULE = Meta(

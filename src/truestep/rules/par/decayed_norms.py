@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
-from truestep.rules.syntax import walk
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import ParametersListed
 

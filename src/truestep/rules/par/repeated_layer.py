@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.places import Function, assignments, calls, class_in, name_of, own_nodes
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.places import Function, assignments, calls, class_in, name_of, own_nodes
+from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
 from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed
 

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.places import assignments, calls, is_called_at, name_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.places import assignments, calls, is_called_at, name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerOwns, OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass

@@ -18,8 +18,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.places import name_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.passes import ForwardPass
 
 RULE = Meta(

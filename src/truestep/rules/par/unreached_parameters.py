@@ -15,8 +15,8 @@ is not needed is better removed, or frozen with `requires_grad_(False)`.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.places import assignments, class_in
 from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
-from truestep.rules.places import assignments, class_in
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass

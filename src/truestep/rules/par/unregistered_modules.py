@@ -17,8 +17,8 @@ and make the optimizer after that.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.places import find_assignment
 from truestep.rules.par._roster import Parameter, names, read_roster
-from truestep.rules.places import find_assignment
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 from truestep.watch.evidence.facts.structure import ParametersListed
 

@@ -16,7 +16,7 @@ Use at most as many workers as cores, fewer if training computes on the same cor
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import Loader, find_loaders
 from truestep.watch.evidence.facts.loading import LoaderMade, LoaderUsed
 
 RULE = Meta(

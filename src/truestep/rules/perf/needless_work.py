@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import Flow
+from truestep.rules.analysis.flow import Flow
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BiasAdded, BiasesListed, OperationsCrowded

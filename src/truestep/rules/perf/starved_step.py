@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import Loader, find_loaders
 from truestep.rules.perf._generated import generated
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import BackwardPass

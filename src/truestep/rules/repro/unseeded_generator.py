@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.flow import Flow
-from truestep.rules.loaders import find_loaders
-from truestep.rules.order import built_for, maker_of
-from truestep.rules.places import covers, name_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.flow import Flow
+from truestep.rules.analysis.loaders import find_loaders
+from truestep.rules.analysis.order import built_for, maker_of
+from truestep.rules.analysis.places import covers, name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass

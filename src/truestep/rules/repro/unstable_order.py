@@ -19,9 +19,9 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.order import Flow
-from truestep.rules.places import covers, name_of
-from truestep.rules.syntax import walk
+from truestep.rules.analysis.order import Flow
+from truestep.rules.analysis.places import covers, name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.surroundings import SourceRead

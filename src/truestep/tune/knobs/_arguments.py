@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from truestep.watch.hooks import Function, Hook, calling_frame, put, resolve
-from truestep.watch.tape import Tape
+from truestep.watch.hooks.table import Function, Hook, calling_frame, put, resolve
+from truestep.watch.script.tape import Tape
 
 Change = Callable[[dict[str, Any]], None]
 """Edits arguments by name, in place; those that the caller left out are absent."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 Forward = Callable[..., Any]
 _ABSENT = object()

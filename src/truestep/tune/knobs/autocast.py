@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from truestep.train.place import Autocast
-from truestep.tune.inside import on_model
+from truestep.tune.in_script.inside import on_model
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._worth import too_small
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from truestep.tune.inside import on_model
+from truestep.tune.in_script.inside import on_model
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._worth import too_small
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 _COMPILERS = ("g++", "clang++", "c++")
 _SLOW_TO_MAKE = "max-autotune-no-cudagraphs"

@@ -8,7 +8,7 @@ import torch
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._arguments import edit_optimizers
 from truestep.tune.knobs._worth import too_small
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001

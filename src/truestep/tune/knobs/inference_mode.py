@@ -10,7 +10,7 @@ from torch.utils.dlpack import from_dlpack
 
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._evaluation import in_evaluation
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 _NUM_SEARCHED = 2
 """Passes of each model after which tensors are looked for that it has kept."""

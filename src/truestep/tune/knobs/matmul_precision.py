@@ -8,7 +8,7 @@ import torch
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._arguments import hold
 from truestep.tune.knobs._worth import too_small
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 _LEVELS = ("highest", "high", "medium")
 _WORDS = {"high": "high (TF32)", "medium": "medium (bf16)"}

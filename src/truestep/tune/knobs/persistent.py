@@ -6,7 +6,7 @@ from typing import Any
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._arguments import edit_loaders
 from truestep.tune.knobs._worth import num_workers, torch_loaders
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 _START_S = 0.5
 """About what workers take to start, forked; a bound, not a measurement."""

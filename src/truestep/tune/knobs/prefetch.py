@@ -6,7 +6,7 @@ from typing import Any
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._arguments import edit_loaders
 from truestep.tune.knobs._worth import num_workers, too_small, torch_loaders
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 _TRIED = (4, 8)
 

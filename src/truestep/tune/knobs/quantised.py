@@ -16,7 +16,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from truestep.model.quantise import Scheme, quantise
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._evaluation import in_evaluation
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 _SCHEMES: dict[Scheme, str] = {"int8-weights": "int8 weights", "int8-dynamic": "int8"}
 

@@ -6,7 +6,7 @@ from typing import Any
 from truestep.tune.knob import Choice, Facts, Knob, Skip
 from truestep.tune.knobs._arguments import rewrite
 from truestep.tune.knobs._worth import too_small
-from truestep.watch.tape import Tape
+from truestep.watch.script.tape import Tape
 
 
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001

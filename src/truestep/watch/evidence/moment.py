@@ -51,7 +51,7 @@ def kind(*, varies_from: str | None = None, is_late: bool = False) -> Callable[[
     return register
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Written:
     """What is written once for all moments that are alike: kind, line, and the facts that they share."""
 
@@ -60,10 +60,10 @@ class Written:
     shared: Facts
 
     @staticmethod
-    def read(name: str, site: int, shared: list[Any]) -> "Written":
+    def read(name: str, *, site: int, shared: list[Any]) -> "Written":
         """Return what was written as JSON."""
         kind = _BY_NAME[name]
-        return Written(kind, site, _decode_all(_hints(kind)[: NUM_SHARED[kind]], shared))
+        return Written(kind=kind, site=site, shared=_decode_all(_hints(kind)[: NUM_SHARED[kind]], shared))
 
     @cached_property
     def plain(self) -> Facts:

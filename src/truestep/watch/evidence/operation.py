@@ -87,7 +87,7 @@ def stride_of(num: int, itemsize: int) -> int:
     return 1 if num * itemsize <= _MAX_WHOLE_BYTES else -(-num // _MAX_SAMPLED)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tables:
     """What rows of operations refer to by numbers."""
 

@@ -198,9 +198,8 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
 
 def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterator[Moment[Any]]:
     names.sites.extend((file, number, function) for file, number, function in line["sites"])
-    names.kinds.update(
-        {number: Written.read(kind, site, shared) for number, kind, site, shared in line["kinds"]}
-    )
+    for number, kind, site, shared in line["kinds"]:
+        names.kinds[number] = Written.read(kind, site=site, shared=shared)
     values = {(number, begun_ns): value for number, begun_ns, value in line["values"]}
     rows = array("q", a2b_base64(line["rows"]))  # kind, beginning and end of one moment after the other
     for number, begun_ns, ended_ns in zip(rows[0::3], rows[1::3], rows[2::3], strict=True):

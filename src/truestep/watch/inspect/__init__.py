@@ -4,28 +4,11 @@ Owns which inspectors there are. Each listens to the tape's events and notes mom
 reads values only at the steps that are looked at.
 """
 
-from truestep.watch.inspect import (
-    biases,
-    compiling,
-    devices,
-    direct,
-    gradients,
-    graphs,
-    inputs,
-    kept,
-    losses,
-    modes,
-    motion,
-    probes,
-    replicas,
-    roster,
-    rows,
-    samples,
-    schedules,
-    seeding,
-    workers,
-)
-from truestep.watch.tape import Tape
+from truestep.watch.inspect.data import inputs, rows, samples, seeding, workers
+from truestep.watch.inspect.model import compiling, devices, direct, kept, modes, replicas, roster
+from truestep.watch.inspect.probe import probes
+from truestep.watch.inspect.training import biases, gradients, graphs, losses, motion, schedules
+from truestep.watch.script.tape import Tape
 
 _INSPECTORS = (
     gradients.watch,

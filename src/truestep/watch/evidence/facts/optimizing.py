@@ -18,16 +18,6 @@ class OptimizerStep(NamedTuple):
 
 
 @kind()
-class OptimizerUsed(NamedTuple):
-    """An optimizer makes its first step."""
-
-    optimizer: int
-    class_name: str
-    num_groups: int
-    num_parameters: int
-
-
-@kind()
 class GradientsZeroed(NamedTuple):
     """`zero_grad()` of an optimizer or a model."""
 

@@ -62,13 +62,6 @@ class GroupJoined(NamedTuple):
 
 
 @kind()
-class ThreadsSet(NamedTuple):
-    """`torch.set_num_threads`."""
-
-    number: int
-
-
-@kind()
 class TorchImported(NamedTuple):
     """The script has imported torch."""
 

@@ -1,0 +1,69 @@
+"""The baseline: findings that were known when it was written, so that only new ones are told.
+
+Owns the file. A finding is known again by its rule and by the text of its line, wherever the line has moved.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from truestep import plainfile
+from truestep.check.judge import Told, flatten, leave_out
+from truestep.errors import UsageError
+from truestep.rules.evidence import Evidence
+from truestep.runfiles import replacing
+
+_VERSION = 1
+
+
+def write_baseline(path: Path, findings: Iterable[Told], *, evidence: Evidence) -> None:
+    """Write what is known from here on."""
+    known = [_sign(told, evidence, path.parent) for told in flatten(findings)]
+    rows = [dict(zip(("code", "file", "text"), row, strict=True)) for row in sorted(known)]
+    text = json.dumps({"version": _VERSION, "findings": rows}, indent=2) + "\n"
+    try:
+        with replacing(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}). Name another file.") from error
+
+
+def leave_out_known(findings: Sequence[Told], path: Path, *, evidence: Evidence) -> list[Told]:
+    """Return the findings that the baseline does not have."""
+    known = read_baseline(path)
+
+    def is_known(told: Told) -> bool:
+        sign = _sign(told, evidence, path.parent)
+        known[sign] -= 1
+        return known[sign] >= 0
+
+    return leave_out(findings, where=is_known)
+
+
+def read_baseline(path: Path) -> Counter[tuple[str, str, str]]:
+    """Return how often each finding is known; refuse what is no baseline."""
+    try:
+        found = plainfile.read_json(path)
+        rows = [(str(row["code"]), str(row["file"]), str(row["text"])) for row in found["findings"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{path} is no baseline ({type(error).__name__}). Write one with --write-baseline {path}."
+        ) from error
+    if found.get("version") != _VERSION:
+        raise UsageError(
+            f"{path} has version {found.get('version')}, this truestep reads {_VERSION}. "
+            f"Write it anew with --write-baseline {path}."
+        )
+    return Counter(rows)
+
+
+def _sign(told: Told, evidence: Evidence, folder: Path) -> tuple[str, str, str]:
+    finding = told.finding
+    source = evidence.source(finding.file)
+    text = source.line(finding.line).strip() if source else ""
+    file = finding.file or ""
+    place = Path(file)
+    if file and place.is_relative_to(folder.absolute()):
+        file = place.relative_to(folder.absolute()).as_posix()
+    return told.rule.meta.code, file, text

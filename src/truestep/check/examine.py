@@ -1,0 +1,158 @@
+"""Examining a script: gather, judge, look again where it needs a second look, leave out what is hidden.
+
+Owns the order of these. The command prints what comes of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from truestep.check.baseline import leave_out_known, read_baseline
+from truestep.check.gather import check_plan, gather
+from truestep.check.judge import Judgement, Told, flatten, judge
+from truestep.check.replay import find_origin, replay_plan
+from truestep.check.settings import Settings
+from truestep.check.suppress import Comment, hide, unknown_names
+from truestep.errors import UsageError
+from truestep.rules.evidence import Evidence
+from truestep.rules.rule import Rule, find_rules
+from truestep.watch import Operation, Plan, Script
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.launch.scratch import Scratch
+
+_NON_FINITE = "LOOP11"
+INTERRUPTED = (-2, 130)
+"""Exit codes of a script that Ctrl-C has ended."""
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What is known of a script in the end."""
+
+    code: int
+    """The script's exit code."""
+    evidence: Evidence
+    rules: list[Rule]
+    """Those that were asked."""
+    judgement: Judgement
+    num_hidden: int = 0
+    """Findings that are hidden by comments or known from a baseline."""
+    unused: list[Comment] = field(default_factory=list)
+    """Comments that hide nothing."""
+    unknown: list[tuple[Comment, str]] = field(default_factory=list)
+    """Names in comments that mean no rule."""
+
+    @property
+    def findings(self) -> list[Told]:
+        """What is told."""
+        return self.judgement.findings
+
+    @property
+    def has_mistakes(self) -> bool:
+        """Whether there is more than remarks."""
+        return any(told.severity != "info" for told in self.findings)
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps optimizers made, in the process that made most."""
+        return max((process.num_steps for process in self.evidence.processes), default=0)
+
+    @property
+    def inconclusive(self) -> str | None:
+        """Why nothing can be concluded from finding nothing; None if something can."""
+        if self.code in INTERRUPTED:
+            return "Ctrl-C ended the script"
+        if self.code:
+            error = self.evidence.processes[0].error if self.evidence.processes else None
+            return f"the script failed (exit code {self.code}): {(error or '').partition(chr(10))[0]}"
+        if self.num_steps:
+            return None
+        if self.evidence.has(BackwardPass):
+            return (
+                "No optimizer step ran, so training was not checked. There were backward passes, but most "
+                "rules need the steps of a torch.optim.Optimizer. If a class of yours updates the weights, "
+                "derive it from torch.optim.Optimizer."
+            )
+        return (
+            "No optimizer step ran, so nothing was checked. Does the script train in a process that it "
+            "starts, need arguments to train, or find its training finished? Pass the script and the "
+            "arguments that train."
+        )
+
+
+def examine(
+    script: Script,
+    settings: Settings,
+    *,
+    steps: int | None = None,
+    processes: int = 1,
+    stdout: int | IO[Any] | None = None,
+    before_start: Callable[[], None] = lambda: None,
+) -> Result:
+    """Run a script once under observation and judge it; once more if a value in it was not finite.
+
+    `before_start` is called when all that can be refused without the script's run has been let through.
+    """
+    everything = find_rules(settings.rules)
+    rules = [rule for rule in settings.choose(everything) if not is_of_doctor(rule)]
+    plan = check_plan(steps)
+    if settings.baseline is not None:
+        read_baseline(settings.baseline)
+    before_start()
+    code, evidence = gather(script, plan=plan, processes=processes, stdout=stdout)
+
+    def replay(plan: Plan) -> Evidence:
+        with Scratch(Path.cwd()) as scratch:  # what the script writes is written once
+            try:
+                again = gather(script, plan=plan, scratch=scratch)[1]
+            except UsageError:  # no room for a copy: the finding stays, without the operation
+                return Evidence()
+        for process in again.processes:
+            process.operations = [_of_own_files(item, scratch) for item in process.operations]
+        return again
+
+    judgement = judge_closely(rules, evidence, replay=None if processes > 1 else replay)
+    result = Result(code=code, evidence=evidence, rules=rules, judgement=judgement)
+    _leave_out(result, settings, everything)
+    return result
+
+
+def _of_own_files(operation: Operation, scratch: Scratch) -> Operation:
+    """Return an operation of a run in a copied folder with the names of the user's own files."""
+    file, forward_file = (
+        None if name is None else scratch.original(name) for name in (operation.file, operation.forward_file)
+    )
+    return replace(operation, file=file, forward_file=forward_file)
+
+
+def is_of_doctor(rule: Rule) -> bool:
+    """Whether a rule reads the machine and no moment of a script."""
+    return rule.meta.code.startswith("ENV") and not rule.meta.needs
+
+
+def judge_closely(
+    rules: Sequence[Rule], evidence: Evidence, *, replay: Callable[[Plan], Evidence] | None
+) -> Judgement:
+    """Judge; if a value was not finite, replay that step, see where it came from, and judge again."""
+    judgement = judge(rules, evidence)
+    steps = [told.finding.step for told in judgement.findings if told.rule.meta.code == _NON_FINITE]
+    if not steps or not steps[0] or replay is None:
+        return judgement
+    again = replay(replay_plan(check_plan(), steps[0] - 1))
+    evidence.origin = find_origin(again.first) if again.processes else None
+    return judge(rules, evidence)
+
+
+def _leave_out(result: Result, settings: Settings, everything: Sequence[Rule]) -> None:
+    told = result.judgement.findings
+    kept, unused = hide(told, result.evidence.sources)
+    if (
+        not settings.select and not settings.ignore
+    ):  # otherwise a comment may be meant for a rule that was not asked
+        result.unused = unused
+    result.unknown = unknown_names(unused, everything)
+    if settings.baseline is not None:
+        kept = leave_out_known(kept, settings.baseline, evidence=result.evidence)
+    result.num_hidden = len([*flatten(told)]) - len([*flatten(kept)])
+    result.judgement.findings = kept

@@ -1,0 +1,65 @@
+"""Gathering: one run of a script under observation, kept as rules need it.
+
+Owns the plan. What is observed and how is in `truestep.watch`.
+"""
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+from truestep import watch
+from truestep.rules.evidence import Evidence
+from truestep.watch.launch.scratch import Scratch
+
+_LAST_LOOKED_AT = 2
+_PATIENCE_S = 30.0
+
+
+def check_plan(steps: int | None = None) -> watch.Plan:
+    """Return what is kept: all moments, and each operation of the first steps without its values."""
+    return watch.Plan(inspect=True, operations=(0, _LAST_LOOKED_AT), bits="none", steps=steps)
+
+
+def gather(
+    script: watch.Script,
+    *,
+    plan: watch.Plan,
+    processes: int = 1,
+    stdout: int | IO[Any] | None = None,
+    scratch: Scratch | None = None,
+) -> tuple[int, Evidence]:
+    """Run a script to its end and return its exit code and the evidence.
+
+    Several processes are started by torchrun. With `scratch` it runs in a copy of the working folder, gets no
+    input, and nothing is shown of what it prints.
+    """
+    with tempfile.TemporaryDirectory(prefix="truestep-check-") as folder:
+        words = watch.command(
+            script.path if scratch is None or script.is_module else scratch.locate(script.path),
+            script.arguments,
+            plan=plan,
+            folder=Path(folder),
+            module=script.is_module,
+            processes=processes if processes > 1 else None,
+        )
+        if scratch is not None:
+            nothing = subprocess.DEVNULL
+            process = subprocess.Popen(
+                words, cwd=scratch.renew(), stdin=nothing, stdout=nothing, stderr=nothing
+            )
+        else:
+            process = subprocess.Popen(words, stdout=stdout)
+        return _wait(process), Evidence.read(Path(folder))
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end. Ctrl-C reaches the script too: what it has shown until then is judged."""
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            return process.wait(_PATIENCE_S)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            process.kill()
+            return process.wait()

@@ -1,0 +1,321 @@
+"""The probe: what is installed on this machine, whether it starts, and what it is limited to.
+
+Owns asking. Nothing here was tried on a GPU. torch is asked in a process of its own: a build that does not
+fit may crash or hang, and what it said until then still counts.
+"""
+
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from truestep.rules.env._machine import Machine
+from truestep.rules.env._versions import Need, read_needs
+
+COMPANIONS = (
+    "accelerate",
+    "bitsandbytes",
+    "evaluate",
+    "lightning",
+    "numpy",
+    "nvidia-ml-py",
+    "pynvml",
+    "pytorch-lightning",
+    "torchao",
+    "torchaudio",
+    "torchdata",
+    "torchmetrics",
+    "torchvision",
+    "transformers",
+    "triton",
+)
+VARIABLES = (
+    "BNB_CUDA_VERSION",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "MKL_NUM_THREADS",
+    "NVIDIA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+)
+_EXTRAS = {"transformers": ("torch", "accelerate")}
+"""It turns torch off, or its trainer, where these are too old, and asks for them in no other place."""
+_TORCH_PATIENCE_S = 180.0
+_TOOL_PATIENCE_S = 20.0
+_UNLIMITED = 2**60
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
+_ASK_TORCH = "from truestep.doctor.survey import tell_torch; tell_torch()"
+
+
+def probe() -> Machine:
+    """Return what is found out about this machine. Takes as long as importing torch."""
+    facts = {
+        **_about_host(),
+        **read_limits(Path("/")),
+        **_about_driver(),
+        **_about_packages(),
+        **_ask_torch(),
+        "num_pci_gpus": _count_cards(Path("/sys/bus/pci/devices")),
+        "toolkit": _find_toolkit(),
+    }
+    return Machine.from_fields(facts)
+
+
+def _about_host() -> dict[str, Any]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    return {
+        "platform": sys.platform,
+        "processor": platform.machine(),
+        "python": platform.python_version(),
+        "num_cores": os.cpu_count() or 1,
+        "num_usable_cores": len(usable) or os.cpu_count() or 1,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "max_files": None if soft == resource.RLIM_INFINITY else soft,
+        "max_files_hard": None if hard == resource.RLIM_INFINITY else hard,
+        **_about_shared_memory(),
+    }
+
+
+def _about_shared_memory() -> dict[str, int]:
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return {}
+    return {
+        "shm_bytes": found.f_frsize * found.f_blocks,
+        "shm_free_bytes": found.f_frsize * found.f_bavail,
+    }
+
+
+def read_limits(root: Path) -> dict[str, Any]:
+    """Return the processor time and the memory that the control groups grant: the least on the way up."""
+    quotas: list[float] = []
+    limits: list[int] = []
+    for folder in _groups(root):
+        words = (_read(folder / "cpu.max") or "max").split()
+        if words[0] != "max":
+            quotas.append(int(words[0]) / int(words[1]))
+        quota = int(_read(folder / "cpu.cfs_quota_us") or -1)
+        if quota > 0:
+            quotas.append(quota / int(_read(folder / "cpu.cfs_period_us") or 100_000))
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limit = _read(folder / name) or "max"
+            if limit != "max" and int(limit) < _UNLIMITED:
+                limits.append(int(limit))
+    return {"cpu_quota": min(quotas, default=None), "memory_limit_bytes": min(limits, default=None)}
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of all groups that this process is in, and of those above."""
+    mount = root / "sys/fs/cgroup"
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, inner = line.split(":", 2)
+        homes = [mount, mount / "unified"] if not controllers else [mount / controllers]
+        homes += [mount / name for name in controllers.split(",") if "," in controllers]
+        for home in homes:
+            folder = home / inner.lstrip("/")
+            yield from (folder, *(above for above in folder.parents if above.is_relative_to(home)))
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _count_cards(bus: Path) -> int:
+    return sum(
+        _read(device / "vendor") == _NVIDIA and (_read(device / "class") or "").startswith(_DISPLAY)
+        for device in (bus.iterdir() if bus.is_dir() else ())
+    )
+
+
+def _about_driver() -> dict[str, Any]:
+    said, error = _run("nvidia-smi")
+    if said is None:
+        return {"driver_error": error}
+    # From driver 590 on the two numbers are called after the halves of the driver.
+    driver = re.search(r"(?:Driver|KMD) Version:\s*([\d.]+)", said)
+    highest = re.search(r"CUDA (?:UMD )?Version:\s*(\d+\.\d+)", said)
+    listed, _ = _run("nvidia-smi", "-L")
+    return {
+        "driver": driver[1] if driver else None,
+        "driver_cuda": highest[1] if highest else None,
+        "gpus": re.findall(r"^GPU \d+: (.+?)(?: \(UUID.*)?$", listed or "", flags=re.MULTILINE),
+    }
+
+
+def _find_toolkit() -> str | None:
+    said, _ = _run("nvcc", "-V")
+    if said is None:
+        said, _ = _run("/usr/local/cuda/bin/nvcc", "-V")
+    found = re.search(r"release (\d+\.\d+)", said or "")
+    return found[1] if found else None
+
+
+def _run(*words: str) -> tuple[str | None, str | None]:
+    """Return what a tool prints, or what is wrong with it; nothing at all if it is not there."""
+    if shutil.which(words[0]) is None:
+        return None, None
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=_TOOL_PATIENCE_S, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"{words[0]} did not answer within {_TOOL_PATIENCE_S:.0f} s"
+    except OSError as error:
+        return None, str(error)
+    if done.returncode:
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        return None, lines[0] if lines else f"{words[0]} ended with {done.returncode}"
+    return done.stdout, None
+
+
+def _about_packages() -> dict[str, Any]:
+    needs = [need for owner in ("truestep", "torch", *COMPANIONS) for need in _needs_of(owner)]
+    names = dict.fromkeys((*COMPANIONS, *(need.name for need in needs if need.name.startswith("nvidia-"))))
+    packages = {name: _version(name) for name in names}
+    present = {name: version for name, version in packages.items() if version is not None}
+    return {
+        "packages": present,
+        "needs": [vars(need) for need in needs if need.name in present or need.name == "torch"],
+        "quantizers": sorted(
+            path.name for path in _files("bitsandbytes") if path.name.startswith("libbitsandbytes")
+        ),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _files(name: str) -> list[metadata.PackagePath]:
+    try:
+        return metadata.files(name) or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def _needs_of(owner: str) -> list[Need]:
+    try:
+        lines = metadata.requires(owner) or []
+    except metadata.PackageNotFoundError:
+        return []
+    return [
+        need
+        for need in read_needs(canonicalize_name(owner), lines, extras=_EXTRAS.get(owner, ()))
+        if need.name == "torch" or need.name in COMPANIONS or need.name.startswith("nvidia-")
+    ]
+
+
+def _ask_torch() -> dict[str, Any]:
+    """Return what torch says of itself in a process of its own, as far as it came."""
+    # -P: a file called torch.py in this folder is not what is asked about.
+    words = [sys.executable, "-P", "-c", _ASK_TORCH]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        said, complained = process.communicate(timeout=_TORCH_PATIENCE_S)
+        trouble = (complained.strip().splitlines() or [f"it ended with {process.returncode}"])[-1]
+        if process.returncode < 0:
+            trouble = f"the process was killed by signal {-process.returncode}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        said, _ = process.communicate()
+        trouble = f"no answer within {_TORCH_PATIENCE_S:.0f} s"
+    return read_answer(said, None if process.returncode == 0 else trouble)
+
+
+def read_answer(said: str, trouble: str | None) -> dict[str, Any]:
+    """Return the facts in what the process has printed; where it broke off is where the trouble is."""
+    facts: dict[str, Any] = {}
+    for line in said.splitlines():
+        if line.startswith("{"):
+            facts |= json.loads(line)
+    if trouble is not None:
+        facts["cuda_error" if "torch" in facts else "torch_error"] = trouble
+    return facts
+
+
+def tell_torch() -> None:
+    """Print what torch says of itself, a line for each part. Run in a process of its own."""
+    try:
+        torch: Any = import_module("torch")
+    except Exception as error:  # noqa: BLE001 - it may be broken or missing: whatever it says is the answer
+        _tell({"torch_error": f"{type(error).__name__}: {error}"})
+        return
+    for part in (_about_build, _about_cuda, _about_devices):
+        _tell(part(torch))
+
+
+def _tell(facts: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+def _about_build(torch: Any) -> dict[str, Any]:
+    fingerprint = import_module("truestep.train.fingerprint")  # not above: it imports torch
+    flags = getattr(torch._C, "_cuda_getArchFlags", None)
+    facts = {
+        "torch": torch.__version__,
+        "build_cuda": torch.version.cuda,
+        "build_hip": torch.version.hip,
+        "archs": (flags() or "").split() if flags else [],
+        "threads": torch.get_num_threads(),
+        "variables": fingerprint.read_variables(VARIABLES),
+    }
+    try:
+        torch.zeros(1).numpy()
+    except RuntimeError as error:
+        facts["numpy_error"] = str(error)
+    return facts
+
+
+def _about_cuda(torch: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if torch.version.cuda is None and torch.version.hip is None:
+        return facts
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        facts["is_cuda_available"] = torch.cuda.is_available()
+    if not facts["is_cuda_available"]:
+        facts["cuda_error"] = " ".join(str(item.message) for item in told) or None
+        try:
+            torch.cuda.init()
+        except (RuntimeError, AssertionError) as error:
+            facts["cuda_error"] = facts["cuda_error"] or str(error)
+    try:
+        facts["cudnn"] = torch.backends.cudnn.version()
+    except RuntimeError as error:
+        facts["cudnn_error"] = str(error)
+    return facts
+
+
+def _about_devices(torch: Any) -> dict[str, Any]:
+    devices = []
+    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        device = {"name": torch.cuda.get_device_name(number)}
+        device["capability"] = ".".join(map(str, torch.cuda.get_device_capability(number)))
+        try:
+            torch.ones(1, device=f"cuda:{number}").add(1).item()
+        except RuntimeError as error:
+            device["error"] = str(error).splitlines()[0]
+        devices.append(device)
+    return {"devices": devices}

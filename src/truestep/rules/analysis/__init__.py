@@ -1,0 +1,1 @@
+"""What several rules share: dataflow, loaders, places in sources, edits."""

@@ -1,0 +1,324 @@
+"""Order in source text: whether the order in which an expression gives its items decides anything further on.
+
+Owns following a value through assignments, loops and calls of one file. Where it cannot tell, it says no.
+"""
+
+import ast
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, TypeGuard
+
+from truestep.rules.analysis.places import Function, assignments, covers, name_of, only_call
+from truestep.rules.analysis.syntax import walk
+from truestep.rules.evidence import Source
+
+_FREE = frozenset(
+    (
+        *(
+            "sorted",
+            "natsorted",
+            "set",
+            "frozenset",
+            "len",
+            "any",
+            "all",
+            "max",
+            "min",
+            "sum",
+            "fsum",
+            "bool",
+        ),
+        *(
+            "Counter",
+            "print",
+            "str",
+            "repr",
+            "isinstance",
+            "type",
+            "id",
+            "issubset",
+            "issuperset",
+            "isdisjoint",
+        ),
+        *("union", "intersection", "difference", "update", "discard", "remove", "add", "info", "debug"),
+        *("warning", "error", "unlink", "rmtree", "makedirs", "mkdir", "exists", "copy", "move"),
+    )
+)
+"""Calls whose result does not depend on the order of what they are given."""
+_PASSING = frozenset(
+    (
+        *("list", "tuple", "map", "filter", "iter", "chain", "islice", "deque", "tqdm", "from_iterable"),
+        *("zip", "enumerate"),
+    )
+)
+_LINING_UP = frozenset({"join", "fromkeys", "writelines", "sample", "choice", "choices", "shuffle"})
+_COUNTING = frozenset({"enumerate", "zip"})
+_KEEPING = frozenset({"append", "extend", "insert", "appendleft"})
+_MAX_DEPTH = 12
+_CARRYING = ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.Tuple | ast.YieldFrom
+
+
+class Flow:
+    """What becomes of values in one file."""
+
+    def __init__(self, source: Source) -> None:
+        self.tree = source.tree
+        self._set: ast.AST | None = None
+        self._parents = {child: node for node in walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    def decided_at(self, node: ast.AST, depth: int = 0) -> ast.AST | None:
+        """Return where the order of an expression's items begins to matter; None if nowhere, or unknown."""
+        parent = self._parents.get(node)
+        if parent is None or depth > _MAX_DEPTH:
+            return None
+        for kinds, follow in self._ways:
+            if isinstance(parent, kinds):
+                return follow(node, parent, depth)
+        return None
+
+    def set_decided_at(self, made: ast.AST) -> ast.AST | None:
+        """Return the same for a set: whoever is given it as it is, knows that it has no order."""
+        flow = copy.copy(self)
+        flow._set = made
+        return flow.decided_at(made)
+
+    @property
+    def _ways(self) -> tuple[tuple[Any, Callable[..., ast.AST | None]], ...]:
+        return (
+            (ast.Call, self._by_call),
+            (ast.comprehension, self._by_comprehension),
+            (ast.For | ast.AsyncFor, self._by_loop),
+            (ast.Assign | ast.AnnAssign | ast.NamedExpr, self._by_assignment),
+            (ast.Return, lambda _, parent, depth: self._by_result(parent, depth)),
+            (ast.Subscript, lambda node, parent, _: parent if parent.value is node else None),
+            (ast.IfExp, self._by_choice),
+            (_CARRYING, lambda _, parent, depth: self.decided_at(parent, depth + 1)),
+        )
+
+    def _by_choice(self, node: ast.AST, parent: ast.IfExp, depth: int) -> ast.AST | None:
+        return None if parent.test is node else self.decided_at(parent, depth + 1)
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """Return the function that a node stands in."""
+        above: ast.AST | None = self._parents.get(node)
+        while above is not None and not isinstance(above, Function):
+            above = self._parents.get(above)
+        return above
+
+    def scope_of(self, node: ast.AST) -> ast.AST:
+        """Return the function that a node stands in, or the file."""
+        return self.function_of(node) or self.tree
+
+    def values_of(self, name: ast.Name) -> Iterator[tuple[ast.expr, bool]]:
+        """Yield what a name may stand for: an expression, and whether it is one of its items."""
+        for node in walk(self.scope_of(name)):
+            if isinstance(node, ast.Assign) and any(_is_name(one, name.id) for one in node.targets):
+                yield node.value, False
+            elif isinstance(node, ast.comprehension | ast.For) and _is_name(node.target, name.id):
+                yield node.iter, True
+        function = self.function_of(name)
+        if function is not None:
+            yield from ((value, False) for value in self._given(function, name.id))
+
+    def _given(self, function: Function, name: str) -> Iterator[ast.expr]:
+        """Yield what a function's parameter is given by those who call it."""
+        names = [item.arg for item in function.args.args if item.arg not in ("self", "cls")]
+        for call in walk(self.tree) if name in names else ():
+            if isinstance(call, ast.Call) and name_of(call.func) == function.name:
+                place = names.index(name)
+                if place < len(call.args):
+                    yield call.args[place]
+                yield from (word.value for word in call.keywords if word.arg == name)
+
+    def calls_on(self, value: ast.expr) -> Iterator[tuple[ast.Call, str]]:
+        """Yield calls of methods of what a value is assigned to, with their names."""
+        parent = self._parents.get(value)
+        targets = parent.targets if isinstance(parent, ast.Assign) else [getattr(parent, "target", None)]
+        if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
+            return
+        whole = self.tree if isinstance(targets[0], ast.Attribute) else self.scope_of(value)
+        for node in walk(whole):
+            method = node.func if isinstance(node, ast.Call) else None
+            if isinstance(method, ast.Attribute) and _is_same(method.value, targets[0]):
+                yield node, method.attr  # type: ignore[misc]
+
+    def _by_call(self, node: ast.AST, call: ast.Call, depth: int) -> ast.AST | None:
+        if call.func is node:
+            return None
+        name = name_of(call.func)
+        if name in _FREE:
+            return None
+        if name in _PASSING:
+            found = self.decided_at(call, depth + 1)
+            return call if found is not None else None
+        if name in _KEEPING and isinstance(call.func, ast.Attribute):
+            return self._by_name(call.func.value, call, depth)
+        function = self._defined(name)
+        if function is not None:
+            return self._by_parameter(node, call, function, depth)
+        is_used = name in _LINING_UP or not self._is_the_set(node)
+        return call if is_used and isinstance(call.func, ast.Name | ast.Attribute) else None
+
+    def _is_the_set(self, node: ast.AST) -> bool:
+        """Whether an argument is the set that is followed, by itself or by a name."""
+        given = node.value if isinstance(node, ast.keyword) else node
+        values: list[ast.AST] = [given]
+        if isinstance(given, ast.Name):
+            values = [value for value, is_item in self.values_of(given) if not is_item]
+        elif isinstance(given, ast.Attribute):
+            values = [value for _, value in assignments(self.tree, given.attr)]
+        return any(value is self._set for value in values)
+
+    def _by_comprehension(self, node: ast.AST, parent: ast.comprehension, depth: int) -> ast.AST | None:
+        whole = self._parents[parent]
+        if parent.iter is not node or isinstance(whole, ast.SetComp):
+            return None
+        if isinstance(whole, ast.DictComp):
+            is_counted = isinstance(node, ast.Call) and name_of(node.func) in _COUNTING
+            return node if is_counted else None
+        return self.decided_at(whole, depth + 1)
+
+    def _by_loop(self, node: ast.AST, loop: ast.For | ast.AsyncFor, depth: int) -> ast.AST | None:
+        return self._by_body(loop, depth) if loop.iter is node else None
+
+    def _by_body(self, loop: ast.For | ast.AsyncFor, depth: int) -> ast.AST | None:
+        for node in (inner for statement in loop.body for inner in walk(statement)):
+            if isinstance(node, ast.Yield | ast.YieldFrom):
+                return self._by_result(node, depth)
+            if (
+                isinstance(node, ast.Call)
+                and name_of(node.func) in _KEEPING
+                and isinstance(node.func, ast.Attribute)
+            ):
+                found = self._by_name(node.func.value, node, depth)
+                if found is not None:
+                    return loop.iter
+            if isinstance(node, ast.Assign) and _is_numbering(node):
+                return loop.iter
+        return None
+
+    def _by_assignment(
+        self, _node: ast.AST, parent: ast.Assign | ast.AnnAssign | ast.NamedExpr, depth: int
+    ) -> ast.AST | None:
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+        if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
+            return None
+        return self._by_name(targets[0], parent, depth)
+
+    def _by_name(self, target: ast.AST, place: ast.AST, depth: int) -> ast.AST | None:
+        """Return where the order of what a name holds matters. If it is sorted anywhere, it does not."""
+        whole = self.tree if isinstance(target, ast.Attribute) else self.scope_of(place)
+        uses = [node for node in walk(whole) if node is not target and _is_same(node, target)]
+        for use in uses:
+            parent = self._parents.get(use)
+            if isinstance(parent, ast.Attribute) and parent.attr == "sort":
+                return None
+            if isinstance(parent, ast.Call) and name_of(parent.func) in ("sorted", "natsorted"):
+                return None
+        loads = [use for use in uses if isinstance(getattr(use, "ctx", None), ast.Load)]
+        for use in loads:
+            found = self.decided_at(use, depth + 2)
+            if found is not None:
+                return found
+        return None
+
+    def _by_result(self, node: ast.AST, depth: int) -> ast.AST | None:
+        """Return where the order of what a function gives matters to those who call it."""
+        function = self.function_of(node)
+        for call in walk(self.tree) if function is not None else ():
+            if isinstance(call, ast.Call) and function is not None and name_of(call.func) == function.name:
+                found = self.decided_at(call, depth + 2)
+                if found is not None:
+                    return found
+        return None
+
+    def _by_parameter(self, node: ast.AST, call: ast.Call, function: Function, depth: int) -> ast.AST | None:
+        names = [item.arg for item in function.args.args if item.arg not in ("self", "cls")]
+        if node not in call.args or call.args.index(node) >= len(names):
+            return None
+        name = names[call.args.index(node)]
+        return self._by_name(ast.Name(id=name, ctx=ast.Store()), function.body[0], depth)
+
+    def _defined(self, name: str | None) -> Function | None:
+        for node in walk(self.tree):
+            if isinstance(node, Function) and node.name == name:
+                return node
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                makers = (item for item in node.body if isinstance(item, ast.FunctionDef))
+                return next((item for item in makers if item.name == "__init__"), None)
+        return None
+
+
+def maker_of(source: Source, line: int) -> int | None:
+    """Return the one line that makes an object, for a line of its class's `__init__`; None if unknown."""
+    met: set[str] = set()
+    found: int | None = None
+    while (name := _class_made_at(source.tree, line)) is not None and name not in met:
+        met.add(name)
+        found = only_call(source.tree, name)
+        if found is None:
+            return None
+        line = found
+    return found
+
+
+def _class_made_at(tree: ast.Module, line: int) -> str | None:
+    for node in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
+        for item in node.body:
+            is_making = isinstance(item, Function) and item.name == "__init__"
+            if is_making and covers(item, line):
+                return node.name
+    return None
+
+
+def built_for(source: Source, line: int) -> int | None:
+    """Return the one line that calls the function in which a line makes the object that it returns."""
+    around = [
+        node
+        for node in walk(source.tree)
+        if isinstance(node, Function) and node.lineno < line <= (node.end_lineno or node.lineno)
+    ]
+    function = max(around, key=lambda node: node.lineno, default=None)
+    if function is None or not _makes_result(function, line):
+        return None
+    return only_call(source.tree, function.name)
+
+
+def _makes_result(function: Function, line: int) -> bool:
+    """Whether the line makes an object of a class, and the function returns it."""
+    nodes = [node for node in walk(function) if getattr(node, "lineno", 0) <= line]
+    nodes = [node for node in nodes if line <= (getattr(node, "end_lineno", None) or 0)]
+    if not any(isinstance(node, ast.Call) and (name_of(node.func) or "a")[0].isupper() for node in nodes):
+        return False
+    if any(isinstance(node, ast.Return) for node in nodes):
+        return True
+    made = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    returned = [node.value for node in walk(function) if isinstance(node, ast.Return)]
+    return any(isinstance(value, ast.Name) and value.id in made for value in returned)
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    """Whether a target binds this name, alone or among others."""
+    return any(isinstance(item, ast.Name) and item.id == name for item in walk(node))
+
+
+def _is_same(node: ast.AST, target: ast.AST) -> TypeGuard[ast.Name | ast.Attribute]:
+    if isinstance(target, ast.Attribute):
+        return isinstance(node, ast.Attribute) and node.attr == target.attr
+    return isinstance(target, ast.Name) and isinstance(node, ast.Name) and node.id == target.id
+
+
+def _is_numbering(node: ast.Assign) -> bool:
+    """Whether it is `table[item] = len(table)`, or counts in another way."""
+    target = node.targets[0]
+    return (
+        isinstance(target, ast.Subscript)
+        and isinstance(node.value, ast.Call)
+        and name_of(node.value.func) in ("len", "next")
+    )

@@ -1,0 +1,107 @@
+"""Places in the user's sources: where something that was seen at run time is written.
+
+Owns the search in syntax trees. Says nothing about whether it is wrong.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules.analysis.syntax import walk
+from truestep.rules.evidence import Evidence, Source
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = ast.Module | Function
+
+
+def name_of(node: ast.AST | None) -> str | None:
+    """Return the last name of `a`, `self.a` or `x.y.a`; None for all else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
+def class_in(source: Source, qualname: str | None) -> ast.AST:
+    """Return a class by its name; the whole file if it is not there."""
+    name = (qualname or "").rpartition(".")[2]
+    for node in walk(source.tree):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+    return source.tree
+
+
+def assignments(tree: ast.AST, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
+    """Yield statements that assign to a variable or an attribute of that name, with the value, in order."""
+    found = []
+    for node in walk(tree):
+        if isinstance(node, ast.Assign):
+            targets = [item for target in node.targets for item in _flat(target)]
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+            targets = [node.target]
+        else:
+            continue
+        if node.value is not None and any(name_of(target) == name for target in targets):
+            found.append((node, node.value))
+    yield from sorted(found, key=lambda pair: pair[0].lineno)
+
+
+def _flat(target: ast.expr) -> list[ast.expr]:
+    return list(target.elts) if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
+    """Yield calls of functions or methods of that name."""
+    for node in walk(tree):
+        if isinstance(node, ast.Call) and name_of(node.func) == name:
+            yield node
+
+
+def only_call(tree: ast.AST, name: str) -> int | None:
+    """Return the one line with calls of functions of that name; None if there are more, or none."""
+    lines = {call.lineno for call in calls(tree, name)}
+    return lines.pop() if len(lines) == 1 else None
+
+
+def covers(node: ast.expr | ast.stmt, line: int | None) -> bool:
+    """Return whether a line is one of those on which something is written."""
+    return line is not None and node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def is_called_at(source: Source | None, line: int | None, *, name: str) -> bool:
+    """Return whether a function of that name is called at a line."""
+    return source is not None and any(covers(call, line) for call in calls(source.tree, name))
+
+
+def scopes_of(tree: ast.Module) -> list[Scope]:
+    """Return the file itself and all functions in it."""
+    return [tree, *(node for node in walk(tree) if isinstance(node, Function))]
+
+
+def own_nodes(scope: Scope) -> Iterator[ast.AST]:
+    """Yield what stands in a function itself, in order, not in what is defined in it."""
+    stack: list[ast.AST] = list(scope.body)
+    while stack:
+        node = stack.pop(0)
+        yield node
+        if not isinstance(node, Function | ast.ClassDef):
+            stack = [*ast.iter_child_nodes(node), *stack]
+
+
+def find_assignment(
+    evidence: Evidence, attribute: str, *, holder: str | None = None, file: str | None = None
+) -> tuple[str, int] | None:
+    """Return file and line that first assign to an attribute: in its class if possible, else anywhere."""
+    own = evidence.source(file)
+    trees = [(own, class_in(own, holder))] if own is not None else []
+    for source, tree in [*trees, *((source, source.tree) for source in evidence.sources)]:
+        found = [statement for statement, _ in assignments(tree, attribute)]
+        # A variable may have the same name, and become the attribute later.
+        for statement in sorted(found, key=lambda statement: not _has_attribute(statement, attribute)):
+            return source.path, statement.lineno
+    return None
+
+
+def _has_attribute(statement: ast.stmt, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == name
+        for node in walk(statement)
+    )

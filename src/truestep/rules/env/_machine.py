@@ -1,0 +1,194 @@
+"""What the doctor knows of a machine, as plain values that can be written down and read again.
+
+Owns the facts' names and a sound machine to compare with. How they are found out is in `survey`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from truestep.errors import UsageError
+from truestep.rules.env._versions import Need
+from truestep.rules.evidence import Evidence
+
+MIB = 2**20
+GIB = 2**30
+_TOO_MUCH = 2**63
+"""No number about a machine is that large, and arithmetic with larger ones can fail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A GPU as torch sees it."""
+
+    name: str
+    capability: str
+    """As `8.6`."""
+    error: str | None = None
+    """What adding two numbers on it failed with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine and what is installed on it. None: not there, or not found out."""
+
+    platform: str = "linux"
+    processor: str = "x86_64"
+    python: str = "3.12.3"
+
+    torch: str | None = None
+    torch_error: str | None = None
+    """What importing it failed with."""
+    build_cuda: str | None = None
+    """What torch was built with; None for a CPU build."""
+    build_hip: str | None = None
+    archs: tuple[str, ...] = ()
+    """What the build has kernels for: `sm_90`; `compute_90` is code that is translated when it is loaded."""
+    is_cuda_available: bool = False
+    cuda_error: str | None = None
+    """What starting CUDA failed with."""
+    cudnn: int | None = None
+    cudnn_error: str | None = None
+    numpy_error: str | None = None
+    """What turning a tensor into an array failed with."""
+    devices: tuple[Device, ...] = ()
+
+    driver: str | None = None
+    driver_cuda: str | None = None
+    """The highest CUDA that the driver runs."""
+    driver_error: str | None = None
+    """What `nvidia-smi` said instead of an answer."""
+    gpus: tuple[str, ...] = ()
+    """The GPUs that the driver sees, hidden ones too."""
+    num_pci_gpus: int = 0
+    """GPUs of NVIDIA's on the bus, with a driver or without one."""
+    toolkit: str | None = None
+    """The release of `nvcc`."""
+
+    packages: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+    quantizers: tuple[str, ...] = ()
+    """The compiled libraries in bitsandbytes."""
+
+    num_cores: int = 1
+    num_usable_cores: int = 1
+    """Those that this process may run on."""
+    cpu_quota: float | None = None
+    """The cores' worth of time that the container is given."""
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    threads: int | None = None
+    shm_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    max_files: int | None = None
+    max_files_hard: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def num_granted_cores(self) -> int:
+        """The cores that it can really use: a quota is rounded up."""
+        if self.cpu_quota is None:
+            return self.num_usable_cores
+        return max(1, min(self.num_usable_cores, -int(-self.cpu_quota // 1)))
+
+    @property
+    def has_card(self) -> bool:
+        """Whether there is a GPU of NVIDIA's, seen by the driver or not."""
+        return bool(self.gpus or self.num_pci_gpus)
+
+    @property
+    def num_visible_gpus(self) -> int:
+        """How many GPUs CUDA_VISIBLE_DEVICES leaves: those up to the first that is not there."""
+        text = self.variables.get("CUDA_VISIBLE_DEVICES")
+        if text is None:
+            return len(self.gpus)
+        seen: list[str] = []
+        for name in map(str.strip, text.split(",")):
+            is_number = name.lstrip("-").isdigit()
+            if not name or name in seen or (is_number and not 0 <= int(name) < len(self.gpus)):
+                break
+            seen.append(name)
+        return len(seen)
+
+    @property
+    def torch_release(self) -> str:
+        """The version of torch without the name of its build."""
+        return (self.torch or "").partition("+")[0]
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_fields(values: Mapping[str, Any]) -> "Machine":
+        """Return what `as_fields` gave; facts that are left out count as not there."""
+        unknown = sorted(set(values) - {item.name for item in fields(Machine)})
+        if unknown:
+            raise UsageError(
+                f"a machine has no {', '.join(unknown)}. Pass what truestep doctor --format json has written."
+            )
+        read: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        read["devices"] = tuple(Device(**item) for item in values.get("devices", ()))
+        read["needs"] = tuple(Need(**item) for item in values.get("needs", ()))
+        machine = Machine(**read)
+        for part in (machine, *machine.devices, *machine.needs):
+            _check_types(part)
+        return machine
+
+
+def _check_types(part: Any) -> None:
+    """Refuse values of another type than their field's: a file from another machine may hold anything."""
+    for name, wanted in get_type_hints(type(part)).items():
+        value = getattr(part, name)
+        options = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+        if not any(_is_of(value, option) for option in options):
+            raise ValueError(f"{name} is {str(value)[:40]!r}, {wanted} expected")
+
+
+def _is_of(value: Any, wanted: Any) -> bool:
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is_of(item, parts[0]) for item in value)
+    if origin is Mapping:
+        texts = [*value, *value.values()] if isinstance(value, dict) else [None]
+        return all(isinstance(text, str) for text in texts)
+    if wanted in (int, float):
+        return isinstance(value, int | float if wanted is float else int) and abs(value) < _TOO_MUCH
+    return isinstance(value, wanted)
+
+
+def is_known(evidence: Evidence) -> bool:
+    """Whether there is a machine to look at: a script's evidence has none."""
+    return evidence.machine is not None
+
+
+SOUND = Machine(
+    torch="2.9.1+cu128",
+    build_cuda="12.8",
+    archs=("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+    is_cuda_available=True,
+    cudnn=91002,
+    devices=(Device(name="NVIDIA A100-SXM4-40GB", capability="8.0"),),
+    driver="570.86.15",
+    driver_cuda="12.8",
+    gpus=("NVIDIA A100-SXM4-40GB",),
+    num_pci_gpus=1,
+    toolkit="12.8",
+    packages={"numpy": "2.3.4", "torchvision": "0.24.1+cu128", "accelerate": "1.11.0", "triton": "3.5.1"},
+    needs=(
+        Need(owner="torchvision", name="torch", wanted="==2.9.1"),
+        Need(owner="accelerate", name="torch", wanted=">=2.0.0"),
+    ),
+    num_cores=32,
+    num_usable_cores=32,
+    memory_bytes=256 * GIB,
+    threads=16,
+    shm_bytes=128 * GIB,
+    shm_free_bytes=127 * GIB,
+    max_files=65536,
+    max_files_hard=1048576,
+)
+"""A machine with a GPU on which nothing is wrong."""

@@ -1,0 +1,150 @@
+"""What is seen of a script while it takes its first steps: loaders, optimizers, models, settings.
+
+Owns the facts of `knob.Facts` that only the script's own process can tell. Runs there.
+"""
+
+import inspect
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from truestep.bits import matmul_precision
+from truestep.tune.knobs._blocks import blocks
+from truestep.tune.knobs._evaluation import is_evaluation
+from truestep.watch.hooks.table import Hook, put
+from truestep.watch.script.tape import Tape
+
+_CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
+_MAX_CHILDREN = 64
+
+
+class Seen:
+    """Facts as they become known; each telling has what is new since the last."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._facts: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "models": []}
+        self._met: set[int] = set()
+        self._is_autocast = self._keeps_gradients = False
+        self._evaluates = ""
+        self._told: dict[str, Any] = {}
+        listen = tape.listeners
+        listen["epoch"].append(self._meet_loader)
+        listen["forward_begins"].append(self._meet_model)
+        listen["step_begins"].append(self._meet_optimizer)
+        put(tape, _HOOKS, self)
+
+    def changed(self) -> dict[str, Any]:
+        """Return the facts, if they are not as they were told before."""
+        facts = self.facts()
+        if facts == self._told:
+            return {}
+        self._told = facts
+        return {"facts": facts}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was seen so far."""
+        return {
+            **{name: list(items) for name, items in self._facts.items()},
+            "threads": torch.get_num_threads(),
+            "is_autocast": self._is_autocast,
+            "evaluates": self._evaluates,
+            "keeps_gradients": self._keeps_gradients,
+            "matmul_precision": matmul_precision(),
+            "uses_run": "truestep.train.run" in sys.modules,
+        }
+
+    def _meet_loader(self, loader: Any, _number: int) -> None:
+        if id(loader) in self._met:
+            return
+        self._met.add(id(loader))
+        try:
+            length = len(loader)
+        except (TypeError, NotImplementedError):
+            length = None
+        self._facts["loaders"].append(
+            {
+                "class": type(loader).__qualname__,
+                "workers": loader.num_workers,
+                "batch_size": loader.batch_size,
+                "pin_memory": loader.pin_memory,
+                "persistent": loader.persistent_workers,
+                "prefetch": loader.prefetch_factor,
+                "length": length,
+                "is_training": self._is_shuffled(loader),
+                "is_ours": type(loader.dataset).__module__.startswith("truestep.data"),
+            }
+        )
+
+    @staticmethod
+    def _is_shuffled(loader: Any) -> bool:
+        sampler = getattr(loader, "sampler", None)
+        return not isinstance(sampler, torch.utils.data.SequentialSampler)
+
+    def _meet_model(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
+        if is_evaluation(module) and self._evaluates != "no_grad":
+            self._evaluates = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
+        if id(module) in self._met or not torch.is_grad_enabled():
+            return
+        parameters = [item for item in module.parameters() if not nn.parameter.is_lazy(item)]
+        if not any(parameter.requires_grad for parameter in parameters):
+            return
+        self._met.add(id(module))
+        parts = list(module.modules())
+        self._facts["models"].append(
+            {
+                "class": type(module).__qualname__,
+                "parameters": sum(parameter.numel() for parameter in parameters),
+                "has_conv": any(isinstance(part, _CONV) for part in parts),
+                "has_conv2d": any(isinstance(part, nn.Conv2d) for part in parts),
+                "has_matmul": any(parameter.dim() > 1 for parameter in parameters),
+                "is_compiled": _is_compiled(module),
+                "dtype": str(parameters[0].dtype).removeprefix("torch."),
+                "device": parameters[0].device.type,
+                "has_sparse": any(getattr(part, "sparse", False) is True for part in parts),
+                "has_linear": any(isinstance(part, nn.Linear) for part in parts),
+                "blocks": blocks(module),
+                "children": {
+                    name: type(child).__name__
+                    for name, child in list(module.named_children())[:_MAX_CHILDREN]
+                },
+            }
+        )
+
+    def _meet_optimizer(self, optimizer: Optimizer, _number: int) -> None:
+        if id(optimizer) in self._met:
+            return
+        self._met.add(id(optimizer))
+        known = inspect.signature(type(optimizer).__init__).parameters
+        group = optimizer.param_groups[0] if optimizer.param_groups else {}
+        self._facts["optimizers"].append(
+            {
+                "class": type(optimizer).__qualname__,
+                "fused": group.get("fused"),
+                "foreach": group.get("foreach"),
+                "can_fuse": "fused" in known,
+                "can_foreach": "foreach" in known,
+                "parameters": sum(len(group["params"]) for group in optimizer.param_groups),
+            }
+        )
+
+    def observe_autocast(self, context: Any) -> None:
+        """Note who enters autocast: it may be the model itself, or its framework."""
+        self._is_autocast = self._is_autocast or bool(context._enabled)
+
+    def observe_zero(self, _owner: Any, set_to_none: bool = True) -> None:
+        """Note who keeps gradients as zeros."""
+        self._keeps_gradients = self._keeps_gradients or not set_to_none
+
+
+_HOOKS = (
+    Hook("torch.optim.Optimizer.zero_grad", Seen.observe_zero),
+    Hook("torch.nn.Module.zero_grad", Seen.observe_zero),
+    Hook("torch.amp.autocast_mode.autocast.__enter__", Seen.observe_autocast),
+)
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"

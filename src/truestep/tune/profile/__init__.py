@@ -1,0 +1,1 @@
+"""In our process: where the time and memory of a step go."""

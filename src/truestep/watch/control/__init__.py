@@ -1,0 +1,1 @@
+"""In the script's process: what an experiment changes on purpose."""

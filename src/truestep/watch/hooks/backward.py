@@ -1,0 +1,84 @@
+"""Backward passes: `loss.backward()`, `torch.autograd.backward` and `torch.autograd.grad`.
+
+Owns which of them are the user's own: those that run inside another one belong to it.
+"""
+
+import threading
+from time import perf_counter_ns
+from typing import Any
+
+from torch import Tensor
+
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.script.leaves import among_ourselves, is_readable, is_transformed, outline
+from truestep.watch.script.tape import Tape
+
+
+class Backward:
+    """Both entry points of autograd; `Tensor.backward` calls the first."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._chain = tape.chain
+
+    def observe(self, how: str, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe one pass, unless it is a part of another one."""
+        tape, chain = self._tape, self._chain
+        if tape.is_in_backward or is_transformed():
+            return
+        if threading.get_ident() != tape.thread and not tape.claim(trains=True):
+            return
+        tape.end_if_over()
+        begins = tape.listeners["backward_begins"]
+        losses: tuple[Tensor, ...] = ()
+        if begins or chain is not None or tape.is_looked_at:
+            losses = _losses(args, kwargs)
+            if chain is not None and how == "backward":
+                chain.take_losses(losses)
+        # Known at the steps that are looked at.
+        facts = BackwardPass(how, *(_describe(losses) if tape.is_looked_at else (None, None, None)))
+        site = tape.sites.here(3)
+        if begins:
+            tape.backward_site = site
+            tape.tell("backward_begins", losses, how)
+        was_inside = tape.is_inside
+        tape.is_in_backward = tape.is_inside = True
+        begun = perf_counter_ns()
+        try:
+            yield
+        finally:
+            tape.is_in_backward = False
+            tape.is_inside = was_inside
+        tape.mark(facts, site, begun)
+        if tape.listeners["backward_ends"]:
+            tape.tell("backward_ends", losses, how)
+
+
+HOOKS = (
+    Hook("torch.autograd.backward", Backward.observe, given=("backward",)),
+    Hook("torch.autograd.grad", Backward.observe, given=("grad",)),
+)
+
+
+def _losses(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
+    """Return what the pass begins at; an iterator is left to its receiver."""
+    given = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
+    listed = given if isinstance(given, list | tuple) else (given,)
+    return tuple(item for item in listed if is_readable(item))
+
+
+def _describe(losses: tuple[Tensor, ...]) -> tuple[Any, str | None, float | None]:
+    """Return shapes and the last operation, and the value if it is one."""
+    with among_ourselves():
+        node = losses[0].grad_fn if losses else None
+        return outline(losses), None if node is None else type(node).__name__, _value(losses)
+
+
+def _value(losses: tuple[Tensor, ...]) -> float | None:
+    """Read a loss where it costs no waiting for a device."""
+    if len(losses) != 1 or losses[0].numel() != 1 or losses[0].device.type != "cpu":
+        return None
+    if type(losses[0]) is not Tensor or losses[0].dtype.is_complex or losses[0].is_nested:
+        return None
+    return float(losses[0].item())

@@ -1,0 +1,101 @@
+"""Batches handed out by DataLoaders, and the beginnings of epochs.
+
+Owns the loaders' iterators. What workers do in their own processes is not observed.
+"""
+
+import weakref
+from time import perf_counter_ns
+from typing import Any
+
+from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, EpochSet, LoaderUsed
+from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.script.leaves import outline
+from truestep.watch.script.tape import Tape
+
+_UNKNOWN = -1
+_ASKED = "_IterableDataset_len_called"
+"""Where a loader of a stream notes that it was asked: torch warns of a wrong length only those who asked."""
+
+
+class Loaders:
+    """Loaders of one class, and their iterators."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._chain = tape.chain
+        self._met: set[int] = set()
+        self._loader_of: dict[int, tuple[int, Any]] = {}
+
+    def observe_epoch(self, loader: Any) -> Observation:
+        """Observe the beginning of an epoch."""
+        tape, loader_of = self._tape, self._loader_of
+        number = tape.number("loader", loader)
+        if number not in self._met:
+            self._met.add(number)
+            try:
+                _introduce(tape, loader, number)
+            except Exception as error:  # noqa: BLE001 - loaders of the user's; written down
+                tape.note_trouble("a loader that begins", error)
+        site = tape.sites.here(3)
+        begun = perf_counter_ns()
+        result = yield
+        address = id(result)
+        loader_of[address] = (number, weakref.ref(result, lambda _: loader_of.pop(address, None)))
+        tape.mark(EpochBegan(number), site, begun)
+        tape.tell("epoch", loader, number)
+
+    def observe_batch(self, iterator: Any) -> Observation:
+        """Observe the fetching of a batch."""
+        tape = self._tape
+        tape.end_if_over()
+        begun = perf_counter_ns()
+        tape.is_fetching = True
+        try:
+            result = yield
+        finally:
+            tape.is_fetching = False
+        number = self._loader_of.get(id(iterator), (_UNKNOWN, None))[0]
+        tape.mark(BatchFetched(number, outline(result)), tape.sites.here(3), begun)
+        if self._chain is not None:
+            self._chain.take_batch(result)
+        if tape.listeners["batch"]:
+            tape.tell("batch", number, result)
+
+    def observe_set_epoch(self, _sampler: Any, epoch: int) -> None:
+        """Observe `set_epoch` of torch's distributed sampler."""
+        self._tape.note(EpochSet(epoch))
+
+
+_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+HOOKS = (
+    Hook("torch.utils.data.DataLoader.__iter__", Loaders.observe_epoch),
+    Hook("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", Loaders.observe_batch),
+    Hook("torch.utils.data.DistributedSampler.set_epoch", Loaders.observe_set_epoch),
+)
+STATEFUL = (  # torchdata's loader has iterators of its own
+    Hook(f"{_STATEFUL}.StatefulDataLoader.__iter__", Loaders.observe_epoch),
+    Hook(f"{_STATEFUL}._BaseDataLoaderIter.__next__", Loaders.observe_batch),
+)
+
+
+def _introduce(tape: Tape, loader: Any, number: int) -> None:
+    parts = (loader, loader.dataset, getattr(loader, "sampler", None))
+    name, dataset, sampler = (type(item).__qualname__ for item in parts)
+    sizes = (loader.batch_size, loader.num_workers, _length(loader, tape))
+    tape.note(LoaderUsed(number, name, dataset, sampler, *sizes))
+
+
+def _length(loader: Any, tape: Tape) -> int | None:
+    """Return the number of batches, None if there is none; where only the user's code knows it, unknown."""
+    parts = (loader, loader.dataset, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
+    codes = [getattr(getattr(type(item), "__len__", None), "__code__", None) for item in parts]
+    if tape.plan.inspect and any(code is not None and tape.sites.is_own(code.co_filename) for code in codes):
+        return _UNKNOWN
+    asked = vars(loader).get(_ASKED)
+    try:
+        return len(loader)
+    except Exception:  # noqa: BLE001 - a stream has none, and a class of the user's may raise anything
+        return None
+    finally:
+        if _ASKED in vars(loader):
+            vars(loader)[_ASKED] = asked

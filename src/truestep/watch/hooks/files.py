@@ -1,0 +1,113 @@
+"""What is saved, loaded, and put back into models, optimizers and schedulers.
+
+Owns torch's own files, safetensors and NumPy's. What is stored is left to the chain of digests.
+"""
+
+import os
+import sys
+from time import perf_counter_ns
+from typing import Any
+
+from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved, StateLoaded
+from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.script.tape import Tape
+
+
+class Files:
+    """What is saved and loaded; what is stored, if digests are asked for."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def observe_save(self, how: str, place: int | None, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe the saving of a file, whose name has this place among the arguments."""
+        tape = self._tape
+        site, path = tape.sites.here(3), _name(_argument(args, kwargs, place))
+        chain = tape.chain
+        digests = chain.digests_of_stored(lambda: _stored(how, args, kwargs)) if chain else None
+        begun = perf_counter_ns()
+        yield
+        tape.mark(FileSaved(how, path, digests), site, begun)
+
+    def observe_load(self, how: str, place: int | None, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe the loading of a file."""
+        weights_only = kwargs.get("weights_only") if how == "torch" else True
+        facts = FileLoaded(how, _name(_argument(args, kwargs, place)), weights_only)
+        site = self._tape.sites.here(3)
+        begun = perf_counter_ns()
+        yield
+        self._tape.mark(facts, site, begun)
+
+    def observe_restore(self, what: str, owner: Any, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe `load_state_dict`."""
+        strict = (args[1] if len(args) > 1 else kwargs.get("strict", True)) if what == "model" else None
+        site = self._tape.sites.here(3)
+        begun = perf_counter_ns()
+        result = yield
+        facts = StateLoaded(what, type(owner).__qualname__, strict, *_mismatch(result))
+        self._tape.mark(facts, site, begun)
+
+
+HOOKS = (
+    Hook("torch.serialization.save", Files.observe_save, also=("torch.save",), given=("torch", 1)),
+    Hook("torch.serialization.load", Files.observe_load, also=("torch.load",), given=("torch", 0)),
+    Hook("torch.nn.Module.load_state_dict", Files.observe_restore, given=("model",)),
+    Hook("torch.optim.Optimizer.load_state_dict", Files.observe_restore, given=("optimizer",)),
+    Hook("torch.optim.lr_scheduler.LRScheduler.load_state_dict", Files.observe_restore, given=("scheduler",)),
+)
+NUMPY = tuple(  # only if digests are asked for
+    Hook(f"numpy.{name}", Files.observe_save, given=("numpy", 0))
+    for name in ("save", "savez", "savez_compressed", "savetxt")
+)
+SAFETENSORS = (
+    Hook("safetensors.torch.save_file", Files.observe_save, given=("safetensors", 1)),
+    Hook("safetensors.torch.load_file", Files.observe_load, given=("safetensors", 0)),
+)
+ARRAYS = (
+    Hook("safetensors.numpy.save_file", Files.observe_save, given=("safetensors", 1)),
+    Hook("safetensors.numpy.load_file", Files.observe_load, given=("safetensors", 0)),
+)
+DISTRIBUTED = (
+    Hook("torch.distributed.checkpoint.save", Files.observe_save, given=("distributed", None)),
+    Hook("torch.distributed.checkpoint.async_save", Files.observe_save, given=("distributed", None)),
+    Hook("torch.distributed.checkpoint.load", Files.observe_load, given=("distributed", None)),
+)
+
+
+def _name(given: Any) -> str | None:
+    try:
+        return os.fspath(given) if not isinstance(given, int) else None
+    except TypeError:  # an open file or a buffer
+        return getattr(given, "name", None) if isinstance(getattr(given, "name", None), str) else None
+
+
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int | None) -> Any:
+    if place is not None and len(args) > place:
+        return args[place]
+    return next(
+        (kwargs[name] for name in ("f", "file", "fname", "filename", "checkpoint_id") if name in kwargs), None
+    )
+
+
+def _stored(how: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Any, Any]:
+    """Return what is to be saved: all arguments, of which names of files hold no tensors."""
+    if how == "numpy":
+        given = [_as_array(item) for item in args[1:]]
+        kwargs = {name: _as_array(item) for name, item in kwargs.items() if name not in ("file", "fname")}
+    else:
+        given = [item for item in args if not isinstance(item, str | os.PathLike)]
+    if len(given) == 1 and type(given[0]) is dict:
+        return {**given[0], **kwargs}
+    return {**{"" if len(given) == 1 else index: item for index, item in enumerate(given)}, **kwargs}
+
+
+def _as_array(value: Any) -> Any:
+    """Return what NumPy makes of it before it saves it: an array also of a list of numbers."""
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(value, torch.Tensor)
+    return value if is_tensor else sys.modules["numpy"].asanyarray(value)
+
+
+def _mismatch(result: Any) -> tuple[list[str] | None, list[str] | None]:
+    missing, unexpected = getattr(result, "missing_keys", None), getattr(result, "unexpected_keys", None)
+    return list(missing or ()) or None, list(unexpected or ()) or None

@@ -1,0 +1,109 @@
+"""Forward passes of outermost modules, and switches between training and evaluation.
+
+Owns what "outermost" means: a module called from the user's loop, not by another one, not in a backward pass.
+"""
+
+import sys
+import threading
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import nn
+
+from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed, ModeSet
+from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.script import parts
+from truestep.watch.script.leaves import is_transformed, outline
+from truestep.watch.script.tape import Tape
+
+
+class Forward:
+    """`Module.__call__`, `train` and `eval`."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._chain = tape.chain
+        self._models = tape.things("model")
+        self._met: set[int] = set()
+        self._is_switching = False
+
+    def observe_call(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe the call of an outermost module."""
+        tape, chain = self._tape, self._chain
+        if "_forward_hooks" not in module.__dict__:
+            return  # not set up: torch will say so
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
+            return  # what is read of a tensor now becomes part of the trace
+        if threading.get_ident() != tape.thread and not tape.claim():
+            return
+        tape.end_if_over()
+        known = self._models.get(id(module))
+        number = tape.number("model", module) if known is None else known[0]
+        if number not in self._met:
+            self._met.add(number)
+            _introduce(tape, module, number)
+        is_told = not is_transformed()
+        if chain is not None and is_told:
+            chain.take_inputs(module, (args, kwargs))
+        is_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        tensors = outline(args) if args else outline(kwargs)
+        facts = ForwardPass(number, module.training, is_grad, is_inference, tensors)
+        tape.forward_site = site = tape.sites.here(3)
+        if is_told and tape.listeners["forward_begins"]:
+            tape.tell("forward_begins", module, args, kwargs)
+        tape.is_inside = True
+        begun = perf_counter_ns()
+        try:
+            result = yield
+        finally:
+            tape.is_inside = False
+        tape.mark(facts, site, begun)
+        if is_told and tape.listeners["forward_ends"]:
+            tape.tell("forward_ends", module, args, kwargs, result)
+
+    def observe_train(self, module: nn.Module, mode: bool = True) -> Observation:
+        """Observe a switch between training and evaluation; that of a module's parts belongs to it."""
+        if self._is_switching:
+            return
+        facts, site = ModeSet(type(module).__qualname__, bool(mode)), self._tape.sites.here(3)
+        self._is_switching = True
+        begun = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._is_switching = False
+        self._tape.mark(facts, site, begun)
+
+
+HOOKS = (
+    Hook("torch.nn.Module.__call__", Forward.observe_call, is_outermost=True),
+    Hook("torch.nn.Module.train", Forward.observe_train, is_outermost=True),
+)
+
+
+def tell_compiler() -> None:
+    """Let the compiler take a module's call for torch's own: it would stop at ours, if a module has hooks."""
+    call: Any = nn.Module.__call__
+    original = getattr(call, "__wrapped__", None)
+    if original is None:
+        return
+    call._torchdynamo_inline = original
+    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+        module: Any = sys.modules.get(name)
+        if module is not None and hasattr(module, "unpatched_nn_module_call"):
+            module.unpatched_nn_module_call = call
+
+
+def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
+    try:
+        parameters = list(parts.parameters(module))
+        num_buffers = sum(1 for _ in parts.buffers(module))
+    except Exception as error:  # noqa: BLE001 - a module of the user's may list anything; written down
+        tape.note_trouble("a model that is called", error)
+        parameters, num_buffers = [], 0
+    with tape.among_ourselves():
+        # A lazy module's parameters have no size before its first call.
+        sizes = [0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters]
+        trainable = sum(size for size, item in zip(sizes, parameters, strict=True) if item.requires_grad)
+    tape.note(ModelUsed(number, type(module).__qualname__, sum(sizes), trainable, num_buffers))

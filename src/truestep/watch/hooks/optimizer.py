@@ -1,0 +1,192 @@
+"""Steps of optimizers, `zero_grad`, clipping, and the unscaling of gradients.
+
+Owns which step counts: several optimizers that take turns make one step together, and the first to come again
+begins the next. A step that is made inside of another one is a part of it.
+"""
+
+from collections.abc import Iterator
+from time import perf_counter_ns
+from types import GeneratorType
+from typing import Any
+
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.facts.optimizing import (
+    ClippingCalled,
+    GradientsUnscaled,
+    GradientsZeroed,
+    OptimizerStep,
+)
+from truestep.watch.hooks.seeds import Draws
+from truestep.watch.hooks.table import Hook, Observation, hide, observing
+from truestep.watch.script.tape import Tape
+
+_NUM_FIRST = 8
+
+
+class Steps:
+    """Every optimizer: torch hooks the step of each class when the first of its kind is made."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._chain = tape.chain
+        self._draws = Draws(tape)
+        self._is_inside = False
+        self._known = tape.things("optimizer")
+        self._stepped: set[int] = set()
+        """The optimizers that have made their part of this step."""
+        self._rates: dict[int, list[Any]] = {}
+
+    def meet(self, optimizer: Optimizer) -> Observation:
+        """Observe the steps of a class of optimizers from here on."""
+        yield
+        kind: Any = type(optimizer)
+        if not getattr(kind.step, "is_watched", False):
+            hook = Hook(f"{kind.__qualname__}.step", Steps.observe)
+            hide(hook.act)
+            kind.step = observing(self.observe, kind.step, hook, tape=self._tape)
+            kind.step.is_watched = True
+
+    def observe(self, optimizer: Optimizer, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe a step."""
+        if self._is_inside:
+            return
+        tape = self._tape
+        tape.end_if_over()
+        closure = args[0] if args else kwargs.get("closure")
+        has_closure = closure is not None
+        number, counts = self._begin(optimizer, has_closure)
+        site = tape.sites.here(3)
+        tape.is_stepping = not has_closure
+        if tape.listeners["step_begins"]:
+            tape.tell("step_begins", optimizer, number)
+        self._is_inside = True
+        begun = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._is_inside = tape.is_stepping = False
+        if tape.listeners["step_ends"]:
+            tape.tell("step_ends", optimizer, number)
+        rates = self._changed_rates(optimizer, number)
+        tape.mark(OptimizerStep(number, has_closure, counts, rates), site, begun)
+        self._end(optimizer, number, site=site, has_closure=has_closure)
+        if counts:
+            if tape.num_steps >= self._draws.next_step:
+                self._draws.look(tape.num_steps)
+            tape.count_step()
+
+    def _begin(self, optimizer: Optimizer, has_closure: bool) -> tuple[int, bool]:
+        """Return the optimizer's number, and whether it begins the next step."""
+        known = self._known.get(id(optimizer))
+        number = self._tape.number("optimizer", optimizer) if known is None else known[0]
+        counts = number in self._stepped or self._are_gone()
+        if counts:
+            self._stepped.clear()
+        self._stepped.add(number)
+        if self._chain is not None:
+            self._chain.take_before(optimizer, number, has_closure=has_closure)
+            if not has_closure:
+                self._chain.take_gradients(optimizer)
+        return number, counts
+
+    def _are_gone(self) -> bool:
+        """Whether none is left to go on: a script may make a new one for each task."""
+        return all(-number - 1 in self._known for number in self._stepped)
+
+    def _changed_rates(self, optimizer: Optimizer, number: int) -> list[float] | None:
+        rates: list[Any] = [group.get("lr") for group in optimizer.param_groups]
+        if rates == self._rates.get(number):
+            return None
+        self._rates[number] = rates
+        return rates if all(isinstance(rate, int | float) for rate in rates) else None
+
+    def _end(self, optimizer: Optimizer, number: int, *, site: int, has_closure: bool) -> None:
+        if self._chain is not None:
+            if has_closure:
+                self._chain.take_gradients(optimizer)
+            self._chain.close_update(optimizer, number, site=site)
+
+
+class Gradients:
+    """What is done to gradients between a backward pass and a step."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def observe_zero(self, kind: str, owner: Any, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe `zero_grad` of an optimizer or a model."""
+        tape = self._tape
+        tape.end_if_over()
+        number = tape.number(kind, owner)
+        to_none = bool(args[0] if args else kwargs.get("set_to_none", True))
+        is_optimizer = kind == "optimizer"
+        facts = GradientsZeroed(number if is_optimizer else None, None if is_optimizer else number, to_none)
+        site = tape.sites.here(3)
+        tape.tell("zero_begins", owner)
+        begun = perf_counter_ns()
+        yield
+        tape.mark(facts, site, begun)
+        tape.tell("zero_ends", owner)
+
+    def observe_clip(self, how: str, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe clipping, and count what an iterator of parameters gives."""
+        tape = self._tape
+        parameters = args[0] if args else kwargs.get("parameters")
+        counted = _Counted(parameters) if args and isinstance(parameters, Iterator) else None
+        limit = args[1] if len(args) > 1 else kwargs.get("max_norm", kwargs.get("clip_value"))
+        limit = float(limit) if isinstance(limit, int | float) else None
+        site = tape.sites.here(3)
+        tape.tell("clip_begins", None if counted else parameters)
+        begun = perf_counter_ns()
+        result = yield (counted.items(), *args[1:]) if counted else None
+        num = len(parameters) if isinstance(parameters, list | tuple) else None
+        if counted is not None:
+            num = counted.num
+        tape.mark(ClippingCalled(how, limit, num, counted is not None and not num), site, begun)
+        tape.tell("clip_ends", counted.first if counted else parameters, limit, result)
+
+    def observe_unscale(self, scaler: Any, optimizer: Any) -> Observation:
+        """Observe the unscaling of gradients."""
+        self._tape.note(GradientsUnscaled(self._tape.number("optimizer", optimizer)))
+        self._tape.tell("unscale_begins", scaler, optimizer)
+        yield
+        self._tape.tell("unscale_ends", scaler, optimizer)
+
+
+STEPS = (Hook("torch.optim.Optimizer._patch_step_function", Steps.meet),)
+GRADIENTS = (
+    Hook("torch.optim.Optimizer.zero_grad", Gradients.observe_zero, given=("optimizer",), is_outermost=True),
+    Hook("torch.nn.Module.zero_grad", Gradients.observe_zero, given=("model",), is_outermost=True),
+    Hook("torch.amp.GradScaler.unscale_", Gradients.observe_unscale),
+    *(
+        Hook(
+            f"torch.nn.utils.clip_grad.clip_grad_{how}_",
+            Gradients.observe_clip,
+            also=(f"torch.nn.utils.clip_grad_{how}_",),
+            given=(how,),
+        )
+        for how in ("norm", "value")
+    ),
+)
+
+
+class _Counted:
+    """Hands on what an iterator gives, and counts it: an exhausted one has nothing to clip."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source = source
+        self.num = 0
+        self.first: list[Any] = []
+
+    def items(self) -> Iterator[Any]:
+        """Return a generator for a generator: torch warns of no other that is empty."""
+        if type(self._source) is not GeneratorType:
+            return map(self._see, self._source)
+        return (self._see(item) for item in self._source)
+
+    def _see(self, item: Any) -> Any:
+        self.num += 1
+        if self.num <= _NUM_FIRST:
+            self.first.append(item)
+        return item

@@ -1,0 +1,106 @@
+"""Use of the global generators: who seeds them, and whether they have moved between two steps.
+
+Owns torch, `random` and NumPy. Compares states and draws nothing. A generator object's own `manual_seed` is
+out of reach (its type is closed); that torch's default one has moved is seen all the same.
+"""
+
+import hashlib
+import itertools
+import math
+import sys
+from array import array
+from typing import Any
+
+from truestep.watch.evidence.facts.surroundings import GeneratorMoved, GeneratorSeeded
+from truestep.watch.hooks.table import Hook
+from truestep.watch.script.tape import Tape
+
+
+class Seeds:
+    """Whoever seeds one of the global generators."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def observe(self, generator: str, how: str, /, *args: Any, **kwargs: Any) -> None:
+        """Note that a generator is seeded, or given a state."""
+        given = args[0] if args else kwargs.get("seed", kwargs.get("a"))
+        kind = "fresh" if how in ("seed", "new") and given is None else how
+        seed = given if type(given) is int and how != "state" else None
+        self._tape.note(GeneratorSeeded(generator, kind, seed, _digest_of(generator, given, how)))
+
+    def observe_ours(self, root: int, *_: Any) -> None:
+        """Note how a run of ours seeds all three at once, past their own functions."""
+        for generator in ("torch", "random", "numpy"):
+            self._tape.note(GeneratorSeeded(generator, "seed", root, None))
+
+
+def _hook(target: str, how: str, also: tuple[str, ...] = ()) -> Hook:
+    # Recomputing in a backward pass sets states too.
+    given = (target.partition(".")[0], how)
+    return Hook(target, Seeds.observe, also=also, given=given, is_outermost=True)
+
+
+TORCH = tuple(
+    _hook(f"torch.random.{name}", how, also=(f"torch.{name}",))
+    for name, how in (("manual_seed", "seed"), ("seed", "fresh"), ("set_rng_state", "state"))
+)
+RANDOM = (_hook("random.seed", "seed"), _hook("random.setstate", "state"))
+NUMPY = (
+    _hook("numpy.random.seed", "seed"),
+    _hook("numpy.random.set_state", "state"),
+    _hook("numpy.random.default_rng", "new"),
+)
+OURS = (Hook("truestep.rng.seed_generators", Seeds.observe_ours),)
+
+
+def _digest_of(generator: str, given: Any, how: str) -> str | None:
+    """Return the digest of a state that torch's generator is set to, comparable with those of updates."""
+    if generator != "torch" or how != "state" or not hasattr(given, "numpy"):
+        return None
+    return hashlib.sha256(given.cpu().clone().numpy().tobytes()).hexdigest()[:16]
+
+
+def states() -> dict[str, Any]:
+    """Return the states of the global generators that are in use, for comparing."""
+    found: dict[str, Any] = {}
+    torch, numpy, random = (sys.modules.get(name) for name in ("torch", "numpy", "random"))
+    assert torch is not None
+    found["torch"] = torch.default_generator.get_state().numpy().tobytes()
+    if random is not None:
+        found["random"] = array("L", random.getstate()[1]).tobytes()
+    if numpy is not None:
+        state = numpy.random.get_state(legacy=False)
+        inner = state["state"]
+        found["numpy"] = (
+            inner["key"].tobytes() + bytes(str(inner["pos"]), "ascii") if "key" in inner else repr(inner)
+        )
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for index in range(torch.cuda.device_count()):
+            found[f"cuda:{index}"] = torch.cuda.default_generators[index].get_state().numpy().tobytes()
+    return found
+
+
+class Draws:
+    """Whether generators have moved from one step to the next, at the steps that the plan looks at."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._before = states() if "seeds" in tape.plan.families else {}
+        self.next_step: float = 0
+        """The next step at whose end states are read."""
+        if "seeds" not in tape.plan.families or tape.plan.look == "never":
+            self.next_step = math.inf
+
+    def look(self, step: int) -> None:
+        """Compare at the end of a step that is looked at; keep the states for the next one if that is."""
+        looks_at = self._tape.plan.looks_at
+        with self._tape.among_ourselves():
+            now = states()
+        for name, before in self._before.items() if looks_at(step) else ():
+            if name in now and now[name] != before:
+                self._tape.note(GeneratorMoved(name))
+        self._before = now
+        self.next_step = next(
+            later for later in itertools.count(step + 1) if looks_at(later) or looks_at(later + 1)
+        )

@@ -1,0 +1,61 @@
+"""How training is set up: what is compiled, and what is made parallel.
+
+Owns the calls that say so. What follows from them is seen in the digests.
+"""
+
+from typing import Any
+
+import torch
+
+from truestep.watch.evidence.facts.passes import CompileCalled, ParallelMade
+from truestep.watch.evidence.moment import Facts
+from truestep.watch.hooks.table import Hook, calling_frame
+from truestep.watch.script.tape import Tape
+
+_SHARDING = "torch.distributed.fsdp._fully_shard._fully_shard"
+
+
+class Setup:
+    """`torch.compile` (a module's `compile` calls it), and what makes a model parallel."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def observe_compile(self, model: Any = None, **_: Any) -> None:
+        """Name what is compiled; a decorator with arguments calls again with it."""
+        if model is not None:
+            self._note(CompileCalled(_name_of(model)))
+
+    def observe_parallel(self, what: str, /, *_: Any, **__: Any) -> None:
+        """Note what makes a model parallel."""
+        self._note(ParallelMade(what))
+
+    def _note(self, facts: Facts) -> None:
+        frame = calling_frame(2)
+        if frame is None or not _is_torch(frame.f_globals.get("__name__") or ""):
+            self._tape.note(facts)
+
+
+HOOKS = (
+    Hook("torch.compile", Setup.observe_compile),
+    Hook(
+        "torch.nn.parallel.DistributedDataParallel.__init__",
+        Setup.observe_parallel,
+        given=("DistributedDataParallel",),
+        is_required=torch.distributed.is_available(),
+    ),
+    Hook("torch.nn.DataParallel.__init__", Setup.observe_parallel, given=("DataParallel",)),
+)
+SHARDING = (Hook(f"{_SHARDING}.fully_shard", Setup.observe_parallel, given=("fully_shard",)),)
+
+
+def _is_torch(caller: str) -> bool:
+    """Whether torch calls itself: what its compiler switches and puts back says nothing about the script."""
+    return caller.startswith("torch.") and caller != "torch.nn.modules.module"
+
+
+def _name_of(model: Any) -> str:
+    owner = getattr(model, "__self__", model)
+    if isinstance(owner, torch.nn.Module):
+        return type(owner).__qualname__
+    return str(getattr(model, "__qualname__", type(model).__qualname__))

@@ -1,0 +1,1 @@
+"""What loaders hand out, and what models are fed."""

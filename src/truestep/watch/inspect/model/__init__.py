@@ -1,0 +1,1 @@
+"""Models, their parameters and states."""

@@ -1,0 +1,80 @@
+"""What happens between host and GPU: waiting for values, copies, and what the device can do.
+
+Owns those calls of a tensor. Put in place only in builds of torch for GPUs; a tensor on the host costs one
+look.
+"""
+
+from collections.abc import Callable
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+import torch
+
+from truestep.watch.evidence.facts.surroundings import CopiedToDevice, DeviceMeasured, HostWaited
+from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.script.tape import Tape
+
+Function = Callable[..., Any]
+_SIDE, _TIMES = 2048, 10
+
+
+def watch(tape: Tape) -> None:
+    """Observe `item`, `tolist`, `cpu`, `to` and `cuda` of tensors."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return
+    names = ("item", "tolist", "cpu", "to", "cuda")
+    put(tape, [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,)) for name in names], _Moves(tape))
+    tape.listeners["closing"].append(lambda: _note_device(tape))
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class _Moves:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def observe(self, name: str, tensor: torch.Tensor, /, *_: Any, **kwargs: Any) -> Observation:
+        """Observe what may wait for a device, or copy to it."""
+        # Asking a subclass where it lies would call its own code.
+        if type(tensor) not in _PLAIN or torch.compiler.is_compiling():
+            return
+        with torch._C.DisableTorchFunction():
+            was_there, is_pinned = tensor.is_cuda, None
+            if not was_there and name in ("to", "cuda"):
+                is_pinned = tensor.is_pinned()
+        begun = perf_counter_ns()
+        result = yield
+        is_there, site = getattr(result, "is_cuda", False), self._tape.sites.here
+        if was_there and not is_there:
+            self._tape.mark(HostWaited(name), site(3), begun)
+        elif is_pinned is not None and is_there:
+            self._tape.mark(CopiedToDevice(name, is_pinned, bool(kwargs.get("non_blocking"))), site(3), begun)
+
+
+def _note_device(tape: Tape) -> None:
+    if not torch.cuda.is_initialized():
+        return
+    tape.note(
+        DeviceMeasured(
+            torch.cuda.get_device_name(),
+            {
+                "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
+                "benchmark": bool(torch.backends.cudnn.benchmark),
+                "float32_s": _time(torch.float32),
+                "bfloat16_s": _time(torch.bfloat16),
+            },
+        )
+    )
+
+
+def _time(dtype: torch.dtype) -> float:
+    """Return how long a large product takes. The script has ended: nobody waits for it."""
+    one = torch.ones(_SIDE, _SIDE, dtype=dtype, device="cuda")
+    for turn in range(_TIMES + 1):
+        if turn == 1:
+            torch.cuda.synchronize()
+            begun = perf_counter()
+        one @ one
+    torch.cuda.synchronize()
+    return (perf_counter() - begun) / _TIMES

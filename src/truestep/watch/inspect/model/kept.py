@@ -1,0 +1,337 @@
+"""States of models: taken, kept while training goes on, put back, saved and read from files.
+
+Owns the link between them. Tensors are known by their identity and weakly; no value is read.
+"""
+
+import sys
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.facts.structure import (
+    CheckpointLoaded,
+    ModelRefilled,
+    OptimizerNotResumed,
+    StateSaved,
+    StatesShareMemory,
+)
+from truestep.watch.hooks.table import UNSEEN, Hook, Observation, put
+from truestep.watch.script import parts
+from truestep.watch.script.refs import ByIdentity, Ref
+from truestep.watch.script.tape import Tape
+
+_MAX_TENSORS = 1024
+_MAX_NAMES = 6
+_MAX_DEPTH = 4
+_MAX_ITEMS = 4096
+_MIN_PILE = 2
+_MAX_FILLED = 64
+_SIMPLE = (Tensor, str, bytes, bool, int, float, complex, type(None), torch.dtype, torch.device, torch.Size)
+
+
+def watch(tape: Tape) -> None:
+    """Follow states of models, and files."""
+    states = _States(tape)
+    for event in ("step_begins", "step_ends"):  # an optimizer's first step is one after a change
+        tape.near[event].append(getattr(states, event))
+    put(tape, _HOOKS, states)
+
+
+@dataclass
+class _Taken:
+    """A state as `state_dict` returned it."""
+
+    index: int
+    site: int
+    step: int
+
+
+@dataclass
+class _Opened:
+    """A file as it was read."""
+
+    index: int
+    facts: dict[str, Any]
+
+
+@dataclass
+class _Filled:
+    """A model that got all its values from a file."""
+
+    ref: "weakref.ref[nn.Module]"
+    site: int
+    file: _Opened
+    parameters: set[int] = field(default_factory=set)
+
+
+class _Known:
+    """Tensors by their ids, each with where it is from, and the count of writes to it then."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Tensor], Any, int | None]] = {}
+
+    def add(self, tensor: Tensor, origin: Any) -> None:
+        key = id(tensor)
+        ref = Ref(tensor, lambda _: self._known.pop(key, None))
+        self._known[key] = (ref, origin, _version(tensor))
+
+    def find(self, tensor: Tensor) -> tuple[Any, bool] | None:
+        """Return where a tensor is from and whether it was written to since."""
+        known = self._known.get(id(tensor))
+        if known is None or known[0]() is not tensor:
+            return None
+        return known[1], known[2] != _version(tensor)
+
+
+class _States:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._taken = _Known()
+        self._from_file = _Known()
+        self._num_taken = self._num_opened = 0
+        self._is_taking = False
+        self._takes: dict[int, dict[int, _Taken]] = {}
+        """By the address of a state's first tensor: the first state that each line has taken."""
+        self._piles: dict[int, list[tuple[weakref.ref[Tensor], int]]] = {}
+        self._piled: set[int] = set()
+        self._given: dict[str, Any] = {}
+        self._filled: list[_Filled] = []
+        self._met = ByIdentity[Optimizer, bool]()
+        self._fresh: list[tuple[_Filled, int]] = []
+
+    def observe_take(self, /, *_: Any, **__: Any) -> Observation:
+        """Observe `state_dict`; that of a module's parts belongs to it."""
+        if self._is_taking:
+            return
+        self._is_taking = True
+        try:
+            result = yield
+        finally:
+            self._is_taking = False
+        self._tape.tell_one(self._take, result)
+
+    def observe_put(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Observation:
+        """Observe `load_state_dict`."""
+        state = args[0] if args else kwargs.get("state_dict")
+        strict = args[1] if len(args) > 1 else kwargs.get("strict", True)
+        self._tape.tell_one(self._give, module, state, bool(strict))
+        result = yield
+        self._tape.tell_one(self._put, module, state, result)
+
+    def observe_save(self, /, *args: Any, **kwargs: Any) -> None:
+        """Observe `torch.save`."""
+        self._tape.tell_one(self._store, args[0] if args else kwargs.get("obj"))
+
+    def observe_load(self, /, *_: Any, **kwargs: Any) -> Observation:
+        """Observe `torch.load`."""
+        result = yield
+        self._tape.tell_one(self._open, result, kwargs.get("weights_only"))
+
+    def _take(self, state: Any) -> None:
+        taken = _Taken(self._num_taken, self._tape.sites.here(2), self._tape.num_steps)
+        self._num_taken += 1
+        for place, (_, tensor) in enumerate(_tensors_of(state)):
+            self._taken.add(tensor, taken)
+            if not place:
+                self._pile(tensor, taken)
+                self._takes.setdefault(tensor.data_ptr(), {}).setdefault(taken.site, taken)
+
+    def _pile(self, tensor: Tensor, taken: _Taken) -> None:
+        """Note states that are collected: those taken at this line before that are still there."""
+        pile = [(ref, step) for ref, step in self._piles.get(taken.site, ()) if ref() is not None]
+        address = tensor.data_ptr()
+        steps = sorted({step for ref, step in pile if _address(ref()) == address and step < taken.step})
+        if len(steps) >= _MIN_PILE and taken.site not in self._piled:
+            self._piled.add(taken.site)
+            self._tape.note(StatesShareMemory({"alive": len(steps), "steps": steps[:_MAX_NAMES]}))
+        self._piles[taken.site] = [*pile[-_MAX_NAMES:], (Ref(tensor), taken.step)]
+
+    def _give(self, module: nn.Module, state: Any, strict: bool) -> None:
+        own = {item.data_ptr() for item in _own_tensors(module)}
+        facts: dict[str, Any] = {"strict": strict, "given": 0, "own": 0, "written": 0, "file": None}
+        takens: dict[int, _Taken] = {}
+        for _, tensor in _tensors_of(state):
+            facts["given"] += 1
+            facts["own"] += tensor.data_ptr() in own and tensor.numel() > 0
+            found = self._taken.find(tensor)
+            if found is not None:
+                takens[found[0].index] = found[0]
+                facts["written"] += found[1]
+            source = self._from_file.find(tensor)
+            if source is not None:
+                facts["file"] = source[0].index
+                facts["opened"] = source[0]
+        if takens:
+            taken = takens[min(takens)]
+            facts["taken"] = taken.index
+            facts["taken_at"] = self._tape.sites.table[taken.site]
+            facts["taken_step"] = taken.step
+        elif facts["own"]:  # its own memory through other tensors, as detach() makes them
+            first = next((tensor.data_ptr() for _, tensor in _tensors_of(state)), 0)
+            takes = [item for item in self._takes.get(first, {}).values() if item.step < self._tape.num_steps]
+            facts["views"] = [
+                [*self._tape.sites.table[item.site][:2], item.step] for item in takes[-_MAX_NAMES:]
+            ]
+        self._given = facts
+
+    def _put(self, module: nn.Module, state: Any, result: Any) -> None:
+        facts, self._given = self._given, {}
+        opened = facts.pop("opened", None)
+        missing = list(getattr(result, "missing_keys", ()) or ())
+        unexpected = list(getattr(result, "unexpected_keys", ()) or ())
+        facts["num_given"] = len(state) if isinstance(state, Mapping) else facts.get("given", 0)
+        facts["num_missing"], facts["num_unexpected"] = len(missing), len(unexpected)
+        facts["missing"], facts["unexpected"] = missing[:_MAX_NAMES], unexpected[:_MAX_NAMES]
+        facts["class"] = type(module).__qualname__
+        site = self._tape.sites.here(2)
+        number = self._tape.number("model", module)
+        self._tape.mark(ModelRefilled(number, facts), site, perf_counter_ns())
+        if opened is not None and not missing and not unexpected:
+            ids = {id(item) for item in parts.parameters(module)}
+            before = [item for item in self._filled if item.ref() not in (None, module)]
+            self._filled = [*before[1 - _MAX_FILLED :], _Filled(weakref.ref(module), site, opened, ids)]
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        if optimizer in self._met:
+            return
+        self._met[optimizer] = True
+        self._fresh = []
+        if self._filled and not optimizer.state:
+            own = {id(item) for group in optimizer.param_groups for item in group["params"]}
+            for filled in self._filled:
+                if filled.ref() is not None and own and own <= filled.parameters:
+                    self._fresh.append((filled, number))
+
+    def step_ends(self, optimizer: Optimizer, _number: int) -> None:
+        if not self._fresh:
+            return
+        fresh, self._fresh = self._fresh, []
+        kept = sorted(_kept_names(optimizer))
+        for filled, number in fresh:
+            value = {**filled.file.facts, "optimizer": type(optimizer).__qualname__, "keeps": kept}
+            self._tape.mark(OptimizerNotResumed(number, value), filled.site, perf_counter_ns())
+
+    def _store(self, thing: Any) -> None:
+        modules, takens, written = [], set(), 0
+        for item in _walk(thing):
+            if isinstance(item, nn.Module):
+                modules.append(type(item).__qualname__)
+            elif isinstance(item, Tensor):
+                found = self._taken.find(item)
+                if found is not None and found[1]:
+                    takens.add(found[0].index)
+                    self._kept_at = found[0]
+                    written += 1
+        is_script = any(isinstance(item, torch.jit.ScriptModule) for item in _walk(thing))
+        if (modules and not is_script) or takens:
+            value: dict[str, Any] = {"modules": modules[:_MAX_NAMES], "written": written}
+            if takens:
+                value["taken"] = self._kept_at.index
+                value["taken_at"] = self._tape.sites.table[self._kept_at.site]
+                value["taken_step"] = self._kept_at.step
+            value["is_direct"] = _is_direct(self._tape)
+            self._tape.note(StateSaved(value))
+
+    def _open(self, thing: Any, weights_only: Any) -> None:
+        facts: dict[str, Any] = {"weights_only": weights_only, "is_direct": _is_direct(self._tape)}
+        items = list(_walk(thing))
+        facts["modules"] = [type(item).__qualname__ for item in items if isinstance(item, nn.Module)][
+            :_MAX_NAMES
+        ]
+        foreign = {type(item).__qualname__ for item in items if not isinstance(item, _SIMPLE)}
+        facts["foreign"] = sorted(foreign - {"dict", "list", "tuple", "set", "OrderedDict"})[:_MAX_NAMES]
+        facts["keys"] = [key for key in thing if isinstance(key, str)][:64] if isinstance(thing, dict) else []
+        facts["optimizers"] = sum(_is_optimizers(item) for item in items)
+        opened = _Opened(self._num_opened, facts)
+        self._num_opened += 1
+        for item in items:
+            if isinstance(item, Tensor):
+                self._from_file.add(item, opened)
+        self._tape.note(CheckpointLoaded(facts))
+
+
+def _is_optimizers(item: Any) -> bool:
+    """Whether it is the state of an optimizer that has made steps."""
+    return isinstance(item, dict) and "param_groups" in item and bool(item.get("state"))
+
+
+def _kept_names(optimizer: Optimizer) -> set[str]:
+    """Return what an optimizer keeps for each parameter besides the count of its steps."""
+    found = set()
+    for state in list(optimizer.state.values())[:_MAX_NAMES]:
+        if isinstance(state, dict):
+            found |= {name for name, value in state.items() if value is not None and name != "step"}
+    return {str(name) for name in found}
+
+
+def _version(tensor: Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _is_plain(item: Any) -> bool:
+    """Whether it is a tensor with memory of its own."""
+    if type(item) not in (Tensor, nn.Parameter):
+        return False
+    return bool(item.layout == torch.strided and item.device.type != "meta")
+
+
+def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
+    for item in parts.parameters(module):
+        if _is_plain(item) and item.numel():
+            yield item
+
+
+def _tensors_of(state: Any) -> Iterator[tuple[str, Tensor]]:
+    if not isinstance(state, dict):
+        return
+    num = 0
+    for name, value in dict.items(state):
+        if _is_plain(value):
+            yield str(name), value
+            num += 1
+            if num >= _MAX_TENSORS:
+                return
+
+
+def _walk(thing: Any) -> Iterator[Any]:
+    """Yield a thing and what lies in it, as far as containers go."""
+    left = [(thing, 0)]
+    num = 0
+    while left and num < _MAX_ITEMS:
+        item, depth = left.pop()
+        num += 1
+        yield item
+        if depth < _MAX_DEPTH:
+            if isinstance(item, dict):
+                left.extend((value, depth + 1) for value in dict.values(item))
+            elif isinstance(item, list | tuple | set):
+                left.extend((value, depth + 1) for value in item)
+
+
+def _is_direct(tape: Tape) -> bool:
+    """Whether the user's own code called, and no package between."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name != UNSEEN and not str(frame.f_globals.get("__name__")).startswith("truestep."):
+            return tape.sites.is_own(name)
+        frame = frame.f_back
+    return False
+
+
+_HOOKS = (
+    Hook("torch.nn.Module.state_dict", _States.observe_take),
+    Hook("torch.nn.Module.load_state_dict", _States.observe_put),
+    Hook("torch.serialization.save", _States.observe_save, also=("torch.save",)),
+    Hook("torch.serialization.load", _States.observe_load, also=("torch.load",)),
+)

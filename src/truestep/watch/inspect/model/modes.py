@@ -1,0 +1,348 @@
+"""Modes: which layers are switched to training in a forward pass, and whether a backward pass reaches it.
+
+Owns what is kept of each outermost forward pass. Which of them are evaluation is left to the rules.
+"""
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.facts.optimizing import GradientsPresent, OptimizerOwns
+from truestep.watch.evidence.facts.passes import (
+    LayersListed,
+    PassesUsed,
+    PassExamined,
+    SettingsChanged,
+    SingleSample,
+)
+from truestep.watch.script import parts
+from truestep.watch.script.leaves import find_tensors, has_value, is_readable
+from truestep.watch.script.refs import Ref
+from truestep.watch.script.tape import Tape
+
+_NUM_FIRST, _MAX_NOTED, _MAX_OUTPUTS, _MAX_INPUTS, _MAX_MODELS = 64, 512, 4, 256, 64
+_MAX_SINGLE, _MAX_NODES = 3, 64
+_MARK = "truestep pass"
+_RANDOM = frozenset(
+    (
+        *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
+        *("bernoulli", "bernoulli_", "rand", "randn", "rand_like", "randn_like", "normal_"),
+    )
+)
+_NORMS = nn.modules.batchnorm._NormBase
+_DROPS = nn.modules.dropout._DropoutNd
+
+
+def watch(tape: Tape) -> None:
+    """Note each forward pass that may be an evaluation, and those that backward passes reach."""
+    modes = _Modes(tape)
+    for event in ("forward", "backward", "step"):
+        for name in (f"{event}_begins", f"{event}_ends"):
+            tape.listeners[name].append(getattr(modes, name))
+
+
+class _Layers:
+    """The layers of a model for which the mode matters, by the module itself, not kept alive."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.drops: list[weakref.ref[nn.Module]] = []
+        self.norms: list[weakref.ref[nn.Module]] = []
+        self.is_pretrained = False
+        for module in parts.modules(model):
+            if is_dropout(module):
+                self.drops.append(weakref.ref(module))
+            elif _is_norm(module):
+                self.norms.append(weakref.ref(module))
+            kinds = type(module).__mro__
+            self.is_pretrained |= any(kind.__name__ == "PreTrainedModel" for kind in kinds)
+        self.known: tuple[bool, ...] | None = None
+        """The state that was noted last, as far as a quick look shows it."""
+
+    def glance(self, model: nn.Module) -> tuple[bool, ...]:
+        """Return the flags of a few layers: all are switched together, as a rule."""
+        found = [model.training]
+        for group in (self.drops, self.norms):
+            for item in (group[:1], group[-1:]):
+                module = item[0]() if item else None
+                if module is not None:
+                    found.append(module.training)
+        return tuple(found)
+
+    def describe(self, model: nn.Module) -> dict[str, Any]:
+        """Return how many layers of each kind are switched to training."""
+        drops, norms = list(_alive(self.drops)), list(_alive(self.norms))
+        on = [*filter(_is_on, drops), *filter(_is_on, norms)]
+        return {
+            "class": type(model).__qualname__,
+            "training": model.training,
+            "dropout": [sum(map(_is_on, drops)), len(drops)],
+            "norm": [sum(map(_is_on, norms)), len(norms)],
+            "on": sorted({type(module).__name__ for module in on}),
+            "layers": sorted({type(module).__name__ for module in (*drops, *norms)}),
+            "pretrained": self.is_pretrained,
+        }
+
+
+def _alive(references: "list[weakref.ref[nn.Module]]") -> Iterator[nn.Module]:
+    for reference in references:
+        module = reference()
+        if module is not None:
+            yield module
+
+
+def _is_on(module: nn.Module) -> bool:
+    # Without momentum, statistics are estimated anew over all passes: that is what train mode is for there.
+    return module.training and getattr(module, "momentum", 0.1) is not None
+
+
+def is_dropout(module: nn.Module) -> bool:
+    """Whether it drops or adds noise, in train mode only."""
+    if isinstance(module, _DROPS):
+        return module.p > 0
+    if isinstance(module, nn.RNNBase):
+        return module.dropout > 0 and module.num_layers > 1
+    if isinstance(module, nn.MultiheadAttention):
+        return bool(module.dropout > 0)
+    if type(module).__module__.startswith("torch."):
+        return isinstance(module, nn.RReLU)
+    code = getattr(type(module).forward, "__code__", None)
+    return code is not None and "training" in code.co_names and not _RANDOM.isdisjoint(code.co_names)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return isinstance(module, _NORMS) and module.running_mean is not None
+
+
+class _Modes:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._models = tape.things("model")
+        self._layers: dict[int, _Layers] = {}
+        self._settings = _Settings(tape)
+        self._ordinal = 0
+        self._since_step = 0
+        self._num_noted: dict[tuple[Any, ...], int] = {}
+        self._used: list[int] = []
+        self._inputs: dict[int, tuple[Any, int]] = {}
+        self._num_inputs = 0
+        self._owned: dict[int, int] = {}
+        self._met: set[tuple[int, int]] = set()
+        self._probes: list[Any] = []
+        self._single: list[tuple[str, tuple[int, ...]]] = []
+        self._num_single = 0
+
+    def forward_begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        number = self._models[id(model)][0]
+        layers = self._layers.get(number)
+        if layers is None:
+            layers = self._layers[number] = _Layers(model)
+        self._settings.look(model, number)
+        if layers.drops or layers.norms:
+            self._look_at_layers(model, layers)
+        if self._probes:
+            self._drop_probes()
+        if layers.norms and model.training and self._num_single < _MAX_SINGLE:
+            given = _first_tensor((args, kwargs))
+            if given is not None and given.dim() > 1 and given.shape[0] == 1 and torch.is_grad_enabled():
+                self._put_probes(model, layers)
+
+    def _look_at_layers(self, model: nn.Module, layers: _Layers) -> None:
+        glance = layers.glance(model)
+        if glance != layers.known:
+            number = self._models[id(model)][0]
+            layers = self._layers[number] = _Layers(model)  # some may have been replaced since
+            layers.known = layers.glance(model)
+            self._tape.note(LayersListed(number, layers.describe(model)))
+
+    def _put_probes(self, model: nn.Module, layers: _Layers) -> None:
+        """Look at what the normalisations are given, in this one pass."""
+        if "_orig_mod" in model._modules:  # compiled: a hook would have it compiled again
+            return
+        names = {id(module): name for name, module in parts.named_modules(model)}
+        for module in _alive(layers.norms):
+            if module.training and not module._forward_pre_hooks:
+
+                def see(inner: nn.Module, given: Any) -> None:
+                    if given and isinstance(given[0], Tensor) and given[0].shape[:1] == (1,):
+                        self._single.append((names.get(id(inner), ""), tuple(given[0].shape)))
+
+                self._probes.append(module.register_forward_pre_hook(see))
+
+    def _drop_probes(self) -> None:
+        for handle in self._probes:
+            handle.remove()
+        self._probes = []
+
+    def forward_ends(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        ordinal, self._ordinal = self._ordinal, self._ordinal + 1
+        since, self._since_step = self._since_step, self._since_step + 1
+        if self._probes:
+            self._drop_probes()
+        number = self._models[id(model)][0]
+        has_grad = torch.is_grad_enabled()
+        key = (self._tape.forward_site, number, model.training, has_grad)
+        num = self._num_noted.get(key, 0)
+        if num >= (_MAX_NOTED if since else _NUM_FIRST) and not self._single:
+            return
+        self._num_noted[key] = num + 1
+        given = _first_tensor((args, kwargs))
+        is_tracked = has_grad and self._track(output, ordinal)
+        size = 0 if given is None or not given.dim() else given.shape[0]
+        value = [ordinal, is_tracked, self._input_number(given), size]
+        self._tape.note(PassExamined(number, model.training, has_grad, value))
+        if self._single:
+            self._num_single += 1
+            names = [name for name, _ in self._single]
+            self._tape.note(
+                SingleSample(number, {"pass": ordinal, "names": names, "shape": self._single[0][1]})
+            )
+            self._single = []
+
+    def _track(self, output: Any, ordinal: int) -> bool:
+        """Have the backward pass say that it reaches this output. The graph is not kept alive by it."""
+        nodes = []
+        for _, leaf in find_tensors(output):
+            if leaf.grad_fn is not None:
+                nodes.append(leaf.grad_fn)
+                if len(nodes) == _MAX_OUTPUTS:
+                    break
+        used = self._used
+
+        def reached(_gradients: Any) -> None:
+            used.append(ordinal)
+
+        for node in nodes:
+            node.register_prehook(reached)
+            marks: Any = node.metadata
+            marks[_MARK] = ordinal
+        return bool(nodes)
+
+    def _input_number(self, given: Tensor | None) -> int:
+        """Return a number for a tensor: the same one as long as it lives."""
+        if given is None:
+            return -1
+        known = self._inputs.get(id(given))
+        if known is not None and known[0]() is given:
+            return known[1]
+        if len(self._inputs) >= _MAX_INPUTS:
+            self._inputs = {key: item for key, item in self._inputs.items() if item[0]() is not None}
+            if len(self._inputs) >= _MAX_INPUTS:
+                return -1
+        self._num_inputs += 1
+        self._inputs[id(given)] = (Ref(given), self._num_inputs)
+        return self._num_inputs
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        """Gradients of inputs alone pass by what these are compared with, as in an attack: it is used too."""
+        waiting: list[Any] = [loss.grad_fn for loss in losses if how == "grad" and loss.grad_fn is not None]
+        num = 0
+        while waiting and num < _MAX_NODES:
+            node, num = waiting.pop(0), num + 1
+            if _MARK in node.metadata:
+                self._used.append(node.metadata[_MARK])
+            else:
+                waiting += [after for after, _ in node.next_functions if after is not None]
+
+    def backward_ends(self, _losses: tuple[Tensor, ...], _how: str) -> None:
+        if self._used:
+            self._tape.note(PassesUsed(sorted(set(self._used))))
+            self._used.clear()
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        if self._used:  # reached in a way that is not observed, as by a closure
+            self.backward_ends((), "")
+        if self._owned.get(number) != len(self._models):
+            self._owned[number] = len(self._models)
+            self._note_owners(optimizer, number)
+        if self._tape.is_looked_at:
+            self._tape.note(GradientsPresent(number, _has_gradient(optimizer)))
+
+    def _note_owners(self, optimizer: Optimizer, number: int) -> None:
+        held = {id(item) for group in optimizer.param_groups for item in group["params"]}
+        for _, (model, kept) in list(self._models.items())[:_MAX_MODELS]:
+            module = kept() if isinstance(kept, weakref.ref) else kept
+            if module is None or (number, model) in self._met:
+                continue
+            self._met.add((number, model))
+            own = list(parts.parameters(module))
+            mine = [item for item in own if id(item) in held]
+            if mine:
+                trained = sum(item.numel() for item in mine if item.requires_grad)
+                self._tape.note(OptimizerOwns(number, model, [trained, sum(item.numel() for item in own)]))
+
+    def step_ends(self, _optimizer: Optimizer, _number: int) -> None:
+        self._since_step = 0
+
+
+def _has_gradient(optimizer: Optimizer) -> bool:
+    """Whether any parameter that is trained has a gradient other than zero."""
+    for group in optimizer.param_groups:
+        for item in group["params"]:
+            if item.requires_grad and item.grad is not None and (item.grad.is_sparse or has_value(item.grad)):
+                return True
+    return False
+
+
+def _first_tensor(values: Any) -> Tensor | None:
+    for value in values[0]:
+        if is_readable(value):
+            return value  # type: ignore[no-any-return]
+    return next((leaf for _, leaf in find_tensors(values)), None)
+
+
+class _Settings:
+    """Numbers and switches of layers that shall be the same in all training passes."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._seen: dict[int, dict[str, Any]] = {}
+
+    def look(self, model: nn.Module, number: int) -> None:
+        """Compare with the last training pass, at the first one after an evaluation."""
+        seen = self._seen.get(number)
+        if seen is None:
+            seen = self._seen[number] = {"training": None, "train": None, "eval": None}
+        if seen["training"] == model.training and not (model.training and self._tape.is_looked_at):
+            return
+        now = dict(_settings(model))
+        if not model.training:
+            seen["eval"] = now
+        elif seen["training"] is False and seen["train"] and seen["eval"]:
+            self._compare(model, seen["train"], evaluated=seen["eval"], now=now)
+        if model.training:
+            seen["train"] = now
+        seen["training"] = model.training
+
+    def _compare(
+        self, model: nn.Module, before: dict[str, Any], *, evaluated: dict[str, Any], now: dict[str, Any]
+    ) -> None:
+        changed = [
+            [name, value, now[name]]
+            for name, value in before.items()
+            if name in now and evaluated.get(name) == now[name] != value
+        ]
+        if changed:
+            value = {"class": type(model).__qualname__, "changed": changed[:8], "number": len(changed)}
+            self._tape.note(SettingsChanged(self._tape.number("model", model), value))
+
+
+def _settings(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    for path, module in parts.named_modules(model):
+        if path:
+            yield path, type(module).__name__
+        if type(module).__module__.startswith("torch."):
+            names = [name for name in _NAMES if name in vars(module)]
+        else:
+            names = [name for name, value in vars(module).items() if type(value) in (bool, float)]
+        for name in names:
+            if name != "training" and not name.startswith("_"):
+                value = getattr(module, name)
+                if value is None or isinstance(value, bool | int | float):
+                    yield f"{path}.{name}".lstrip("."), value
+
+
+_NAMES = ("p", "momentum", "eps", "track_running_stats", "dropout", "affine", "negative_slope")

@@ -1,0 +1,447 @@
+"""The roster of parameters: who holds them, which optimizer moves them, whether gradients ever reach them.
+
+Owns the book that is written down when the script ends. Values are read at the steps that are looked at.
+"""
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed, SwitchIneffective
+from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.inspect.model import norms
+from truestep.watch.inspect.model.structure import (
+    Kinds,
+    file_of,
+    find_hidden,
+    find_repeated,
+    find_switches,
+    is_norm,
+)
+from truestep.watch.inspect.training import updates
+from truestep.watch.inspect.training.closeness import Closeness
+from truestep.watch.inspect.training.flow import Flow, follow
+from truestep.watch.script import parts
+from truestep.watch.script.leaves import has_value
+from truestep.watch.script.refs import ByIdentity, Ref
+from truestep.watch.script.tape import Tape
+
+_MAX_WRITTEN = 4000
+_MAX_PAGES = 64
+_NUM_SAMPLED = 16
+_MAX_MODULES = 20_000
+
+Function = Callable[..., Any]
+
+
+def watch(tape: Tape) -> None:
+    """Keep the roster, and what else is looked at where structure has changed."""
+    closeness = Closeness(tape)
+    roster = _Roster(tape, closeness)
+    for event in (
+        "forward_begins",
+        "backward_begins",
+        "backward_ends",
+        "step_begins",
+        "step_ends",
+        "counted",
+        "closing",
+    ):
+        tape.listeners[event].append(getattr(roster, event))
+    put(tape, _HOOKS, roster)
+    norms.watch(tape, closeness)
+    updates.watch(tape, closeness)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is known of one parameter."""
+
+    key: int
+    """Its id, for as long as it lives."""
+    ref: "weakref.ref[Tensor] | None"
+    shape: tuple[int, ...]
+    sample: list[float] | None
+    first_step: int
+    is_brief: bool = False
+    """Whether there are so many that this one is known and not written down."""
+    path: str | None = None
+    """Its name under the largest model that was called with it."""
+    model: int | None = None
+    size: int = 0
+    holder: str | None = None
+    """The innermost class around it that is not torch's."""
+    origin: str | None = None
+    """Whose that class is: own, torch, other."""
+    is_norm: bool = False
+    is_training: bool = True
+    hidden: tuple[str, str | None, str, str] | None = None
+    """Class, its file, attribute and kind of item, if a model uses it without knowing it."""
+    groups: dict[int, int] = field(default_factory=dict)
+    is_frozen: bool = False
+    is_loaded: bool = False
+    is_changed: bool = False
+    """Whether it was seen to move although no optimizer moves it, or none with a gradient."""
+    has_grad: bool = False
+    num_passes: int = 0
+    """Backward passes with trained leaves, looked at, that left a gradient in it: none of an optimizer's."""
+    num_alone: int = 0
+    """The same of backward passes without any trained leaf."""
+    is_beside: bool = False
+    share: float = 0.0
+    """Which share of the leaves in such a pass is not trained."""
+    num_steps: int = 0
+    num_lost: int = 0
+    """Steps in a row, looked at, in which its optimizer had no gradient for it and no model called had it."""
+    last_step: int = 0
+
+    def as_fields(self) -> dict[str, Any]:
+        left_out = ("key", "ref", "sample", "size", "is_brief")
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
+        return {**fields, "groups": [[page, group] for page, group in self.groups.items()]}
+
+
+@dataclass(slots=True)
+class _Page:
+    """What is known of one optimizer."""
+
+    index: int
+    kind: str
+    site: int
+    was_frozen: bool = False
+    """Whether all its parameters were frozen when it was made."""
+    number: int | None = None
+    step_site: int = 0
+    first_step: int = 0
+    num_steps: int = 0
+    is_frozen: bool = True
+    """Whether at all its steps all its parameters were frozen and without gradients."""
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    defaults: dict[str, Any] = field(default_factory=dict)
+    suspects: "list[weakref.ref[Tensor]] | None" = None
+    """Parameters that never had a gradient."""
+    is_seen: bool = False
+
+    def as_fields(self, table: list[tuple[str, int, str]]) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "suspects"}
+        return {**fields, "site": table[self.site], "step_site": table[self.step_site]}
+
+
+class _Roster:
+    def __init__(self, tape: Tape, closeness: Closeness) -> None:
+        self._tape = tape
+        self._close = closeness
+        self._kinds = Kinds(tape.sites.is_own)
+        self._entries: dict[int, _Entry] = {}
+        self._all: dict[int, _Entry] = {}
+        self._num_entries = 0
+        self._trained: set[int] = set()
+        self._pages = ByIdentity[Optimizer, _Page]()
+        self._all_pages: list[_Page] = []
+        self._seen: dict[int, _Page] = {}
+        """Pages of optimizers that have made a step, by their numbers."""
+        self._models = tape.things("model")
+        self._roots: dict[int, int] = {}
+        self._called: set[int] = set()
+        self._called_before: set[int] = set()
+        self._leaves: list[Tensor] = []
+        self._flow: Flow | None = None
+        self._told: set[str] = set()
+
+    # Parameters
+
+    def _entry(self, parameter: Tensor) -> _Entry:
+        key = id(parameter)
+        entry = self._entries.get(key)
+        if entry is None:
+            shape = () if nn.parameter.is_lazy(parameter) else tuple(parameter.shape)
+            is_brief = self._num_entries >= _MAX_WRITTEN
+            sample = None if is_brief else read_sample(parameter)
+            entry = _Entry(key, None, shape, sample, self._tape.num_steps, is_brief=is_brief)
+            entry.ref = Ref(parameter, lambda _: self._forget(key))
+            self._entries[key] = entry
+            if not is_brief:
+                self._all[self._num_entries] = entry
+                self._num_entries += 1
+        elif entry.sample is None and not entry.is_brief:  # it had no values yet: lazy, or on no device
+            entry.sample = read_sample(parameter)
+            entry.shape = () if nn.parameter.is_lazy(parameter) else tuple(parameter.shape)
+        return entry
+
+    def _forget(self, key: int) -> None:
+        self._entries.pop(key, None)
+        self._trained.discard(key)
+
+    def _compare(self, parameter: Tensor, entry: _Entry) -> None:
+        if not entry.is_changed:
+            now = read_sample(parameter)
+            entry.is_changed = now is None or now != entry.sample  # what cannot be read may have moved
+
+    # Optimizers
+
+    def observe_add(self, optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
+        """Observe `add_param_group`, which is also called while an optimizer is made."""
+        yield
+        self._tape.tell_one(self._add_group, optimizer)
+
+    def observe_load(self, module: nn.Module, /, *_: Any, **__: Any) -> Observation:
+        """Observe `load_state_dict`."""
+        yield
+        self._tape.tell_one(self._fill, module)
+
+    def _add_group(self, optimizer: Optimizer) -> None:
+        """A group of parameters was given to an optimizer, as also happens while it is made."""
+        page = self._page(optimizer, _site_around(self._tape, optimizer))
+        for parameter in optimizer.param_groups[-1]["params"]:
+            entry = self._entry(parameter)
+            entry.groups[page.index] = len(optimizer.param_groups) - 1
+            entry.is_frozen = not parameter.requires_grad
+            self._trained.add(id(parameter))
+        page.was_frozen = page.was_frozen and not _has_trainable(optimizer)
+        if page.suspects is not None:
+            page.suspects = [Ref(item) for item in _parameters(optimizer)]
+        self._close.renew()
+
+    def _page(self, optimizer: Optimizer, site: int) -> _Page:
+        page = self._pages.get(optimizer)
+        if page is None:
+            is_brief = len(self._all_pages) >= _MAX_PAGES
+            page = _Page(
+                -1 if is_brief else len(self._all_pages), type(optimizer).__qualname__, site, was_frozen=True
+            )
+            page.defaults = _plain(getattr(optimizer, "defaults", {}))
+            self._pages[optimizer] = page
+            if not is_brief:
+                self._all_pages.append(page)
+        return page
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        page = self._seen.get(number)
+        if page is None:
+            page = self._seen[number] = self._meet(optimizer, number)
+        page.num_steps += 1
+        if page.is_frozen:
+            page.is_frozen = not _has_trainable(optimizer)
+        if page.suspects:
+            self._clear_suspects(page)
+        if self._close:
+            self._look(optimizer, page)
+
+    def step_ends(self, _optimizer: Optimizer, number: int) -> None:
+        page = self._seen.get(number)
+        if page is not None and page.suspects:  # a closure computes gradients inside of the step
+            self._clear_suspects(page)
+
+    def _meet(self, optimizer: Optimizer, number: int) -> _Page:
+        site = self._tape.sites.here(1)
+        page = self._page(optimizer, site)
+        page.is_seen = True
+        page.number, page.step_site, page.first_step = number, site, self._tape.num_steps
+        page.suspects = [Ref(item) for item in _parameters(optimizer)] if page.index >= 0 else None
+        for index, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                self._entry(parameter).groups.setdefault(page.index, index)
+                self._trained.add(id(parameter))
+        self._close.renew()
+        return page
+
+    def _clear_suspects(self, page: _Page) -> None:
+        left = []
+        for ref in page.suspects or ():
+            parameter = ref()
+            if parameter is None:
+                continue
+            if parameter.grad is None:
+                left.append(ref)
+            elif id(parameter) in self._entries:
+                self._entries[id(parameter)].has_grad = True
+        page.suspects = left
+
+    def _look(self, optimizer: Optimizer, page: _Page) -> None:
+        step = self._tape.num_steps
+        page.groups = [_plain({**group, "params": len(group["params"])}) for group in optimizer.param_groups]
+        for index, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                entry = self._entry(parameter)
+                entry.groups[page.index] = index
+                entry.is_frozen = not parameter.requires_grad
+                entry.num_steps += 1
+                entry.last_step = step
+                key = id(parameter)
+                if parameter.grad is not None:
+                    entry.has_grad = True
+                    entry.num_lost = 0
+                else:
+                    self._compare(parameter, entry)
+                    is_called = key in self._called or key in self._called_before
+                    entry.num_lost = 0 if is_called or entry.is_frozen else entry.num_lost + 1
+
+    def counted(self) -> None:
+        self._called_before, self._called = self._called, set()
+
+    # Models
+
+    def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
+        number = self._models[id(module)][0]
+        if number not in self._roots:
+            self._close.renew()
+        if not self._close:
+            return
+        self._call_roll(module)
+        if self._roots.get(number) != self._close.num_changes:
+            self._roots[number] = self._close.num_changes
+            self._close.know(module)
+            self._examine(module)
+
+    def _call_roll(self, root: nn.Module) -> None:
+        number = self._tape.number("model", root)
+        found: list[tuple[Tensor, str, nn.Module, type]] = []
+        holders: dict[str, type] = {}
+        for path, module in parts.named_modules(root):
+            kind = type(module)
+            if self._kinds.origin(kind) == "torch" and path:
+                kind = holders.get(path.rpartition(".")[0], type(root))
+            holders[path] = kind
+            found.extend(
+                (item, f"{path}.{name}" if path else name, module, kind)
+                for name, item in module._parameters.items()
+                if isinstance(item, nn.Parameter)
+            )
+            if len(holders) > _MAX_MODULES:
+                return
+        for parameter, path, module, kind in found:
+            self._called.add(id(parameter))
+            entry = self._entry(parameter)
+            if entry.path is None or entry.size < len(found):
+                entry.path, entry.size, entry.model = path, len(found), number
+                entry.holder, entry.origin = kind.__qualname__, self._kinds.origin(kind)
+                entry.is_norm = is_norm(module)
+                if _has_name(root):
+                    entry.is_loaded = True
+            entry.is_training = module.training
+            entry.is_frozen = not parameter.requires_grad
+
+    def _examine(self, root: nn.Module) -> None:
+        for parameter, holder, attribute, what, is_training in find_hidden(root):
+            entry = self._entry(parameter)
+            entry.is_training = is_training
+            if entry.hidden is None:
+                entry.hidden = (holder.__qualname__, file_of(holder), attribute, what)
+        for facts in self._oddities(root):
+            if str(facts) not in self._told:
+                self._told.add(str(facts))
+                self._tape.note(facts)
+
+    def _oddities(self, root: nn.Module) -> Iterator[LayerRepeated | SwitchIneffective]:
+        for value in find_repeated(root, self._kinds):
+            yield LayerRepeated(value)
+        for value in find_switches(root):
+            yield SwitchIneffective(value)
+
+    def _fill(self, module: nn.Module) -> None:
+        """A module's parameters were filled with others' values."""
+        for parameter in parts.parameters(module):
+            self._entry(parameter).is_loaded = True
+
+    # Gradients
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        self._leaves, self._flow = [], None
+        if how != "backward" or not self._close:
+            return
+        flow = follow(losses, self._trained)
+        if flow is None:
+            return
+        self._flow = flow
+        self._leaves = [
+            leaf
+            for leaf in flow.leaves
+            if id(leaf) not in self._trained and (isinstance(leaf, nn.Parameter) or id(leaf) in self._entries)
+        ]
+        for leaf in self._leaves:
+            self._compare(leaf, self._entry(leaf))
+
+    def backward_ends(self, _losses: tuple[Tensor, ...], _how: str) -> None:
+        leaves, flow = self._leaves, self._flow
+        self._leaves, self._flow = [], None
+        for leaf in flow.leaves if flow is not None else ():
+            if id(leaf) in self._trained and leaf.grad is not None:  # it may be zeroed before the step
+                self._entry(leaf).has_grad = True
+        for leaf in leaves:
+            if leaf.grad is not None and flow is not None:
+                entry = self._entry(leaf)
+                entry.has_grad = True
+                if entry.num_passes or entry.num_alone or has_value(leaf.grad):
+                    entry.num_passes += flow.has_trained
+                    entry.num_alone += not flow.has_trained
+                    entry.last_step = self._tape.num_steps
+                    entry.is_beside = entry.is_beside or id(leaf) in flow.beside
+                    entry.share = len(leaves) / max(1, len(flow.leaves))
+                    entry.is_frozen = not leaf.requires_grad
+
+    def closing(self) -> None:
+        for entry in self._entries.values():
+            parameter = entry.ref() if entry.ref is not None else None
+            if parameter is not None and (not entry.groups or not entry.has_grad):
+                self._compare(parameter, entry)
+        value = {
+            "parameters": [entry.as_fields() for entry in self._all.values()],
+            "optimizers": [page.as_fields(self._tape.sites.table) for page in self._all_pages],
+        }
+        self._tape.mark(ParametersListed(value), 0, perf_counter_ns())
+
+
+def read_sample(tensor: Tensor) -> list[float] | None:
+    """Return a few of a tensor's values; None if it has none that can be read."""
+    if tensor.layout != torch.strided or tensor.device.type == "meta" or nn.parameter.is_lazy(tensor):
+        return None
+    if type(tensor) not in (Tensor, nn.Parameter) or not tensor.numel() or tensor.is_complex():
+        return None
+    if tensor.untyped_storage().size() == 0:  # sharded, and not gathered now
+        return None
+    with torch.no_grad():
+        flat = tensor.detach().reshape(-1)
+        found: list[float] = flat[:: max(1, len(flat) // _NUM_SAMPLED)][:_NUM_SAMPLED].tolist()
+    return found
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    return (item for group in optimizer.param_groups for item in group["params"])
+
+
+def _has_trainable(optimizer: Optimizer) -> bool:
+    return any(item.requires_grad or item.grad is not None for item in _parameters(optimizer))
+
+
+def _has_name(root: nn.Module) -> bool:
+    """Whether it is a model that was published under a name, and so has learnt already."""
+    known = getattr(vars(root).get("config"), "__dict__", {})  # asks no `__getattr__` of the user's
+    return bool(known.get("_name_or_path"))
+
+
+def _plain(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if isinstance(value, bool | int | float | str)}
+
+
+def _site_around(tape: Tape, optimizer: Optimizer) -> int:
+    """Return the line that makes an optimizer, or adds a group: outside of the optimizer's own class."""
+    depth = 1
+    frame = sys._getframe(depth)
+    while frame.f_back is not None:
+        if tape.sites.is_own(frame.f_code.co_filename) and frame.f_locals.get("self") is not optimizer:
+            break
+        frame, depth = frame.f_back, depth + 1
+    return tape.sites.here(depth + 1)
+
+
+_HOOKS = (
+    Hook("torch.optim.Optimizer.add_param_group", _Roster.observe_add),
+    Hook("torch.nn.Module.load_state_dict", _Roster.observe_load),
+)

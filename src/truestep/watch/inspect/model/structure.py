@@ -1,0 +1,156 @@
+"""How models are put together: what hides from them, what stands in them twice, attributes without effect.
+
+Owns the walk over attributes of modules. Reads them as they lie and runs no code of the user's.
+"""
+
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from truestep.watch.script import parts
+
+_MAX_ITEMS = 256
+_MAX_DEPTH = 3
+_PLAIN = frozenset(vars(nn.Module()))
+"""What every module has."""
+_SWITCHES = frozenset(
+    ("requires_grad_", "require_grad", "requires_grads", "require_grads", "requires_gradient", "trainable")
+)
+"""Names that switch nothing and are taken for it; on modules `requires_grad` is another one."""
+_CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
+
+
+class Hidden(NamedTuple):
+    """A parameter that a module uses and does not know."""
+
+    parameter: Tensor
+    holder: type
+    attribute: str
+    what: str
+    is_training: bool
+
+
+def file_of(kind: type) -> str | None:
+    """Return the file in which a class is."""
+    return getattr(sys.modules.get(kind.__module__), "__file__", None)
+
+
+def find_hidden(root: nn.Module) -> Iterator[Hidden]:
+    """Yield parameters in lists, mappings or plain objects of a model's modules, not registered."""
+    known = {id(item) for item in parts.parameters(root)}
+    for module in parts.modules(root):
+        for name, value in list(vars(module).items()):
+            if name in _PLAIN:
+                continue
+            for item in _find_inside(value, 0):
+                for parameter in parts.parameters(item) if isinstance(item, nn.Module) else (item,):
+                    if id(parameter) not in known:
+                        is_training = getattr(item, "training", True)
+                        yield Hidden(parameter, type(module), name, type(item).__name__, is_training)
+
+
+def _find_inside(value: Any, depth: int) -> Iterator[Any]:
+    if isinstance(value, nn.Module):
+        if depth:  # directly in the mapping of attributes: past registration, so on purpose
+            yield value
+    elif isinstance(value, Tensor):
+        if value.is_leaf and value.requires_grad:
+            yield value
+    elif depth < _MAX_DEPTH:
+        for item in islice(_items(value, depth), _MAX_ITEMS):
+            yield from _find_inside(item, depth + 1)
+
+
+def _items(value: Any, depth: int) -> Iterator[Any]:
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return iter(value)
+    if isinstance(value, dict):
+        return iter(dict.values(value))
+    if depth <= 1 and hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+        return iter(list(vars(value).values()))
+    return iter(())
+
+
+def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[dict[str, Any]]:
+    """Yield containers, but for other packages', in which one module with parameters stands twice."""
+    holders: dict[str, nn.Module] = dict(parts.named_modules(root))
+    for path, module in holders.items():
+        if not isinstance(module, _CONTAINERS):
+            continue
+        items = [item for item in module._modules.values() if item is not None]
+        counted = Counter(id(item) for item in items if next(parts.parameters(item), None) is not None)
+        most, copies = counted.most_common(1)[0] if counted else (0, 0)
+        if copies > 1:
+            parent, attribute = _holder_of(path, holders)
+            if kinds.origin(type(parent)) == "other":
+                continue
+            yield {
+                "path": path,
+                "class": type(next(item for item in items if id(item) == most)).__name__,
+                "holder": type(parent).__qualname__,
+                "file": file_of(type(parent)),
+                "attribute": attribute,
+                "copies": copies,
+                "others": len(items) - copies,
+                "rivals": sum(counted.values()) - copies,
+            }
+
+
+def _holder_of(path: str, modules: dict[str, nn.Module]) -> tuple[nn.Module, str]:
+    """Return the nearest module around a container that is none, and the attribute that leads to it."""
+    attribute = path
+    while path:
+        path, _, attribute = path.rpartition(".")
+        if not isinstance(modules[path], _CONTAINERS):
+            return modules[path], attribute
+    return modules[""], attribute
+
+
+def find_switches(root: nn.Module) -> Iterator[dict[str, Any]]:
+    """Yield attributes that were set to switch gradients on or off, and do not."""
+    for path, module in parts.named_modules(root):
+        for name in vars(module).keys() & (_SWITCHES | {"requires_grad"}):
+            wanted = vars(module)[name]
+            against = sum(item.requires_grad is not wanted for item in parts.parameters(module))
+            if isinstance(wanted, bool) and against:
+                yield {
+                    "what": "module",
+                    "attribute": name,
+                    "wanted": wanted,
+                    "path": path,
+                    "against": against,
+                }
+    for path, parameter in parts.named_parameters(root):
+        for name in vars(parameter).keys() & _SWITCHES:
+            wanted = vars(parameter)[name]
+            if isinstance(wanted, bool) and parameter.requires_grad is not wanted:
+                yield {"what": "parameter", "attribute": name, "wanted": wanted, "path": path, "against": 1}
+
+
+class Kinds:
+    """What is known of classes of modules: whether they are the user's own, torch's or somebody else's."""
+
+    def __init__(self, is_own: Callable[[str], bool]) -> None:
+        self._is_own = is_own
+        self._known: dict[type, str] = {}
+
+    def origin(self, kind: type) -> str:
+        """Return `own`, `torch` or `other`."""
+        found = self._known.get(kind)
+        if found is None:
+            if kind.__module__.partition(".")[0] == "torch":
+                found = "torch"
+            else:
+                file = file_of(kind)
+                found = "own" if file is None or self._is_own(file) else "other"
+            self._known[kind] = found
+        return found
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether it normalises."""
+    return "norm" in type(module).__name__.lower()

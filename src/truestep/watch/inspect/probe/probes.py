@@ -1,0 +1,475 @@
+"""Probes: what one batch shows when it is passed once more through a copy of the model, between two steps.
+
+They are made in a forked copy of the process: the script's objects, output and generators stay as they are.
+Owns the questions: do samples influence each other, later tokens earlier outputs, and are units still alive.
+"""
+
+import weakref
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.watch.evidence.facts.passes import FutureSeen, LayerActivity, SamplesMixed
+from truestep.watch.evidence.moment import Facts, named, unnamed
+from truestep.watch.inspect.probe import activity
+from truestep.watch.inspect.probe.apart import ApartError, run_apart
+from truestep.watch.inspect.probe.copies import copy_inputs, replicate, run
+from truestep.watch.inspect.probe.spread import find_spread
+from truestep.watch.script import parts
+from truestep.watch.script.copying import copying
+from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.refs import Ref
+from truestep.watch.script.tape import Tape
+
+_AT = (2, 7, 63)
+"""The steps whose batch is passed once more: samples and tokens after the first of them."""
+_MAX_MODELS, _MAX_NODES = 4, 64
+_MIN_BATCH, _MIN_LENGTH, _MIN_SCRAMBLED = 4, 4, 2
+_FEW = (7, 6, 5)
+_CHANGED, _SHIFTED = 1e-3, 0.95
+_IGNORED = -100
+_MARK = "truestep model"
+_TARGETS = ("NllLossBackward0", "NllLoss2DBackward0", "MseLossBackward0", "SmoothL1LossBackward0")
+
+
+def watch(tape: Tape) -> None:
+    """Hold the inputs of a few steps until they are made, and then look."""
+    probes = _Probes(tape)
+    for event in ("epoch", "counted"):
+        tape.listeners[event].append(getattr(probes, event))
+    for event in ("batch", "forward_begins", "forward_ends", "backward_begins"):
+        tape.near[event].append(getattr(probes, event))
+
+
+@dataclass(kw_only=True)
+class _Held:
+    """A forward pass of a step that is looked at."""
+
+    model: "weakref.ref[nn.Module]"
+    number: int
+    given: tuple[Any, Any]
+    site: int
+    is_new: bool
+    """Whether the input is another tensor than in the step before."""
+
+
+@dataclass
+class _State:
+    held: dict[int, _Held] = field(default_factory=dict)
+    targets: list[tuple[Tensor, int]] = field(default_factory=list)
+    """What losses compare with, and the model whose output they take."""
+    shapes: list[torch.Size] = field(default_factory=list)
+    """Shapes of what a loader has collated sample by sample in this step."""
+    last: dict[int, "weakref.ref[Tensor]"] = field(default_factory=dict)
+    sizes: dict[int, int | None] = field(default_factory=dict)
+
+
+class _Probes:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._state = _State()
+
+    @property
+    def _is_near(self) -> bool:
+        return self._tape.num_steps <= _AT[0] or self._tape.num_steps in _AT
+
+    def epoch(self, loader: Any, number: int) -> None:
+        self._state.sizes[number] = getattr(loader, "batch_size", None)
+
+    def batch(self, number: int, batch: Any) -> None:
+        if self._tape.num_steps == _AT[0]:
+            size = self._state.sizes.get(number)
+            tensors = [leaf for _, leaf in find_tensors(batch) if leaf.dim()]
+            self._state.shapes += [leaf.shape for leaf in tensors if leaf.shape[0] == size]
+
+    def forward_begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        if not self._is_near or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return
+        number = self._tape.number("model", model)
+        first = next((leaf for _, leaf in find_tensors((args, kwargs))), None)
+        if first is None or not any(item.requires_grad for item in parts.parameters(model)):
+            return
+        state = self._state
+        before = state.last.get(number)
+        is_new = before is None or before() is not first
+        state.last[number] = Ref(first)
+        if self._tape.num_steps in _AT and (number in state.held or len(state.held) < _MAX_MODELS):
+            try:
+                _expect_on_cpu(model, (args, kwargs))
+                given = copy_inputs((args, kwargs))  # no reference: it would delay the end of what is given
+            except (ApartError, TypeError) as error:
+                self._tape.note_trouble("a probe", error)
+                return
+            state.held[number] = _Held(
+                model=weakref.ref(model),
+                number=number,
+                given=given,
+                site=self._tape.sites.here(1),
+                is_new=is_new,
+            )
+
+    def forward_ends(self, model: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+        if self._tape.num_steps != _AT[0]:
+            return
+        if next(parts.parameters(model), None) is not None:  # a loss may be a module too
+            number = self._tape.number("model", model)
+            for _, leaf in find_tensors(output):
+                if leaf.grad_fn is not None:
+                    node: Any = leaf.grad_fn
+                    node.metadata[_MARK] = number
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        if self._tape.num_steps == _AT[0] and how == "backward":
+            self._state.targets += find_targets(losses)
+
+    def counted(self) -> None:
+        if self._tape.num_steps > _AT[-1] + 1:
+            return
+        if self._tape.num_steps in _AT:
+            self._tape.come_near(1)
+        state = self._state
+        held, state.held = state.held, {}
+        targets, state.targets = state.targets, []
+        shapes, state.shapes = state.shapes, []
+        if self._tape.num_steps - 1 not in _AT:
+            return
+        for item in held.values():
+            model = item.model()
+            if model is None:
+                continue
+            own = [target for target, number in targets if number == item.number]
+            try:
+                with copying(self._tape):
+                    found = run_apart(partial(self._probe, model, item, shapes=shapes, targets=own))
+            except ApartError as error:
+                self._tape.note_trouble("a probe", error)
+                continue
+            for facts in found:
+                self._tape.mark(unnamed(*facts), item.site, perf_counter_ns())
+
+    def _probe(
+        self, model: nn.Module, item: _Held, *, shapes: list[torch.Size], targets: list[Tensor]
+    ) -> list[tuple[str, Facts]]:
+        replica = replicate(model)
+        if replica is None:
+            return []
+        found: list[tuple[str, Facts]] = []
+        with torch.no_grad():
+            if self._tape.num_steps - 1 == _AT[0]:
+                modes = [(module, module.training) for module in replica.modules()]
+                replica.eval()
+                found += _compare(self._tape, replica, item, shapes=shapes, targets=targets)
+                for module, mode in modes:
+                    module.training = mode
+            active = activity.measure(self._tape, replica, item.given)
+            if active is not None:
+                found.append(named(LayerActivity(item.number, active)))
+        return found
+
+
+def _expect_on_cpu(model: nn.Module, given: tuple[Any, Any]) -> None:
+    """A process that uses another device cannot be forked."""
+    inputs = (leaf for _, leaf in find_tensors(given))
+    devices = {tensor.device.type for tensor in (*parts.parameters(model), *parts.buffers(model), *inputs)}
+    if devices - {"cpu"}:
+        raise ApartError(f"not made on {', '.join(sorted(devices - {'cpu'}))}: only on the CPU")
+
+
+def _compare(
+    tape: Tape, replica: nn.Module, item: _Held, *, shapes: list[torch.Size], targets: list[Tensor]
+) -> list[tuple[str, Facts]]:
+    found: list[tuple[str, Facts]] = []
+    mixing = probe_samples(tape, replica, item.given, shapes=shapes, is_new=item.is_new)
+    if mixing is not None:
+        has_classes = any(not target.is_floating_point() for target in targets)
+        mixing["is_classifier"] = has_classes and mixing.get("is_alone", False)
+        found.append(named(SamplesMixed(item.number, mixing)))
+    ahead = probe_tokens(tape, replica, item.given, targets=targets)
+    if ahead is not None:
+        found.append(named(FutureSeen(item.number, ahead)))
+    return found
+
+
+def find_targets(losses: tuple[Tensor, ...]) -> list[tuple[Tensor, int]]:
+    """Return what losses compare with, as their graphs have saved it, and the model that is compared."""
+    waiting: list[tuple[Any, int | None]] = [
+        (loss.grad_fn, None) for loss in losses if loss.grad_fn is not None
+    ]
+    found, num = [], 0
+    while waiting and num < _MAX_NODES:
+        node, owner = waiting.pop(0)
+        num += 1
+        owner = node.metadata.get(_MARK, owner)  # some models return their loss
+        if type(node).__name__ in _TARGETS:
+            owner = _owner_under(node) if owner is None else owner
+            if owner is not None:
+                found.append((node._saved_target.detach().clone(), owner))
+        else:
+            waiting += [(after, owner) for after, _ in node.next_functions if after is not None]
+    return found
+
+
+def _owner_under(node: Any) -> int | None:
+    waiting, num = [node], 0
+    while waiting and num < _MAX_NODES:
+        node, num = waiting.pop(0), num + 1
+        if _MARK in node.metadata:
+            return int(node.metadata[_MARK])
+        waiting += [after for after, _ in node.next_functions if after is not None]
+    return None
+
+
+def probe_samples(  # limits: private to this package
+    tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, shapes: list[torch.Size], is_new: bool
+) -> dict[str, Any] | None:
+    """Replace one sample by another and see which outputs change; None if their axis is not certain."""
+    whole = next(leaf for _, leaf in find_tensors(given))
+    if whole.dim() < 2 or whole.shape[0] < _MIN_BATCH or _takes_statistics(replica):
+        return None
+    few, plain = _run_few(replica, given, whole.shape[0])
+    first = next(leaf for _, leaf in find_tensors(few))
+    size = first.shape[0]
+    output = _output(plain, size)
+    is_collated = whole.shape in shapes
+    is_fixed = size > max(_FEW)  # a model that takes no other number of rows may know them: a graph's nodes
+    is_certain = is_collated or (not shapes and is_new and not is_fixed)
+    if output is None or not is_certain:
+        return None
+    is_batch = _is_batch(first, output, is_collated=is_collated)
+    is_table = not is_batch and not is_collated and _mixes_columns(replica, few, first)
+    donor = next((row for row in range(1, size) if not torch.equal(first[row], first[0])), 0)
+    changed = _map(few, lambda leaf: _replace(leaf, size, donor))
+    other = _output(run(replica, changed), size)
+    if other is None or other.shape != output.shape or not (is_batch or is_table):
+        return None
+    moved = _moved(output, other)[1:]
+    value: dict[str, Any] = {"size": size, "moved": int((moved > _CHANGED).sum()), "most": float(moved.max())}
+    if not value["moved"]:
+        return value
+    alike = [leaf for _, leaf in find_tensors(few) if leaf.shape[1:] == first.shape[1:]]
+    value["is_alone"] = len(alike) == 1
+    again = _output(run(replica, few), size)
+    is_same = again is not None and torch.equal(again, output)  # or else nothing can be said
+    is_free = not is_collated and output.dim() <= 2 and not _is_scrambled(replica, few, output)
+    if not is_same or (is_free and _has_two_axes(tape, replica, few, first)):
+        return None
+    value["site"], value["by"] = find_spread(tape, replica, few, changed, size=size)
+    return value
+
+
+def _run_few(replica: nn.Module, given: tuple[Any, Any], size: int) -> tuple[tuple[Any, Any], Any]:
+    """Pass a few samples only, if the model can be called with them."""
+    sizes = {length for _, leaf in find_tensors(given) for length in leaf.shape}
+    num = next((num for num in _FEW if num not in sizes), size)  # no other axis shall look like this one
+    few = _map(given, lambda leaf: leaf[:num] if leaf.dim() and leaf.shape[0] == size else leaf)
+    try:
+        return few, run(replica, few)
+    except Exception:  # noqa: BLE001 - the size of the batch is built in
+        return given, run(replica, given)
+
+
+def _takes_statistics(replica: nn.Module) -> bool:
+    """Whether a layer normalises over the batch in eval mode too."""
+    norms = [item for item in replica.modules() if isinstance(item, nn.modules.batchnorm._BatchNorm)]
+    return any(item.running_mean is None for item in norms)
+
+
+def _is_batch(first: Tensor, output: Tensor, *, is_collated: bool) -> bool:
+    """Whether the first axis is that of samples, in what goes in and in what comes out."""
+    size = first.shape[0]
+    if list(output.shape).count(size) != 1:
+        return False
+    if is_collated:
+        return True
+    # Rows of numbers may be moments of one sequence, or nodes of one graph.
+    if first.dim() < (3 if first.is_floating_point() else 2):
+        return False
+    return output.dim() <= 2 and output.shape != first.shape[:2] and list(first.shape).count(size) == 1
+
+
+def _is_scrambled(replica: nn.Module, few: tuple[Any, Any], output: Tensor) -> bool:
+    """Whether the rows' numbers were put in another order: some hang on others' input and not on their own.
+
+    The first number stays the first then, and the last one the last; not so where only neighbours count.
+    """
+    size, own = output.shape[0], []
+    for row in range(size):
+        changed = _map(few, lambda leaf, row=row: _replace(leaf, size, (row + 1) % size, at=row))
+        other = _output(run(replica, changed), size)
+        if other is None or other.shape != output.shape:
+            return False
+        moved = _moved(output, other) > _CHANGED
+        own.append(bool(moved[row]) or not bool(moved.any()))
+    return own[0] and own[-1] and own.count(False) >= _MIN_SCRAMBLED
+
+
+def _has_two_axes(  # limits: private to this module
+    tape: Tape, replica: nn.Module, given: tuple[Any, Any], first: Tensor
+) -> bool:
+    """Whether the model works along the second axis too, and keeps it.
+
+    Then its rows may be no samples, but agents in one scene or sentences of one text, which shall meet.
+    """
+    length = first.shape[1]
+    half = length // 2
+    for num in (half, -half) if half else ():
+        changed = first.clone()
+        part = slice(half, None) if num > 0 else slice(0, length - half)
+        changed[:, part] = first.roll(1, dims=0)[:, part]
+        swapped = _map(given, lambda leaf, new=changed: new if leaf is first else leaf)
+        if find_spread(tape, replica, given, swapped, axis=(length, num))[1] is not None:
+            return True
+    return False
+
+
+def _mixes_columns(replica: nn.Module, given: tuple[Any, Any], first: Tensor) -> bool:
+    """Whether columns of a table of tokens influence each other.
+
+    Which axis is that of samples is not known then. But if rows do so too, one of them is wrong.
+    """
+    if first.dim() != 2 or first.is_floating_point() or first.shape[1] < _MIN_LENGTH:
+        return False
+    changed = first.clone()
+    changed[:, 0] = first[:, 1]
+    plain = _output(run(replica, given), first.shape[0])
+    swapped = _map(given, lambda leaf: changed if leaf is first else leaf)
+    other = _output(run(replica, swapped), first.shape[0])
+    if plain is None or other is None or plain.shape != other.shape or plain.shape[:2] != first.shape:
+        return False
+    return bool((_moved(plain.transpose(0, 1), other.transpose(0, 1))[1:] > _CHANGED).any())
+
+
+def _replace(leaf: Tensor, size: int, donor: int, *, at: int = 0) -> Tensor:
+    if not leaf.dim() or leaf.shape[0] != size:
+        return leaf
+    result = leaf.clone()
+    result[at] = leaf[donor]
+    return result
+
+
+def _map(values: Any, act: Any) -> Any:
+    if isinstance(values, Tensor):
+        return act(values)
+    if isinstance(values, dict):
+        return {key: _map(item, act) for key, item in values.items()}
+    if isinstance(values, list | tuple):
+        return type(values)(_map(item, act) for item in values)
+    return values
+
+
+def _output(values: Any, size: int) -> Tensor | None:
+    """Return the first tensor of numbers that has an entry for each sample."""
+    for _, leaf in find_tensors(values):
+        if leaf.is_floating_point() and leaf.shape[:1] == (size,):
+            return leaf
+    return None
+
+
+def _moved(before: Tensor, after: Tensor) -> Tensor:
+    """Return for each entry of the first axis how far it moved, as a share of the usual size."""
+    scale = before.double().std() + 1e-12
+    moved = ((after.double() - before.double()).abs() / scale).nan_to_num(0.0)
+    return moved.reshape(before.shape[0], -1).amax(dim=1)  # a sample's output may be one number
+
+
+def probe_tokens(  # limits: private to this package
+    tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, targets: list[Tensor]
+) -> dict[str, Any] | None:
+    """Replace later tokens and see which earlier outputs change; None unless the next one is predicted."""
+    for tokens in (leaf for _, leaf in find_tensors(given)):
+        for target in targets:
+            for axis in (1, 0):
+                scored = scored_positions(tokens, target, axis)
+                if scored is not None:
+                    return _look_ahead(tape, replica, given, tokens=tokens, axis=axis, scored=scored)
+    return None
+
+
+def scored_positions(  # limits: private to this package
+    tokens: Tensor, target: Tensor, axis: int
+) -> Tensor | None:
+    """Return which positions are scored, if the target is the input shifted by one along this axis."""
+    if (
+        tokens.dim() < 2
+        or tokens.shape[axis] < _MIN_LENGTH
+        or tokens.is_floating_point() != target.is_floating_point()
+    ):
+        return None
+    tokens = tokens.detach().transpose(0, axis)
+    length, rest = tokens.shape[0], tokens.shape[1:]
+    following = tokens[1:]
+    for num in (length, length - 1):
+        shape = (num, *rest)
+        if target.numel() != torch.Size(shape).numel():
+            continue
+        shaped = target.reshape((rest[0], num, *rest[1:])).transpose(0, 1) if axis else target.reshape(shape)
+        shaped = shaped[: length - 1]
+        counts = shaped != _IGNORED
+        if int(counts.sum()) < _MIN_LENGTH or _agree(shaped, following, counts) < _SHIFTED:
+            continue
+        if _agree(shaped, tokens[: length - 1], counts) < _SHIFTED:
+            return counts.flatten(1).any(dim=1)
+    return None
+
+
+def _agree(one: Tensor, other: Tensor, counts: Tensor) -> float:
+    return float((one == other)[counts].double().mean())
+
+
+def _look_ahead(  # limits: private to this module
+    tape: Tape,
+    replica: nn.Module,
+    given: tuple[Any, Any],
+    *,
+    tokens: Tensor,
+    axis: int,
+    scored: Tensor,
+) -> dict[str, Any] | None:
+    length, size = tokens.shape[axis], tokens.shape[1 - axis]
+    outputs = _by_position(run(replica, given), length, size, axis)
+    if outputs is None:
+        return None
+    cut = length // 2
+
+    def change(leaf: Tensor) -> Tensor:
+        if leaf is not tokens:
+            return leaf
+        result = leaf.clone().transpose(0, axis)
+        original = leaf.transpose(0, axis)
+        result[cut:] = original.roll(1, dims=1)[cut:] if size > 1 else original.flip(0)[: length - cut]
+        return result.transpose(0, axis)
+
+    changed = _map(given, change)
+    others = _by_position(run(replica, changed), length, size, axis)
+    if others is None:
+        return None
+    moved = _moved(outputs, others)[:cut] * scored[:cut]
+    value: dict[str, Any] = {
+        "length": length,
+        "cut": cut,
+        "moved": int((moved > _CHANGED).sum()),
+        "most": float(moved.max()),
+    }
+    if value["moved"]:
+        again = _by_position(run(replica, given), length, size, axis)
+        if again is None or not torch.equal(again, outputs):
+            return None
+        value["site"], _ = find_spread(tape, replica, given, changed, axis=(length, cut))
+    return value
+
+
+def _by_position(values: Any, length: int, size: int, axis: int) -> Tensor | None:
+    """Return the first output that has an entry for each position, positions first."""
+    shape = (length, size) if axis == 0 else (size, length)
+    for _, leaf in find_tensors(values):
+        if leaf.is_floating_point() and leaf.dim() > 1:
+            if leaf.shape[:2] == shape:
+                return leaf.transpose(0, axis)
+            # Classes may come before positions.
+            if axis and leaf.dim() > 2 and (leaf.shape[0], leaf.shape[2]) == shape:
+                return leaf.permute(2, 0, 1, *range(3, leaf.dim()))
+    return None

@@ -1,0 +1,571 @@
+"""What becomes of gradients: which are applied, which are applied again, which are thrown away.
+
+Owns the book of gradients between one step and the next, of each optimizer. Values are read at the steps that
+are looked at; the loss at every step, where that costs no waiting.
+"""
+
+import math
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.facts.optimizing import (
+    BackwardExamined,
+    GradientsApplied,
+    GradientsClipped,
+    GradientsDropped,
+    GradientsNonfinite,
+    ScaledClipped,
+    StepSkipped,
+)
+from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.inspect.training.passes import Seen
+from truestep.watch.script import parts
+from truestep.watch.script.leaves import has_value
+from truestep.watch.script.refs import ByIdentity, Ref
+from truestep.watch.script.tape import Tape
+
+Function = Callable[..., Any]
+_MAX_KEPT, _MAX_SPOTS = 16, 4
+_MAX_NUMEL, _MAX_SPOT_NUMEL = 1 << 20, 1 << 16
+_MAX_PASSES = 128
+"""Of one step: a script may make many, or no step at all."""
+_MAX_PENDING = 4096
+"""Of all steps that were not made: gradients may be added up, or wait for good."""
+_MAX_NOTED = 64
+_MAX_SITES = 256
+_NUM_FIRST = 8
+
+
+def watch(tape: Tape) -> None:
+    """Note, at each step of an optimizer that is looked at, where its gradients came from."""
+    book = _Book(tape)
+    events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
+    for event in (*events, "unscale_begins", "unscale_ends", "counted"):
+        tape.listeners[event].append(getattr(book, event))
+    seen = book.seen
+    for event in ("forward_begins", "forward_ends"):
+        tape.near[event].append(getattr(seen, event))
+    tape.listeners["batch"].append(seen.batch)
+    put(tape, _HOOKS, book)
+
+
+@dataclass
+class _Pass:
+    """One backward pass."""
+
+    number: int
+    site: int
+    is_finite: bool
+    is_used: bool = False
+    num_pending: int = 0
+    """How many optimizers have gradients of it that no step has used."""
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """The largest gradient of a parameter, and the weight there."""
+
+    reference: "weakref.ref[Tensor]"
+    index: int
+    gradient: float
+    weight: float
+
+    def gradient_now(self) -> float:
+        parameter = self.reference()
+        grad = None if parameter is None else parameter.grad
+        return 0.0 if grad is None else _at(grad, self.index)
+
+    @property
+    def has_moved(self) -> bool:
+        parameter = self.reference()
+        return parameter is not None and _at(parameter, self.index) != self.weight
+
+
+@dataclass
+class _Page:
+    """What is known of one optimizer since its last step."""
+
+    optimizer: "weakref.ref[Optimizer]"
+    kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]" = field(default_factory=list)
+    """Some parameters, the gradients that the last step applied, and their versions then."""
+    left: list[tuple[int, int, int]] = field(default_factory=list)
+    """Those that a backward pass has not reached since: its place, its id, its version."""
+    num_stale: int = 0
+    """How many of those a backward pass added to, unchanged and not zero."""
+    num_before: int = 0
+    """How many there were when a step with a closure began."""
+    stale_site: int = 0
+    pending: list[_Pass] = field(default_factory=list)
+    """Backward passes whose gradients wait for a step."""
+    touched_by: dict[int, bool] = field(default_factory=dict)
+    """Whether the backward pass of a site reaches its parameters."""
+    varied: set[int] = field(default_factory=set)
+    """Sites of which that is true only at times, as one in a function that all losses go through."""
+    spots: list[_Spot] = field(default_factory=list)
+    clip_site: int = 0
+    """Where its gradients were clipped since the last backward pass."""
+    clips_inside: list[int] = field(default_factory=list)
+    """Where they were clipped before a further backward pass."""
+    is_unscaled: bool = False
+    first_inside: int = sys.maxsize
+    """The first backward pass that a step under way has made itself."""
+    ids: frozenset[int] = frozenset()
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        optimizer = self.optimizer()
+        return [] if optimizer is None else _parameters(optimizer)
+
+    def close(self) -> None:
+        """Its gradients are used or gone."""
+        self.pending = []
+        self.spots = []
+        self.clip_site = 0
+        self.clips_inside = []
+        self.is_unscaled = False
+        self.num_stale = 0
+
+    def covers(self, ids: frozenset[int]) -> bool:
+        if not self.ids:
+            self.ids = frozenset(map(id, self.parameters))
+        return not self.ids.isdisjoint(ids)
+
+
+class _Book:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.seen = Seen(tape)
+        self._new: list[weakref.ref[Optimizer]] = []
+        self._pages: dict[int, _Page] = {}
+        self._edition = 0
+        self._owned = ByIdentity[Any, tuple[int, list[_Page]]]()
+        self._number = 0
+        self._num_here = 0
+        self._site = 0
+        self._is_close = False
+        self._first_at: dict[int, int] = {}
+        """The step of a site's first backward pass: a script may train one model after the other."""
+        self._settled: dict[int, list[tuple[int, _Page]]] = {}
+        """By the site of backward passes of which it is known: the pages that they reach."""
+        self._has_kept = False
+        self._before: dict[int, list[tuple[int, int] | None]] = {}
+        self._is_finite = True
+        self._is_suspect = False
+        """Whether a loss or a norm was not finite: then gradients are looked at."""
+        self._num_dropped = self._num_nonfinite = 0
+
+    @property
+    def _is_looked_at(self) -> bool:
+        return self._tape.is_looked_at or self._is_close
+
+    def made(self, optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
+        """An optimizer is made."""
+        yield
+        self._new.append(weakref.ref(optimizer))
+
+    def scaled_step(self, scaler: Any, /, optimizer: Any, *_: Any, **__: Any) -> Observation:
+        """A scaler of gradients is asked for a step."""
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            self._tape.tell("unscale_begins", scaler, optimizer)  # by the optimizer itself
+        yield
+        self._tape.tell_one(self._end_scaled, optimizer)
+
+    def counted(self) -> None:
+        self._num_here = 0
+        self._is_suspect = False
+        self.seen.forget()
+
+    def _page(self, optimizer: Optimizer) -> _Page:
+        number = self._tape.number("optimizer", optimizer)
+        if number not in self._pages:
+            self._pages[number] = _Page(weakref.ref(optimizer))
+            self._edition += 1
+            self._settled = {}
+        return self._pages[number]
+
+    def _meet_new(self) -> None:
+        for number in [number for number, page in self._pages.items() if page.optimizer() is None]:
+            self._settled = {}
+            del self._pages[number]  # a script may make a new one for each task
+        for item in self._new:
+            optimizer = item()
+            if optimizer is not None:
+                self._page(optimizer)
+        self._new = []
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        if how != "backward":
+            self.seen.num_grad_calls += 1
+            return
+        if self._new:
+            self._meet_new()
+        self._number += 1
+        self._num_here += 1
+        self._site = self._tape.backward_site
+        self._is_finite = _is_finite(losses)
+        self._is_suspect = self._is_suspect or not self._is_finite
+        tape = self._tape
+        first = self._first_at.setdefault(self._site, tape.num_steps)
+        is_new = tape.num_steps - first < _NUM_FIRST
+        self._is_close = self.seen.is_close = (is_new or tape.is_looked_at) and self._num_here <= _MAX_PASSES
+        if self._has_kept:
+            self._find_stale()
+        if self._is_close:
+            tape.come_near(2)
+            self._find_zeroed()
+        elif self._site in self._settled:
+            return
+        self._before = {
+            number: _state(page.parameters)
+            for number, page in self._pages.items()
+            if self._is_close or self._site in page.varied or self._is_unknown(page)
+        }
+        if not self._before:
+            pages = [item for item in self._pages.items() if item[1].touched_by.get(self._site)]
+            self._settled[self._site] = pages
+
+    def _is_unknown(self, page: _Page) -> bool:
+        return self._site not in page.touched_by and len(page.touched_by) < _MAX_SITES
+
+    def _find_stale(self) -> None:
+        """Look which gradients of a step are still there: one that the pass reaches is added to."""
+        for page in self._pages.values():
+            if page.kept:
+                places = {id(item): place for place, item in enumerate(page.parameters)}
+                page.left = [
+                    (places[id(parameter)], id(parameter.grad), version)
+                    for parameter, grad, version in _alive(page.kept)
+                    if parameter.grad is grad and id(parameter) in places
+                ]
+                page.kept = []
+            if page.left:
+                parameters = page.parameters
+                page.left = [item for item in page.left if _is_left(parameters, *item)]
+        self._has_kept = any(page.left for page in self._pages.values())
+
+    def _find_zeroed(self) -> None:
+        """Gradients may be set to zero or None by hand."""
+        for number, page in self._pages.items():
+            if page.spots and page.pending and not any(spot.gradient_now() for spot in page.spots):
+                self._drop(number, page, how="hand")
+
+    def backward_ends(self, _losses: tuple[Tensor, ...], how: str) -> None:
+        if how != "backward":
+            return
+        item = _Pass(self._number, self._site, self._is_finite)
+        touched = []
+        settled = None if self._before else self._settled.get(self._site)
+        for number, page in self._pages.items() if settled is None else settled:
+            if number in self._before:
+                is_touched = _state(page.parameters) != self._before[number]
+                if page.touched_by.setdefault(self._site, is_touched) != is_touched:
+                    page.varied.add(self._site)
+                    self._settled.pop(self._site, None)
+                    page.touched_by[self._site] = is_touched
+            if page.touched_by.get(self._site):
+                touched.append(number)
+                self._add(page, item)
+        self._before = {}
+        if self._is_close:
+            value = {"pass": item.number, "touched": touched, "stack": _stack(self._tape)}
+            self._tape.note(BackwardExamined(value | self.seen.as_value()))
+        self.seen.end_pass()
+
+    def _add(self, page: _Page, item: _Pass) -> None:
+        if page.left:
+            page.num_stale, page.stale_site = len(page.left), self._site
+            page.left = []
+        if len(page.pending) < _MAX_PENDING:
+            page.pending.append(item)
+            item.num_pending += 1
+        if page.clip_site:
+            page.clips_inside = [*page.clips_inside[:1], page.clip_site]
+            page.clip_site = 0
+        if self._is_close:
+            page.spots = _spots(page.parameters)
+
+    def zero_begins(self, owner: Optimizer | nn.Module) -> None:
+        if self._new:
+            self._meet_new()
+        for page in self._covered(owner):
+            page.left = []
+            if page.pending:
+                optimizer = page.optimizer()
+                number = -1 if optimizer is None else self._tape.number("optimizer", optimizer)
+                self._drop(number, page, how="zero_grad")
+            page.close()
+
+    def _covered(self, owner: Optimizer | nn.Module) -> list[_Page]:
+        """Return the pages of optimizers whose gradients the owner's are."""
+        known = self._owned.get(owner)
+        if known is None or known[0] != self._edition:
+            ids = frozenset(map(id, _parameters(owner)))
+            known = (self._edition, [page for page in self._pages.values() if page.covers(ids)])
+            self._owned[owner] = known
+        return known[1]
+
+    def _drop(self, number: int, page: _Page, how: str) -> None:
+        """Note backward passes of which no gradient was ever used. A step uses what it makes itself."""
+        gone = [item for item in page.pending if item.number < page.first_inside]
+        for item in gone:
+            item.num_pending -= 1
+        thrown = [item for item in gone if not item.num_pending and not item.is_used]
+        if thrown and self._num_dropped < _MAX_NOTED:
+            self._num_dropped += 1
+            value = {
+                "passes": [item.number for item in thrown],
+                "site": self._tape.sites.table[thrown[-1].site],
+                "moved": any(spot.has_moved for spot in page.spots),
+                "finite": all(item.is_finite for item in thrown),
+                "how": how,
+            }
+            self._tape.note(GradientsDropped(number, value))
+        page.close()
+
+    def clip_ends(self, parameters: Any, limit: float | None, result: Any) -> None:
+        if type(result) is Tensor and result.device.type == "cpu" and result.numel() == 1:
+            self._is_suspect = self._is_suspect or not math.isfinite(result.item())
+        if not self._is_looked_at or self._num_here > _MAX_PASSES:
+            return
+        if self._new:
+            self._meet_new()
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters or ())
+        ids = frozenset(map(id, given))
+        pages = {number: page for number, page in self._pages.items() if page.covers(ids)}
+        if limit is not None and math.isfinite(limit) and pages:
+            value = {
+                "optimizers": list(pages),
+                "pending": sum(len(page.pending) for page in pages.values()),
+                "state": _gradient_state(given, pages),
+                "inside": any(page.first_inside < sys.maxsize for page in pages.values()),
+            }
+            self._tape.note(GradientsClipped(value))
+            for page in pages.values():
+                page.clip_site = self._tape.sites.here() if page.pending else 0
+        for page in pages.values():
+            page.spots = _read_again(page.spots)
+
+    def unscale_begins(self, scaler: Any, optimizer: Optimizer) -> None:
+        page = self._page(optimizer)
+        scale = scaler.get_scale() if page.clip_site and scaler.is_enabled() else 1.0
+        if scale != 1.0 and not page.is_unscaled:
+            value = {"site": self._tape.sites.table[page.clip_site], "scale": scale}
+            self._tape.note(ScaledClipped(self._tape.number("optimizer", optimizer), value))
+        page.is_unscaled = True
+
+    def unscale_ends(self, _scaler: Any, optimizer: Optimizer) -> None:
+        page = self._page(optimizer)
+        page.spots = _read_again(page.spots)
+
+    def _end_scaled(self, optimizer: Optimizer) -> None:
+        """A scaler was asked for a step: if it made none, it threw the gradients away on purpose."""
+        page = self._page(optimizer)
+        if page.pending:
+            self._tape.note(StepSkipped(self._tape.number("optimizer", optimizer)))
+            for item in page.pending:
+                item.is_used = True
+            page.close()
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        page = self._pages.get(number) or self._page(optimizer)
+        page.first_inside = self._number + 1
+        if page.pending:
+            self._find_nonfinite(optimizer, number)
+        if not self._tape.is_stepping:  # a closure makes gradients of its own, and may zero these
+            page.num_before, page.num_stale = page.num_stale, 0
+        if self._is_looked_at:
+            self._note_applied(optimizer, number)
+
+    def _note_applied(self, optimizer: Optimizer, number: int) -> None:
+        page = self._page(optimizer)
+        parameters = _parameters(optimizer)
+        table = self._tape.sites.table
+        value: dict[str, Any] = {
+            "parameters": len(parameters),
+            "frozen": sum(not item.requires_grad for item in parameters),
+            "with_gradient": sum(item.grad is not None for item in parameters),
+            "stale": page.num_stale,
+            "stale_site": table[page.stale_site] if page.num_stale else None,
+            "passes": [item.number for item in page.pending[:_MAX_PASSES]],
+            "changed": _change(page.spots),
+            "clips_inside": [table[site] for site in page.clips_inside[:2]],
+        }
+        self._tape.note(GradientsApplied(number, value))
+
+    def step_ends(self, optimizer: Optimizer, number: int) -> None:
+        page = self._pages.get(number) or self._page(optimizer)
+        if self._number >= page.first_inside:
+            self._find_nonfinite(optimizer, number)
+        else:
+            page.num_stale = page.num_before  # its closure, if it has one, made no gradients
+        for item in page.pending:
+            item.is_used = True
+        if page.num_stale and self._is_looked_at:
+            page.pending = []
+            self._note_applied(optimizer, number)  # what was there, or the closure has added to, was stale
+        page.close()
+        page.num_before = 0
+        page.first_inside = sys.maxsize
+        page.kept, page.left = [], []
+        if self._is_looked_at:
+            usable = [
+                item
+                for item in _parameters(optimizer)
+                if item.grad is not None and type(item.grad) is Tensor and item.numel() <= _MAX_NUMEL
+            ]
+            spread = usable[:: max(1, len(usable) // _MAX_KEPT)][:_MAX_KEPT]
+            page.kept = [
+                (Ref(item), Ref(item.grad), item.grad._version) for item in spread if item.grad is not None
+            ]
+            self._has_kept = True
+
+    def _find_nonfinite(self, optimizer: Optimizer, number: int) -> None:
+        if not (self._is_suspect or self._is_looked_at) or self._num_nonfinite >= _MAX_NOTED:
+            return
+        if (
+            getattr(optimizer, "found_inf", None) is not None
+        ):  # a fused optimizer leaves such a step out itself
+            return
+        bad = [item for item in _parameters(optimizer) if _has_nonfinite(item.grad)]
+        if bad:
+            self._num_nonfinite += 1
+            names = _names(self._tape)
+            value = {
+                "names": [names.get(id(item), f"{list(item.shape)}") for item in bad[:5]],
+                "number": len(bad),
+                "weights": any(_has_nonfinite(item) for item in bad[:5]),
+                "finite": self._is_finite,
+                "site": self._tape.sites.table[self._site],
+            }
+            self._tape.note(GradientsNonfinite(number, value))
+
+
+_HOOKS = (
+    Hook("torch.optim.Optimizer.__init__", _Book.made),
+    Hook("torch.amp.GradScaler.step", _Book.scaled_step),
+)
+
+
+def _parameters(owner: Any) -> list[Tensor]:
+    if isinstance(owner, nn.Module):
+        return list(parts.parameters(owner))
+    return [item for group in owner.param_groups for item in group["params"]]
+
+
+def _is_plain(tensor: Any) -> bool:
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
+
+
+def _is_finite(losses: tuple[Tensor, ...]) -> bool:
+    """Whether the loss is, as far as that can be read without waiting for a device."""
+    if len(losses) != 1 or type(losses[0]) is not Tensor:
+        return True
+    loss = losses[0]
+    return not loss.is_cpu or loss.numel() != 1 or loss.is_complex() or math.isfinite(loss.item())
+
+
+def _is_left(parameters: list[Tensor], place: int, address: int, version: int) -> bool:
+    """Whether a gradient is still as the step has left it, and not zero."""
+    grad = parameters[place].grad if place < len(parameters) else None
+    return grad is not None and id(grad) == address and grad._version == version and has_value(grad)
+
+
+def _state(parameters: list[Tensor]) -> list[tuple[int, int] | None]:
+    """Return what changes if a backward pass adds to a gradient."""
+    grads = (item.grad for item in parameters)
+    return [None if grad is None else (id(grad), grad._version) for grad in grads]
+
+
+def _at(tensor: Tensor, index: int) -> float:
+    found = tensor.detach().reshape(-1)[index].item()
+    return float(found.real + found.imag)
+
+
+def _spot(parameter: Tensor, index: int) -> _Spot:
+    grad = parameter.grad
+    gradient = 0.0 if grad is None else _at(grad, index)
+    return _Spot(Ref(parameter), index, gradient, _at(parameter, index))
+
+
+def _read_again(spots: list[_Spot]) -> list[_Spot]:
+    found = [(spot.reference(), spot.index) for spot in spots]
+    return [_spot(parameter, index) for parameter, index in found if parameter is not None]
+
+
+def _alive(
+    kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]",
+) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """Return parameters and gradients that are still there: nothing of the script's is held."""
+    for parameter_at, grad_at, version in kept:
+        parameter, grad = parameter_at(), grad_at()
+        if parameter is not None and grad is not None:
+            yield parameter, grad, version
+
+
+def _spots(parameters: list[Tensor]) -> list[_Spot]:
+    usable = [
+        item
+        for item in parameters
+        if _is_plain(item) and _is_plain(item.grad) and 0 < item.numel() <= _MAX_SPOT_NUMEL
+    ]
+    spread = usable[:: max(1, len(usable) // _MAX_SPOTS)][:_MAX_SPOTS]
+    found = [_spot(item, int(item.grad.detach().abs().argmax())) for item in spread if item.grad is not None]
+    return [spot for spot in found if spot.gradient]
+
+
+def _change(spots: list[_Spot]) -> float | None:
+    """Return by how much gradients were multiplied since they were last read; None if they were not."""
+    ratios = [spot.gradient_now() / spot.gradient for spot in spots if spot.gradient]
+    changed = [ratio for ratio in ratios if ratio != 1.0]
+    return changed[0] if changed and math.isfinite(changed[0]) else None
+
+
+def _gradient_state(given: list[Tensor], pages: dict[int, _Page]) -> str:
+    """Return what the gradients are that are being clipped, if no backward pass has made them."""
+    grads = [item.grad for item in given if item.grad is not None]
+    if any(page.pending for page in pages.values()):
+        return "waiting"
+    if not any(map(has_value, grads)):
+        return "none"
+    applied = {id(grad) for page in pages.values() for _, grad, _ in _alive(page.kept)}
+    return "applied" if any(id(grad) in applied for grad in grads) else "unknown"
+
+
+def _has_nonfinite(tensor: Tensor | None) -> bool:
+    if tensor is None or type(tensor) not in (Tensor, nn.Parameter) or not tensor.numel() or tensor.is_meta:
+        return False
+    values = tensor.detach()
+    if values.is_sparse:
+        values = values._values()
+    if not (values.is_floating_point() or values.is_complex()) or not values.numel():
+        return False
+    return not bool(torch.isfinite(values.abs().max()))
+
+
+def _names(tape: Tape) -> dict[int, str]:
+    """Return the names of the parameters of all models that were called."""
+    found: dict[int, str] = {}
+    for _, kept in list(tape.things("model").values()):
+        model = kept() if isinstance(kept, weakref.ref) else kept
+        if isinstance(model, nn.Module):
+            found |= {id(item): name for name, item in parts.named_parameters(model)}
+    return found
+
+
+def _stack(tape: Tape) -> int:
+    """Return a number for the lines of the user's that have led here, all of them."""
+    frame: FrameType | None = sys._getframe(1)
+    places = []
+    while frame is not None:
+        if tape.sites.is_own(frame.f_code.co_filename):
+            places.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return hash(tuple(places))

@@ -1,0 +1,357 @@
+"""Graphs of losses: how large they are, where they end, by what the loss is divided, whether they are kept.
+
+Owns the walk over autograd's nodes, at the steps that are looked at and at some later ones.
+"""
+
+import gc
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.watch.evidence.facts.optimizing import GraphCut, GraphMeasured, GraphsKept
+from truestep.watch.script.refs import Ref
+from truestep.watch.script.tape import Tape
+
+_MAX_NODES, _MAX_ALL_NODES = 20_000, 300_000
+_MAX_PASSES = 128
+_MAX_TERMS = 32
+_MAX_PARTS = 8
+_NUM_FIRST = 8
+_MAX_MARKS, _NUM_KEPT, _MIN_AGE = 16, 4, 2
+_MIN_OUTPUT_AGE, _MAX_BELOW = 12, 8
+_MAX_WEIGHTS, _NUM_VALUES = 4, 8
+_MARK = "truestep.mark"
+_THROUGH = ("View", "Reshape", "Squeeze", "Unsqueeze", "ToCopy", "Clone", "Alias", "UnsafeView", "Expand")
+_SUM, _MEAN = 2, 1
+_sequence_number = torch._C._autograd._get_sequence_nr
+
+
+def watch(tape: Tape) -> None:
+    """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
+    graphs = _Graphs(tape)
+    for event in ("backward_begins", "counted", "closing"):
+        tape.listeners[event].append(getattr(graphs, event))
+
+
+class _Mark:
+    """Lives in a node of autograd, and as long as it."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(frozen=True)
+class _Marked:
+    mark: "weakref.ref[_Mark]"
+    parts: "tuple[weakref.ref[_Mark], ...]"
+    """In the terms that the loss is the sum of."""
+    below: "tuple[weakref.ref[_Mark], ...]"
+    """In what these are made from: the output of a model is among them."""
+    loss: "weakref.ref[Tensor]"
+    step: int
+    site: int
+
+    def is_alive(self, age: int) -> bool:
+        """Whether somebody holds it; a window over the last steps may hold outputs for a while."""
+        if age >= _MIN_AGE and _has_living(self.mark, *self.parts):
+            return True
+        return age >= _MIN_OUTPUT_AGE and _has_living(*self.below)
+
+
+class _Graphs:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._number = 0
+        self._num_walked = 0
+        self._num_here = 0
+        self._last_node = 0
+        """How many nodes had been made when the last step was counted."""
+        self._marks: deque[_Marked] = deque(maxlen=_MAX_MARKS)
+        self._told: set[int] = set()
+        self._first_at: dict[int, int] = {}
+        """The step in which a site's first backward pass was."""
+
+        self._turn = 0
+        """How many steps were made, by an optimizer or, if there is none, by hand."""
+        self._weights: list[tuple[weakref.ref[Tensor], list[float]]] = []
+        self._nodes_then = 0
+        """Some weights under the last loss while no step was made, and how many nodes there were."""
+
+    def counted(self) -> None:
+        self._last_node = _num_nodes()
+        self._num_here = 0
+        self._turn += 1
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        site = self._tape.backward_site
+        self._number += how == "backward"
+        self._num_here += 1
+        if not self._tape.num_steps:
+            self._find_own_step()
+        elif how != "backward":
+            return
+        if how != "backward":
+            if self._num_here <= _MAX_PASSES and any(loss.requires_grad for loss in losses):
+                self._note(losses, {"pass": 0})
+            return
+        if not losses or not self._is_due(site):
+            return
+        if not any(loss.requires_grad for loss in losses):
+            self._tape.note(GraphCut([list(loss.shape) for loss in losses[:1]]))
+            return
+        self._find_kept()
+        self._note(losses, {"pass": self._number, **_scale(losses)})
+        node: Any = losses[0].grad_fn
+        if node is not None:
+            while (step := _step_down(node)) is not None:
+                node = step[0]  # what is kept may be the loss before it was divided
+            mark = _put_mark(node)
+            terms = _find_terms(node)
+            parts = tuple(_put_mark(term) for term in terms if term is not node)
+            below = tuple(_put_mark(item) for item in _find_below([node, *terms]))
+            self._marks.append(_Marked(mark, parts, below, Ref(losses[0]), self._turn, site))
+
+    def _note(self, losses: tuple[Tensor, ...], value: dict[str, Any]) -> None:
+        if self._num_walked >= _MAX_ALL_NODES:
+            return
+        graph = _walk(losses, self._last_node)
+        self._num_walked += graph.num_nodes
+        self._tape.note(GraphMeasured({"turn": self._turn, **value, **graph.as_value()}))
+        if not self._tape.num_steps:
+            self._weights = [(Ref(item), _some(item)) for item in graph.first if _is_readable(item)]
+            self._nodes_then = _num_nodes()
+
+    def _find_own_step(self) -> None:
+        """Weights that have changed since the last pass were changed by the script itself."""
+        for kept, values in self._weights:
+            weight = kept()
+            if weight is not None and _is_readable(weight) and _some(weight) != values:
+                self._turn += 1
+                self._last_node = self._nodes_then
+                self._weights = []
+                return
+
+    def _is_due(self, site: int) -> bool:
+        step = self._tape.num_steps
+        is_new = step - self._first_at.setdefault(site, step) < _NUM_FIRST
+        is_power = step & (step - 1) == 0
+        return (is_new or is_power or self._tape.is_looked_at) and self._num_here <= _MAX_PASSES
+
+    def closing(self) -> None:
+        self._find_kept()
+
+    def _find_kept(self) -> None:
+        """Look for graphs of steps long over that somebody still holds."""
+        step = self._turn
+        alive: dict[int, list[_Marked]] = {}
+        for item in self._marks:
+            if item.is_alive(step - item.step):
+                alive.setdefault(item.site, []).append(item)
+        for site, items in alive.items():
+            if len({item.step for item in items}) >= _NUM_KEPT and site not in self._told:
+                self._told.add(site)
+                steps = [item.step for item in items]
+                value = {
+                    "site": self._tape.sites.table[site],
+                    "steps": [step + 1 for step in steps],
+                    "now": step + 1,
+                    "holder": _holder(items),
+                    "is_part": all(item.mark() is None for item in items),
+                    "is_output": all(not _has_living(item.mark, *item.parts) for item in items),
+                }
+                self._tape.note(GraphsKept(value))
+
+
+def _has_living(*marks: "weakref.ref[_Mark]") -> bool:
+    return any(mark() is not None for mark in marks)
+
+
+def _find_below(nodes: list[Any]) -> list[Any]:
+    """Return the first nodes under some, from the top."""
+    found: list[Any] = []
+    seen, left = set(nodes), deque(nodes)
+    while left and len(found) < _MAX_BELOW:
+        for child, _ in left.popleft().next_functions:
+            if child is not None and child not in seen and type(child).__name__ != "AccumulateGrad":
+                seen.add(child)
+                left.append(child)
+                found.append(child)
+    return found
+
+
+def _put_mark(node: Any) -> "weakref.ref[_Mark]":
+    mark = node.metadata[_MARK] = _Mark()
+    return weakref.ref(mark)
+
+
+def _find_terms(node: Any) -> list[Any]:
+    """Return the nodes that a loss is the sum or the mean of."""
+    found: list[Any] = []
+    left = [node]
+    while left and len(found) < _MAX_PARTS:
+        node = left.pop()
+        while (step := _step_down(node)) is not None:
+            node = step[0]
+        name = type(node).__name__
+        below = [child for child, _ in node.next_functions if child is not None]
+        if name.startswith(("SumBackward", "MeanBackward")) and below:
+            if type(below[0]).__name__.startswith("StackBackward"):
+                left += [child for child, _ in below[0].next_functions if child is not None]
+                continue
+        elif name.startswith(("AddBackward", "SubBackward")):
+            left += below
+            continue
+        if name != "AccumulateGrad":
+            found.append(node)
+    return found
+
+
+def _is_readable(tensor: Tensor) -> bool:
+    if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type != "cpu" or not tensor.numel():
+        return False
+    # Sharded, and not gathered now: its memory was given back.
+    return tensor.layout is torch.strided and tensor.untyped_storage().size() > 0
+
+
+def _some(tensor: Tensor) -> list[float]:
+    return list(tensor.detach().reshape(-1)[:_NUM_VALUES].tolist())
+
+
+def _num_nodes() -> int:
+    found: int = _sequence_number()
+    return found
+
+
+def _holder(items: list[_Marked]) -> str | None:
+    """Return what kind of container holds the losses themselves; None if it is what was made from them."""
+    for item in items:
+        loss = item.loss()
+        for holder in gc.get_referrers(loss) if loss is not None else ():
+            if isinstance(holder, list | dict | deque | tuple | set):
+                return type(holder).__name__
+    return None
+
+
+@dataclass
+class _Graph:
+    num_nodes: int = 0
+    num_old: int = 0
+    """Nodes made before the last step ended."""
+    leaves: set[int] = field(default_factory=set)
+    first: list[Tensor] = field(default_factory=list)
+    """Some of them."""
+    num_parameters: int = 0
+    others: list[int] = field(default_factory=list)
+    """Sizes of what else gets a gradient: inputs, or a tensor that cuts the loss from the model."""
+
+    def as_value(self) -> dict[str, Any]:
+        return {
+            "nodes": self.num_nodes,
+            "old": self.num_old,
+            "leaves": hash(frozenset(self.leaves)),
+            "parameters": self.num_parameters,
+            "others": self.others[:8],
+        }
+
+    def add_leaf(self, variable: Any) -> None:
+        if not isinstance(variable, Tensor):
+            return
+        self.leaves.add(id(variable))
+        if len(self.first) < _MAX_WEIGHTS:
+            self.first.append(variable)
+        if isinstance(variable, nn.Parameter):
+            self.num_parameters += 1
+        else:
+            self.others.append(variable.numel())
+
+
+def _walk(losses: tuple[Tensor, ...], last_node: int) -> _Graph:
+    graph = _Graph()
+    for loss in losses:
+        if loss.grad_fn is None and loss.requires_grad:
+            graph.add_leaf(loss)
+    stack: list[Any] = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
+    seen = set(stack)  # holds the nodes: the id of one that is gone may come again
+    while stack and len(seen) < _MAX_NODES:
+        node = stack.pop()
+        if type(node).__name__ == "AccumulateGrad":
+            graph.add_leaf(getattr(node, "variable", None))
+            continue
+        graph.num_nodes += 1
+        graph.num_old += node._sequence_nr() < last_node
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append(child)
+    return graph
+
+
+def _scale(losses: tuple[Tensor, ...]) -> dict[str, Any]:
+    """Return the factors by which the whole loss is multiplied, and its terms with their own."""
+    if len(losses) != 1 or losses[0].grad_fn is None or losses[0].numel() != 1:
+        return {"factors": [], "terms": []}
+    node: Any = losses[0].grad_fn
+    factors: list[float] = []
+    while (step := _step_down(node)) is not None:
+        node, factor = step
+        factors.append(factor)
+    terms: list[tuple[str, list[float]]] = []
+    _add_terms(node, [], terms)
+    return {"factors": factors, "terms": terms}
+
+
+def _add_terms(node: Any, factors: list[float], terms: list[tuple[str, list[float]]]) -> None:
+    while (step := _step_down(node)) is not None:
+        node, factor = step
+        factors = [*factors, factor]
+    name = type(node).__name__
+    children = [child for child, _ in node.next_functions if child is not None]
+    if name.startswith(("AddBackward", "SubBackward")) and len(terms) < _MAX_TERMS:
+        for child in children:
+            _add_terms(child, factors, terms)
+    else:
+        terms.append((_reduction(node, name), factors))
+
+
+def _step_down(node: Any) -> tuple[Any, float] | None:
+    """Return what a node multiplies by a number, and the number; None if it does something else."""
+    name = type(node).__name__
+    children = node.next_functions
+    if name == "NegBackward0" or (name.startswith(_THROUGH) and len(children) == 1):
+        return (children[0][0], 1.0) if children[0][0] is not None else None
+    if len(children) != 2 or sum(child is None for child, _ in children) != 1:
+        return None
+    if name.startswith(("AddBackward", "SubBackward")):  # a constant was added
+        return next(child for child, _ in children if child is not None), 1.0
+    if name.startswith("MulBackward") or (name.startswith("DivBackward") and children[0][0] is not None):
+        is_second = children[1][0] is None
+        number = _number(node, "_saved_other" if is_second else "_saved_self")
+        if number:
+            child = children[0][0] if is_second else children[1][0]
+            return child, number if name.startswith("Mul") else 1 / number
+    return None
+
+
+def _number(node: Any, name: str) -> float | None:
+    try:
+        saved = getattr(node, name)
+    except (AttributeError, RuntimeError):  # freed already
+        return None
+    if not isinstance(saved, Tensor) or saved.numel() != 1 or saved.dtype.is_complex:
+        return None
+    if saved.device.type != "cpu":  # a scaler's own scale
+        return 1.0
+    value: Any = saved.tolist()  # no operation: to modes a number that became a tensor is none
+    return float(value if saved.dim() == 0 else saved.reshape(-1).tolist()[0])
+
+
+def _reduction(node: Any, name: str) -> str:
+    if name.startswith("MeanBackward"):
+        return "mean"
+    if name.startswith("SumBackward"):
+        return "sum"
+    saved = getattr(node, "_saved_reduction", None)
+    return {_MEAN: "mean", _SUM: "sum"}.get(saved, "other") if isinstance(saved, int) else "other"

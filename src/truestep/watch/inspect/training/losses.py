@@ -1,0 +1,132 @@
+"""Losses as they are computed: what goes in, what is scored, and what comes out.
+
+Owns reading the tensors of loss operations while operations are looked at. Which operation made them is in
+the operations themselves. Sequences of tokens are in `tokens`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.watch.evidence.facts.loading import LabelsSliced
+from truestep.watch.evidence.facts.passes import LossExamined
+from truestep.watch.inspect.data.slices import read_slice
+from truestep.watch.inspect.data.tokens import Tokens
+from truestep.watch.script import parts
+from truestep.watch.script.tape import Tape
+
+_MAX_NUMEL = 1 << 16
+_MAX_TARGETS = 1 << 18
+_TOLERANCE = 1e-3
+_EDGE = 1e-2
+
+
+def watch(tape: Tape) -> None:
+    """Note what loss operations are given, in the steps whose operations are looked at."""
+    if tape.plan.operations is None:
+        return
+    losses = _Losses(tape)
+    tape.readers |= {
+        "aten._log_softmax.default": losses.read_normalised,
+        "aten.nll_loss_forward.default": losses.read_scored,
+        "aten.nll_loss2d_forward.default": losses.read_scored,
+        "aten.binary_cross_entropy.default": losses.read_probabilities,
+        "aten.binary_cross_entropy_with_logits.default": losses.read_probabilities,
+    }
+    tape.near["forward_begins"].append(losses.forward_begins)
+    tape.listeners["counted"].append(losses.counted)
+
+
+class _Losses:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._tokens = Tokens()
+
+    def forward_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        look = self._tape.look
+        # A loss has no parameters: what it is given are targets.
+        if look is not None and look.is_open and next(parts.parameters(module), None) is not None:
+            self._tokens.remember(module, args, kwargs)
+
+    def counted(self) -> None:
+        self._tokens.forget()
+
+    def read_normalised(
+        self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], _result: Any
+    ) -> None:
+        """Read whether what is to be normalised is so already."""
+        scores, dim = args[0], args[1] if len(args) > 1 else kwargs["dim"]
+        if not scores.requires_grad or scores.dim() == 0 or not _is_plain(scores):
+            return
+        part = _part(scores.detach(), dim)
+        if part is None:
+            return
+        sums = part.sum(dim, dtype=torch.float64)
+        value = {
+            "index": index,
+            "is_distribution": bool((part >= 0).all()) and bool(((sums - 1).abs() < _TOLERANCE).all()),
+            "lowest": float(part.min()),
+            "highest": float(part.max()),
+        }
+        self._tape.note(LossExamined("log_softmax", value))
+
+    def read_scored(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
+        """Read what is scored: classes, targets, what is left out, the loss."""
+        scores, target, weight, reduction, ignored = args[:5]
+        if not scores.requires_grad or not _is_plain(scores) or not 0 < target.numel() <= _MAX_TARGETS:
+            return
+        self._note_slice(index, target)
+        kept = target[target != ignored]
+        value: dict[str, Any] = {
+            "index": index,
+            "shape": list(scores.shape),
+            "reduction": ("none", "mean", "sum")[reduction],
+            "ignored": ignored,
+            "weighted": weight is not None,
+            "targets": target.numel(),
+            "scored": kept.numel(),
+            "distinct": int(kept.unique().numel()),
+            "loss": float(result[0]) if reduction and kept.numel() else None,
+            "tokens": self._tokens.compare(target, ignored=ignored, weight=weight),
+        }
+        self._tape.note(LossExamined("nll_loss", value))
+
+    def read_probabilities(
+        self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
+    ) -> None:
+        """Read the range of what shall be probabilities or scores, and how much of it lies at the edges."""
+        given = args[0]
+        if not given.requires_grad or not _is_plain(given) or not 0 < given.numel() <= _MAX_TARGETS:
+            return
+        self._note_slice(index, args[1])
+        given = given.detach()
+        low, high = float(given.min()), float(given.max())
+        value = {
+            "index": index,
+            "lowest": low,
+            "highest": high,
+            "values": given.numel(),
+            "at_low": float((given == low).float().mean()) if low < _EDGE else 0.0,
+            "at_high": float((given == high).float().mean()) if high > 1 - _EDGE else 0.0,
+        }
+        self._tape.note(LossExamined("binary_cross_entropy", value))
+
+    def _note_slice(self, index: int, target: Tensor) -> None:
+        found = read_slice(target)
+        if found is not None:
+            self._tape.note(LabelsSliced({"index": index, **found}))
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether reading it costs no waiting for a device, and is possible."""
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() > 0
+
+
+def _part(tensor: Tensor, dim: int) -> Tensor | None:
+    """Return so much of a tensor as is quickly read, whole along the dimension."""
+    for axis in range(tensor.dim()):
+        if axis != dim % tensor.dim() and tensor.numel() > _MAX_NUMEL:
+            each = tensor.numel() // tensor.shape[axis]
+            tensor = tensor.narrow(axis, 0, max(1, min(tensor.shape[axis], _MAX_NUMEL // max(each, 1))))
+    return tensor if 0 < tensor.numel() <= 4 * _MAX_NUMEL else None

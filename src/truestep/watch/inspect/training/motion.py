@@ -1,0 +1,95 @@
+"""Motion: how large gradients, weights and updates are at some steps, and where the loss stands.
+
+Owns the sample of parameters that is measured, and when the loss is read besides the steps looked at.
+"""
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.facts.optimizing import LossLevel, UpdateMeasured
+from truestep.watch.script.tape import Tape
+
+_MAX_PARAMETERS, _MAX_NUMEL, _MIN_NUMEL = 12, 1 << 16, 16
+_LOSS_EVERY = 16
+
+
+def watch(tape: Tape) -> None:
+    """Measure at the steps that are looked at."""
+    motion = _Motion(tape)
+    tape.listeners["backward_begins"].append(motion.backward_begins)
+    tape.near["step_begins"].append(motion.step_begins)
+    tape.near["step_ends"].append(motion.step_ends)
+
+
+@dataclass
+class _Before:
+    """A few matrices of an optimizer as they are before its step."""
+
+    weights: list[Tensor] = field(default_factory=list)
+    copies: list[Tensor] = field(default_factory=list)
+    gradients: list[float] = field(default_factory=list)
+
+
+class _Motion:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._before: dict[int, _Before] = {}
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        if how != "backward" or self._tape.num_steps % _LOSS_EVERY or len(losses) != 1:
+            return
+        loss = losses[0]
+        if loss.numel() == 1 and loss.device.type == "cpu" and type(loss) is Tensor and not loss.is_complex():
+            self._tape.note(LossLevel(float(loss.detach())))
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        if not self._tape.is_looked_at:
+            return
+        usable = [item for group in optimizer.param_groups for item in group["params"] if _is_usable(item)]
+        spread = usable[:: max(1, len(usable) // _MAX_PARAMETERS)][:_MAX_PARAMETERS]
+        if not spread:
+            return
+        with torch.no_grad():
+            self._before[number] = _Before(
+                weights=spread,
+                copies=[item.detach().clone() for item in spread],
+                gradients=[_rms(item.grad) for item in spread],
+            )
+
+    def step_ends(self, _optimizer: Optimizer, number: int) -> None:
+        before = self._before.pop(number, None)
+        if before is None:
+            return
+        with torch.no_grad():
+            value: dict[str, Any] = {
+                "shapes": [list(item.shape) for item in before.weights],
+                "gradients": before.gradients,
+                "weights": [_rms(item) for item in before.copies],
+                "updates": [
+                    _rms(item.detach() - old) for item, old in zip(before.weights, before.copies, strict=True)
+                ],
+            }
+        sizes = (*value["gradients"], *value["weights"], *value["updates"])
+        if all(map(isfinite, sizes)):
+            self._tape.note(UpdateMeasured(number, value))
+
+
+def _is_usable(item: Tensor) -> bool:
+    """Whether it is a matrix of moderate size with a gradient; vectors start at zero or one, as a rule."""
+    return (
+        item.dim() > 1
+        and _MIN_NUMEL <= item.numel() <= _MAX_NUMEL
+        and item.device.type == "cpu"
+        and type(item.grad) is Tensor
+        and not item.grad.is_sparse
+        and item.is_floating_point()
+    )
+
+
+def _rms(values: Any) -> float:
+    return float(values.detach().double().square().mean().sqrt())

@@ -1,0 +1,131 @@
+"""Schedulers of learning rates as they are made: for which optimizer, and over how many steps they are meant.
+
+Owns reading a scheduler's settings. Their steps are observed in `truestep.watch.hooks.scheduler`.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from types import FrameType, FunctionType
+from typing import Any
+
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.facts.optimizing import SchedulerEffective, SchedulerMade
+from truestep.watch.hooks.scheduler import classes_with
+from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.script.tape import Tape
+
+Function = Callable[..., Any]
+_SETTINGS = (
+    "T_max",
+    "T_0",
+    "T_mult",
+    "total_steps",
+    "total_iters",
+    "step_size",
+    "gamma",
+    "factor",
+    "patience",
+)
+_MAX_NUMBERS = 64
+
+
+def watch(tape: Tape) -> None:
+    """Note every scheduler that is made, and those that only another one steps."""
+    schedules = _Schedules(tape)
+    put(tape, [Hook(f"{kind}.__init__", _Schedules.made) for kind in classes_with("__init__")], schedules)
+    tape.listeners["scheduler_inner"].append(schedules.scheduler_inner)
+
+
+class _Schedules:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._is_inside = False
+        self._inner: set[int] = set()
+
+    def made(self, scheduler: Any, /, *_: Any, **__: Any) -> Observation:
+        """A scheduler is made; the constructor of a base class belongs to it."""
+        if self._is_inside:
+            return
+        self._is_inside = True
+        try:
+            yield
+        finally:
+            self._is_inside = False
+        self._tape.tell_one(self._meet, scheduler)
+
+    def _meet(self, scheduler: Any) -> None:
+        tape = self._tape
+        optimizer = vars(scheduler).get("optimizer")
+        number = tape.number("optimizer", optimizer) if isinstance(optimizer, Optimizer) else None
+        names = (tape.number("scheduler", scheduler), type(scheduler).__qualname__, number)
+        facts = SchedulerMade(*names, self._describe(scheduler))
+        tape.mark(facts, tape.sites.here(_depth(scheduler)), perf_counter_ns())
+
+    def _describe(self, scheduler: Any) -> dict[str, Any]:
+        known = vars(scheduler)  # asks no property of the user's
+        found = {name: known.get(name) for name in _SETTINGS}
+        value: dict[str, Any] = {
+            name: item for name, item in found.items() if isinstance(item, int | float) and item is not None
+        }
+        milestones = known.get("milestones") or known.get("_milestones")
+        if milestones:
+            value["milestones"] = sorted(item for item in milestones if isinstance(item, int | float))
+        inner = known.get("_schedulers")
+        if isinstance(inner, list):
+            value["inner"] = [self._tape.number("scheduler", item) for item in inner]
+            value["inner_settings"] = [self._describe(item) for item in inner]
+        numbers = set[int]()
+        for function in known.get("lr_lambdas") or ():
+            numbers.update(_numbers(function))
+        value["numbers"] = sorted(numbers)[:_MAX_NUMBERS]
+        return value
+
+    def scheduler_inner(self, scheduler: Any) -> None:
+        number = self._tape.number("scheduler", scheduler)
+        if number not in self._inner:
+            self._inner.add(number)
+            self._tape.note(SchedulerEffective(number))
+
+
+def _depth(scheduler: Any) -> int:
+    """Return how many calls up the scheduler was made: a class of the user's calls torch's from its own."""
+    frame: FrameType | None = sys._getframe(1)
+    depth, last = 1, 1
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is scheduler:
+            last = depth
+        depth += 1
+        frame = frame.f_back
+    return last + 1
+
+
+def _numbers(function: Any) -> Iterator[int]:
+    """Yield the whole numbers that a function of the step was built with: one may be its horizon."""
+    if isinstance(function, functools.partial):
+        yield from _whole((*function.args, *function.keywords.values()))
+        function = function.func
+    if not isinstance(function, FunctionType):
+        yield from _whole(vars(function).values() if hasattr(function, "__dict__") else ())
+        return
+    yield from _whole(function.__defaults__ or ())
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    yield from _whole(cells)
+    for item in cells:
+        if hasattr(item, "__dict__") and not callable(item):
+            yield from _whole(vars(item).values())
+    names = function.__globals__
+    yield from _whole(names[name] for name in function.__code__.co_names if name in names)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _whole(values: Any) -> Iterator[int]:
+    yield from (item for item in values if isinstance(item, int) and not isinstance(item, bool))

@@ -1,0 +1,135 @@
+"""Whether a step moves what it should: weights with a gradient, before and after.
+
+Owns the comparison. A few weights of each parameter, at the steps looked at closely.
+"""
+
+import weakref
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.facts.optimizing import WeightsUnmoved
+from truestep.watch.inspect.training.closeness import Closeness
+from truestep.watch.script.refs import Ref
+from truestep.watch.script.tape import Tape
+
+_MAX_PARAMETERS = 24
+_MAX_WEIGHTS = 512
+_MIN_STEPS = 3
+
+
+def watch(tape: Tape, closeness: Closeness) -> None:
+    """Note parameters that no step moves."""
+    updates = _Updates(tape, closeness)
+    tape.near["step_begins"].append(updates.step_begins)
+    tape.near["step_ends"].append(updates.step_ends)
+    tape.listeners["closing"].append(updates.closing)
+
+
+@dataclass
+class _Still:
+    """A parameter that no step has moved so far."""
+
+    optimizer: int
+    site: int
+    dtype: str
+    shape: tuple[int, ...]
+    first_step: int
+    num_steps: int = 0
+    num_rated: int = 0
+    """Steps of these with a learning rate above zero."""
+    weight: float = 0.0
+    gradient: float = 0.0
+    rate: float = 0.0
+
+
+class _Updates:
+    def __init__(self, tape: Tape, closeness: Closeness) -> None:
+        self._tape = tape
+        self._close = closeness
+        self._before: list[tuple[Tensor, Tensor, Tensor, float, float]] = []
+        self._still: dict[tuple[int, int], tuple[_Still, weakref.ref[Tensor]]] = {}
+        self._moved: set[tuple[int, int]] = set()
+        self._num_looks: dict[int, int] = {}
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        self._before = []
+        is_done = self._num_looks.get(number, 0) > 2 * _MIN_STEPS and not self._has_still(number)
+        if is_done or not self._close:
+            return
+        self._num_looks[number] = self._num_looks.get(number, 0) + 1
+        usable = [
+            (item, float(group["lr"]))
+            for group in optimizer.param_groups
+            if isinstance(group.get("lr"), int | float)
+            for item in group["params"]
+            if (number, id(item)) not in self._moved and _is_usable(item)
+        ]
+        for parameter, rate in usable[:_MAX_PARAMETERS]:
+            gradient = _sample(parameter.grad).abs()
+            kept = _sample(parameter).clone()
+            has_gradient = gradient > 0
+            if bool(has_gradient.any()):
+                self._before.append((parameter, has_gradient, kept, float(gradient.max()), rate))
+
+    def _has_still(self, number: int) -> bool:
+        return any(key[0] == number for key in self._still)
+
+    def step_ends(self, _optimizer: Optimizer, number: int) -> None:
+        before, self._before = self._before, []
+        for parameter, has_gradient, kept, gradient, rate in before:
+            key = (number, id(parameter))
+            if bool(((_sample(parameter) != kept) & has_gradient).any()):
+                self._moved.add(key)
+                self._still.pop(key, None)
+            elif bool(kept.isfinite().all()):
+                self._keep_still(key, parameter, float(kept[0]), gradient, rate)
+
+    def _keep_still(  # limits: private to this class
+        self, key: tuple[int, int], parameter: Tensor, weight: float, gradient: float, rate: float
+    ) -> None:
+        known = self._still.get(key)
+        if known is None or known[1]() is not parameter:
+            shape, dtype = tuple(parameter.shape), str(parameter.dtype).removeprefix("torch.")
+            still = _Still(key[0], self._tape.sites.here(2), dtype, shape, self._tape.num_steps)
+            known = self._still[key] = (still, Ref(parameter))
+        still = known[0]
+        still.num_steps += 1
+        still.num_rated += rate > 0
+        if rate > 0 or not still.rate:
+            still.weight, still.gradient, still.rate = weight, gradient, rate
+
+    def closing(self) -> None:
+        found: dict[tuple[int, int], list[_Still]] = {}
+        for still, _ in self._still.values():
+            if still.num_steps >= _MIN_STEPS:
+                found.setdefault((still.optimizer, still.site), []).append(still)
+        for (number, site), stills in found.items():
+            value: dict[str, Any] = {
+                "still": [vars(still) for still in stills[:_MAX_PARAMETERS]],
+                "moved": sum(key[0] == number for key in self._moved),
+            }
+            self._tape.mark(WeightsUnmoved(number, value), site, perf_counter_ns())
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    """Return some of a tensor's values, evenly spread."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, len(flat) // _MAX_WEIGHTS)]
+
+
+def _is_usable(parameter: Tensor) -> bool:
+    gradient = parameter.grad
+    return (
+        gradient is not None
+        and type(parameter) in (Tensor, nn.Parameter)
+        and type(gradient) is Tensor
+        and gradient.layout == torch.strided
+        and parameter.layout == torch.strided
+        and parameter.device.type != "meta"
+        and parameter.requires_grad
+    )

@@ -1,0 +1,91 @@
+"""Starting a script under observation, as `python SCRIPT` or `python -m MODULE` would start it.
+
+Owns the command line of the watched process. What happens in it is in `become`.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from truestep.errors import UsageError
+from truestep.watch.plan import Plan
+
+# First of all the working folder goes from the path: what lies in it must not stand in for what we import.
+_CODE = (
+    "import sys; sys.flags.safe_path or sys.path.pop(0); "
+    "from truestep.watch.script.become import become; become({settings!r})"
+)
+
+# Some things are settled before Python has started: this sets them, then becomes the watched process.
+_BEFORE = """\
+import os, sys
+for name, value in {environment!r}.items():
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+if {fixed!r}:
+    import ctypes
+    personality = ctypes.CDLL(None).personality
+    personality.argtypes = [ctypes.c_ulong]
+    personality(personality(0xFFFFFFFF) | 0x0040000)  # ADDR_NO_RANDOMIZE; refused in some containers
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What is run: as `python PATH ARGUMENTS`, or `python -m PATH ARGUMENTS`."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+
+def command(
+    script: str | Path,
+    arguments: Sequence[str] = (),
+    *,
+    plan: Plan,
+    folder: Path,
+    module: bool = False,
+    python: Sequence[str] = (),
+    environment: Mapping[str, str | None] | None = None,
+    processes: int | None = None,
+) -> list[str]:
+    """Return the command that runs a script under observation; each process of it adds a file to the folder.
+
+    `python` is the interpreter with its options, this one if not given. With `module` the script is a
+    module's name, as for `python -m`. `environment` has variables to set; None takes one away. With
+    `processes` torchrun starts so many.
+    """
+    if not module and not Path(script).exists():
+        raise UsageError(f"{script} does not exist. Pass the path of a script, or module=True and its name.")
+    settings = {
+        "script": str(script),
+        "module": module,
+        "folder": str(folder.absolute()),
+        "plan": plan.as_fields(),
+    }
+    words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
+    words = [*_before(environment or {}, plan.hold), *words]
+    return words if processes is None else _under_torchrun(words, processes)
+
+
+def _under_torchrun(words: list[str], processes: int) -> list[str]:
+    number = f"--nproc-per-node={processes}"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", number, "--no-python"]
+    return [*torchrun, *(word.replace("$", "$$") for word in words)]  # it replaces ${local_rank}, and $$ by $
+
+
+def _before(environment: Mapping[str, str | None], hold: Sequence[str]) -> list[str]:
+    """Return what stands before the command; nothing, if nothing must be settled before Python starts."""
+    # Addresses need it too: sets of names are walked while modules are imported, and objects made on the way.
+    fixed_hash = {"PYTHONHASHSEED": "0"} if {"hash", "addresses"} & set(hold) else {}
+    settled = {**environment, **fixed_hash}
+    fixed = "addresses" in hold and sys.platform == "linux"
+    if not settled and not fixed:
+        return []
+    # -I: what the environment says is meant for the script. A torchrun has set its own by then.
+    return [sys.executable, "-I", "-S", "-c", _BEFORE.format(environment=settled, fixed=fixed)]

@@ -1,0 +1,228 @@
+"""Callers: from which line, in which phase and in which module one of torch's operations is called.
+
+Owns what is read from Python's frames, from the innermost to the outermost. Patches nothing: frames know
+what is under way in their thread, also in hooks and where a checkpointed part is computed again.
+"""
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from truestep.watch.evidence.operation import IN_EVALUATION, IS_FOREIGN, PHASES
+from truestep.watch.operations.traces import Tables
+from truestep.watch.script import parts
+from truestep.watch.script.refs import ByIdentity
+
+_SKIP, _OWN, _OURS, _MODULE, _AGAIN, _DATA, _OPTIMIZER, _BACKWARD, _CLOSURE = range(1, 10)
+_OTHER, _SETUP, *_ = range(len(PHASES))
+_PHASES = {
+    _DATA: PHASES.index("data"),
+    _MODULE: PHASES.index("forward"),
+    _AGAIN: PHASES.index("forward"),
+    _BACKWARD: PHASES.index("backward"),
+    _OPTIMIZER: PHASES.index("optimizer"),
+    _CLOSURE: PHASES.index("other"),
+}
+_HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120 - compared with what frames give, by text
+_RECOMPUTE = "_checkpoint_without_reentrant_generator.<locals>.recompute_fn"
+_MARKS = {  # end of the file's name, then the function's qualified name
+    ("torch/nn/modules/module.py", "Module._call_impl"): _MODULE,
+    ("torch/utils/checkpoint.py", "CheckpointFunction.backward"): _AGAIN,
+    ("torch/utils/checkpoint.py", _RECOMPUTE): _AGAIN,
+    ("torch/utils/data/dataloader.py", "DataLoader.__iter__"): _DATA,
+    ("torch/utils/data/dataloader.py", "_BaseDataLoaderIter.__next__"): _DATA,
+    ("stateful_dataloader/stateful_dataloader.py", "StatefulDataLoader.__iter__"): _DATA,
+    ("stateful_dataloader/stateful_dataloader.py", "_BaseDataLoaderIter.__next__"): _DATA,
+    ("torch/optim/optimizer.py", "Optimizer.profile_hook_step.<locals>.wrapper"): _OPTIMIZER,
+    ("torch/autograd/graph.py", "_engine_run_backward"): _BACKWARD,
+}
+
+
+def frame_above(depth: int, thread: int) -> FrameType | None:
+    """Return the frame so many calls above the caller's own; else the innermost one of this thread.
+
+    Autograd's own threads, which work for every device but the CPU, have no frames: a thread waits for them.
+    """
+    try:
+        return sys._getframe(depth + 1)
+    except ValueError:
+        return sys._current_frames().get(thread)
+
+
+class Caller(NamedTuple):
+    """Where an operation was called, as numbers of the tables."""
+
+    site: int
+    outer: int
+    phase: int
+    module: int
+    is_ours: bool
+    """Whether the operation belongs to the watching itself."""
+    state: int = 0
+    """Flags of the innermost module, if they are asked for."""
+
+
+@dataclass
+class _Forward:
+    """A forward pass that is under way."""
+
+    frame: int
+    """The id of the frame that calls the outermost module; it lives as long as the call."""
+    outer: "weakref.ref[nn.Module]"
+    site: int = 0
+    paths: dict[int, str] | None = None
+
+
+class Callers:
+    """Looks callers up. One lock around it is enough: it calls nothing of the user's."""
+
+    def __init__(self, tables: Tables, is_own: Callable[[str], bool], *, is_light: bool = False) -> None:
+        self._tables = tables
+        self._is_light = is_light
+        """Whether flags of modules are told, and who runs a backward pass is looked up once."""
+        self._is_own = is_own
+        self._roles: dict[int, int] = {}
+        self._codes: list[CodeType] = []  # kept, so that no other code gets the id of one
+        self._sites: dict[tuple[int, int], int] = {}
+        self._paths = ByIdentity[nn.Module, dict[int, str]]()
+        self._in_backward: tuple[int, Caller] | None = None
+        self._in_forward: _Forward | None = None
+        self._optimizers: dict[int, bool] = {}
+        """By the id of a code: whether it is a method of an optimizer."""
+        self.is_setup = True
+        """Whether no module was called yet, no backward pass run and no step made."""
+
+    def look_up(self, frame: FrameType | None, *, is_main: bool, is_inside: bool = False) -> Caller:
+        """Return who called, looking outward from this frame.
+
+        Inside of a forward pass that has been told of, no further than to its outermost module.
+        """
+        role = 0 if frame is None else self._roles.get(id(frame.f_code))
+        if frame is not None and role == _BACKWARD and is_main and self._is_light:
+            return self._look_up_backward(frame)
+        return self._look_around(frame, is_main=is_main, forward=self._in_forward if is_inside else None)
+
+    def begin_backward(self) -> None:
+        """A backward pass begins: the frame of the last one may be gone."""
+        self._in_backward = None
+
+    def begin_forward(self, frame: FrameType, outer: nn.Module) -> None:
+        """An outermost module is about to be called, in this frame."""
+        self._in_forward = _Forward(id(frame), weakref.ref(outer))
+
+    def end_forward(self) -> None:
+        """It has returned, and its frame is gone."""
+        self._in_forward = None
+
+    def _look_up_backward(self, frame: FrameType) -> Caller:
+        """Return who runs a backward pass whose engine calls by itself: the same for all that it calls."""
+        known = self._in_backward
+        if known is None or known[0] != id(frame):
+            known = self._in_backward = (id(frame), self._look_around(frame, is_main=True, forward=None))
+        return known[1]
+
+    def _look_around(self, frame: FrameType | None, *, is_main: bool, forward: "_Forward | None") -> Caller:
+        roles, role = self._roles, 0
+        is_ours = frame is not None and (roles.get(id(frame.f_code)) or self._judge(frame)) == _OURS
+        end = -1 if forward is None else forward.frame
+        inner: FrameType | None = None
+        outer: FrameType | None = None
+        modules: list[FrameType] = []
+        while frame is not None:
+            kind = roles.get(id(frame.f_code)) or self._judge(frame)
+            if kind > _OURS:
+                role = role or self._role(kind, inner)
+                if kind == _MODULE:
+                    modules.append(frame)
+            elif kind == _OWN:
+                inner, outer = inner or frame, frame
+            elif id(frame) == end and role:
+                break
+            frame = frame.f_back
+        site = self._site(inner)
+        if frame is None:
+            forward = None
+        elif forward is not None and not site:
+            site = forward.site = forward.site or self._look_around(frame, is_main=True, forward=None).site
+        module, state = self._place(modules, forward) if modules else (0, 0)
+        return Caller(site, 0 if is_main else self._site(outer), self._phase(role), module, is_ours, state)
+
+    def _role(self, kind: int, inner: FrameType | None) -> int:
+        """Return what a frame means to what it calls: a closure that a step calls is no part of the step."""
+        if kind != _OPTIMIZER or inner is None or not self._is_light or not torch.is_grad_enabled():
+            return kind
+        is_method = self._optimizers.get(id(inner.f_code))
+        if is_method is None:
+            is_method = isinstance(inner.f_locals.get("self"), Optimizer)
+            self._optimizers[id(inner.f_code)] = is_method
+        return kind if is_method else _CLOSURE
+
+    def _place(self, frames: list[FrameType], forward: "_Forward | None") -> tuple[int, int]:
+        """Return the number of the innermost module's path, and its state. Reading a frame is dear."""
+        inner = frames[0].f_locals.get("self")
+        if forward is not None:
+            outer: Any = forward.outer()
+        else:
+            outer = inner if len(frames) == 1 else frames[-1].f_locals.get("self")
+        if inner is outer or not isinstance(outer, nn.Module):
+            paths, path = None, 0
+        else:
+            paths = None if forward is None else forward.paths
+            if paths is None or id(inner) not in paths:
+                paths = self._paths_under(outer, inner)
+                if forward is not None:
+                    forward.paths = paths
+            path = self._tables.text(paths.get(id(inner)) or type(inner).__name__)
+        return path, self._state(inner, outer, paths) if self._is_light else 0
+
+    def _phase(self, role: int) -> int:
+        if role not in (0, _DATA):
+            self.is_setup = False
+        return _PHASES.get(role, _SETUP if self.is_setup else _OTHER)
+
+    def _site(self, frame: FrameType | None) -> int:
+        if frame is None:
+            return 0
+        key = (id(frame.f_code), frame.f_lasti)
+        number = self._sites.get(key)
+        if number is None:
+            file, function = os.path.abspath(frame.f_code.co_filename), frame.f_code.co_name  # noqa: PTH100
+            number = self._sites[key] = self._tables.site(file, frame.f_lineno, function=function)
+        return number
+
+    def _paths_under(self, outer: nn.Module, inner: Any) -> dict[int, str]:
+        """Return the names of modules under the outermost one by their ids."""
+        paths = self._paths.get(outer)
+        if paths is None or id(inner) not in paths:
+            paths = self._paths[outer] = {id(module): name for name, module in parts.named_modules(outer)}
+        return paths
+
+    def _state(self, inner: Any, outer: Any, paths: dict[int, str] | None) -> int:
+        if not isinstance(inner, nn.Module) or not isinstance(outer, nn.Module):
+            return 0
+        is_foreign = paths is not None and id(inner) not in paths and inner.training and not outer.training
+        return IN_EVALUATION * (not inner.training) + IS_FOREIGN * is_foreign
+
+    def _judge(self, frame: FrameType) -> int:
+        code, file = frame.f_code, frame.f_code.co_filename
+        self._codes.append(code)
+        is_torchs = str(frame.f_globals.get("__name__")).startswith("torch.")  # also what its compiler wrote
+        role = _SKIP
+        if file.startswith(_HERE):
+            role = _OURS
+        elif not is_torchs and self._is_own(file):
+            role = _OWN
+        else:
+            for (end, name), mark in _MARKS.items():
+                if code.co_qualname == name and file.replace(os.sep, "/").endswith(end):
+                    role = mark
+        self._roles[id(code)] = role
+        return role

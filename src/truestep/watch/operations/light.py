@@ -1,0 +1,281 @@
+"""The light look: operations as rules need them, without bits, and cheap enough for every script.
+
+Owns what is left out: what no rule reads, and most of what comes thousands of times. The mode that sees
+operations, and who called them, are the look's own.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from truestep.watch.evidence.facts.passes import OperationsCrowded
+from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
+from truestep.watch.operations import look
+from truestep.watch.operations.callers import Caller, frame_above
+from truestep.watch.operations.look import Look, Mode
+from truestep.watch.operations.traces import Facts, draws_from, find_generator, gather, scalars_of, tensors_in
+from truestep.watch.operations.windows import Place, Windows
+from truestep.watch.script.tape import Tape
+
+_FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
+_MAX_PER_STEP = 4096
+_MAX_PER_PLACE = 128
+_FLAGS, _OUTS = 10, 13
+"""Where these stand in a row."""
+
+
+def watch(tape: Tape) -> None:
+    """Note operations in the steps that the plan names; lightly if rules read them, and nobody their bits."""
+    if tape.plan.operations is not None:
+        is_light = tape.plan.inspect and tape.plan.bits == "none"
+        look.watch(tape, LightLook(tape) if is_light else Look(tape))
+
+
+class LightLook(Look):
+    """The operations of a process, as far as rules read them."""
+
+    is_light = True
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__(tape)
+        self._is_own = tape.sites.is_own
+        self._models = tape.things("model")
+        self._windows = Windows()
+        self._places: dict[tuple[int, int, int], Place] = {}
+        self._views: set[tuple[int, int]] = set()
+        self._away: Mode | None = None
+        """The mode of the main thread, if it is taken off for a while."""
+        tape.listeners["forward_begins"].append(self.meet_forward)
+        self._while_on = {
+            "forward_ends": self.leave_forward,
+            "backward_begins": self.meet_backward,
+            "step_begins": self.turn_away,
+            "step_ends": self.turn_back,
+        }
+        """Who is told only while operations are noted: most steps are not among them."""
+
+    def move(self, num_steps: int) -> None:
+        """So many steps have been made: begin to note, or end."""
+        if num_steps > self._last and not self._is_entered and not self._places:
+            return
+        super().move(num_steps)
+        if self._places:
+            self._tell_places()
+        self._windows.num_noted = 0
+        self._views.clear()
+
+    def _open(self) -> None:
+        super()._open()
+        for event, listener in self._while_on.items():
+            self._tape.listeners[event].append(listener)
+
+    def close(self) -> None:
+        """Note nothing more, and write the rest."""
+        self._windows.is_visit = False
+        self._away = None
+        if self._is_entered:
+            for event, listener in self._while_on.items():
+                self._tape.listeners[event].remove(listener)  # ours is the last: no other is passed over
+        super().close()
+
+    def meet_forward(  # limits: the tape calls it like this
+        self, module: Any, _args: Any, _kwargs: Any
+    ) -> None:
+        """An outermost module is called: begin to note, if it is one that was not seen like this yet."""
+        if self._is_entered:
+            if self._windows.is_visit:  # the last one did not return
+                self.close()
+            self._resume()
+        number = self._models[id(module)][0]
+        if self._is_entered:
+            self._windows.meet(number)
+        elif self._windows.opens_for(number, is_training=module.training):
+            self._windows.num_noted = 0
+            self._open()
+        else:
+            return
+        self._callers.begin_forward(sys._getframe(4), module)  # that of the hook: it lives as long
+
+    def leave_forward(self, module: Any, *_: Any) -> None:
+        """It has returned."""
+        if self._is_entered:
+            self._callers.end_forward()
+        if self._windows.is_visit and not module.training:
+            self.close()
+
+    def meet_backward(self, *_: Any) -> None:
+        """A backward pass begins."""
+        if self._is_entered:
+            self._callers.begin_backward()
+            self._resume()
+
+    def turn_away(self, optimizer: Any, _number: int) -> None:
+        """One of torch's own optimizers makes a step: many small operations that no rule reads."""
+        if not self._is_entered:
+            return
+        self.turn_back()
+        mode = getattr(self._local, "mode", None)
+        is_torchs = type(optimizer).__module__.startswith("torch.optim.")
+        if is_torchs and self._tape.is_stepping and mode is not None and not mode.thread:
+            self._leave()
+            self._away = mode
+
+    def turn_back(self, *_: Any) -> None:
+        """The step is made."""
+        mode, self._away = self._away, None
+        if mode is not None and self._is_entered:
+            self._push(mode)
+
+    def _resume(self) -> None:
+        """Training begins, after a setup that was too much; or it goes on, and is too much itself."""
+        if self._is_entered and not self.is_open:
+            if self._callers.is_setup:
+                self.is_open = True
+                self._windows.num_noted = 0
+            else:
+                self.close()
+
+    def begin(  # limits: private to this package
+        self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None] | None:
+        """Return what is told an operation's result; None if no rule reads it."""
+        frame = frame_above(4, self._tape.thread)
+        facts = self._facts.get(func) or self._facts_of(func)
+        if not mode.thread:
+            if frame is not None and self._is_own(frame.f_code.co_filename):
+                place = self._place(frame, func)
+                if place.num_calls > _MAX_PER_PLACE:
+                    return partial(_pass_by, place, perf_counter_ns())
+            if self._is_left_out(facts):
+                return None
+        begun = self._begin_row(mode, facts, args, kwargs, frame)
+        if begun is None:
+            return None
+        drawn = self.attempt(draws_from, args, kwargs) if facts.may_draw else None
+        return partial(self._finish, facts, begun, drawn, args, kwargs)
+
+    def _finish(  # limits: private to this class
+        self, facts: Facts, begun: Any, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        row, owned, changed = begun
+        if facts.may_draw and (drawn is None or drawn.has_moved()):
+            row[_FLAGS] |= IS_RANDOM
+        self._end_row(row, owned, changed, result, facts.is_view)
+        reader = self._tape.readers.get(facts.name)
+        if reader is not None:
+            self.attempt(reader, row[0], args, kwargs, result)
+
+    def _is_left_out(self, facts: Facts) -> bool:
+        """Whether no rule reads it: what a step does to weights, or parts of data before they are a batch."""
+        tape = self._tape
+        if tape.is_stepping and not tape.is_inside:
+            return not facts.may_draw
+        return facts.is_passed_by or (tape.is_fetching and facts.is_view)
+
+    def _begin_row(  # limits: private to this class
+        self, mode: Mode, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
+    ) -> tuple[list[Any], set[int], list[Tensor]] | None:
+        """Return the row as it is known before the operation, the memory of its arguments, who is changed."""
+        tape = self._tape
+        is_main = not mode.thread
+        with self._lock:
+            is_inside = is_main and tape.is_inside and not tape.is_in_backward
+            caller = self._callers.look_up(frame, is_main=is_main, is_inside=is_inside)
+        if caller.is_ours:
+            return None
+        name = self._tables.text(facts.name)
+        node: Any = torch._C._current_autograd_node()
+        if node is not None and caller.phase != _FORWARD:  # otherwise it is computed again
+            return self._begin_backward(mode, facts, args, kwargs, (caller, name, node))
+        ins, owned, changed = self._traces.follow_ins(args, kwargs, facts=facts)
+        has_node = torch.is_grad_enabled() and any(item[3] for item in ins)
+        mode.claim_nodes((name, caller.site, caller.module), has_node=has_node)
+        row = self._new_row(mode, caller, name)
+        if node is not None:
+            row[9] = self._tables.text(node.name().removeprefix("torch::autograd::"))
+        if facts.is_uninitialised:
+            row[_FLAGS] |= IS_UNINITIALISED
+        if facts.takes_generator:
+            row[_FLAGS] |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
+        row[11], row[12] = scalars_of(args, kwargs), ins
+        return row, owned, changed
+
+    def _begin_backward(  # limits: private to this class
+        self,
+        mode: Mode,
+        facts: Facts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        known: tuple[Caller, int, Any],
+    ) -> tuple[list[Any], set[int], list[Tensor]] | None:
+        """The same in a backward pass, of which rules read what it is the gradient of, and who wrote it."""
+        caller, name, node = known
+        origin = self._origin_number(self._origin_of(mode, node._sequence_nr()))
+        if torch.is_grad_enabled():
+            mode.claim_nodes((name, caller.site, caller.module), has_node=True)
+        if facts.is_view:
+            if (name, origin) in self._views:
+                return None
+            self._views.add((name, origin))
+        row = self._new_row(mode, caller, name)
+        row[6], row[8] = _BACKWARD, origin
+        row[9] = self._tables.text(node.name().removeprefix("torch::autograd::"))
+        changed = []
+        if facts.written:
+            changed = [item.tensor for item in gather(args, kwargs, facts=facts) if item.is_written]
+        return row, set(), changed
+
+    def _new_row(self, mode: Mode, caller: Caller, name: int) -> list[Any]:
+        """Return a row with all that does not depend on tensors, in the order of `Call`."""
+        first = [next(self._count), mode.thread, self._tape.num_steps, name, caller.site, caller.outer]
+        return [*first, caller.phase, caller.module, 0, 0, caller.state, "", [], []]
+
+    def _end_row(  # limits: private to this class
+        self, row: list[Any], owned: set[int], changed: list[Tensor], result: Any, is_view: bool
+    ) -> None:
+        results = [result] if isinstance(result, Tensor) else tensors_in((result,))
+        with self._lock:
+            outs = self._traces.follow_outs(row[0], results, owned=owned, changed=changed, is_view=is_view)
+            if row[6] != _BACKWARD:
+                row[_OUTS] = outs
+            self._keep_row(row)
+        self._windows.num_noted += 1
+        if self._windows.num_noted >= _MAX_PER_STEP:
+            self.is_open = False  # until the next step, or the first forward pass
+
+    def _place(self, frame: Any, func: OpOverload) -> Place:
+        """Return the place of the user's that calls, with how often it has in this step."""
+        code = frame.f_code
+        key = (id(code), frame.f_lasti, id(func))
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = Place(code, str(func))
+        place.num_calls += 1
+        if place.num_calls == _MAX_PER_PLACE:
+            place.site = self._tape.sites.here(3)
+        return place
+
+    def _tell_places(self) -> None:
+        """Note what was called too often to be noted one by one, with the time that it took."""
+        places, self._places = self._places, {}
+        for place in places.values():
+            if place.num_calls > _MAX_PER_PLACE:
+                timed = place.num_calls - _MAX_PER_PLACE
+                value = {
+                    "calls": place.num_calls,
+                    "single": place.num_single / timed,
+                    "took_s": place.took_ns / timed * place.num_calls / 1e9,
+                }
+                self._tape.mark(OperationsCrowded(place.name, value), place.site, perf_counter_ns())
+
+
+def _pass_by(place: Place, begun_ns: int, result: Any) -> None:
+    """Time an operation of a crowd, and no more."""
+    place.took_ns += perf_counter_ns() - begun_ns
+    place.num_single += type(result) is not Tensor or result.numel() == 1

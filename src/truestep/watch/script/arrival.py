@@ -1,0 +1,121 @@
+"""Arrival of modules: observers are put in place just after the script's own import of a module has ended.
+
+Owns which module brings which observers. Imports none of those modules itself.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from truestep.watch.hooks.table import put_family
+from truestep.watch.script.tape import Tape
+
+_OBSERVERS = {
+    # A function that is called with the tape; or a family and its hooks, if the plan asks for it.
+    # Held first: what is noted is then what the script gets.
+    "os": ("control.hold:hold_os", "hooks.sources:watch_os", "script.copying:watch_os"),
+    "time": ("control.hold:hold_time", "hooks.sources:watch_time"),
+    "threading": ("control.threads:hold_threads",),
+    "concurrent.futures": ("control.threads:hold_completed",),
+    "concurrent.futures.thread": ("control.threads:hold_pools",),
+    "uuid": ("hooks.sources:watch_uuid",),
+    "multiprocessing.spawn": ("script.spawned:watch_spawning",),
+    "random": (
+        "control.hold:hold_random",
+        "hooks.seeds:Seeds:RANDOM",
+        "hooks.sources:watch_random",
+        "hooks.draws:watch_random",
+    ),
+    "numpy": (
+        "control.hold:hold_numpy",
+        "hooks.seeds:Seeds:NUMPY",
+        "hooks.sources:watch_numpy",
+        "hooks.draws:watch_numpy",
+    ),
+    "torch": ("hooks.engine:watch_torch",),
+    "safetensors.numpy": ("hooks.files:Files:ARRAYS",),
+    "safetensors.torch": ("hooks.files:Files:SAFETENSORS",),
+    "torch.distributed.checkpoint": ("hooks.files:Files:DISTRIBUTED",),
+    "torch.distributed.fsdp._fully_shard._fully_shard": ("hooks.setup:Setup:SHARDING",),
+    "torchdata.stateful_dataloader.stateful_dataloader": (
+        "hooks.data:Loaders:STATEFUL",
+        "control.vary:vary_stateful",
+    ),
+    "truestep.data.loader": ("control.vary:vary_loader",),
+    "truestep.rng": ("hooks.seeds:Seeds:OURS",),
+    "truestep.train.run": ("control.vary:vary_run",),
+}
+
+
+_CHANGE = ("control.", "hooks.engine")
+"""Who changes something on purpose: only what cannot be changed ends the script."""
+
+
+def expect(tape: Tape) -> None:
+    """Install the observers of what is there already, and wait for the rest."""
+    waiting = dict(_OBSERVERS)
+    for name in list(waiting):
+        if name in sys.modules:
+            _install(waiting.pop(name), tape)
+    sys.meta_path.insert(0, _Finder(waiting, tape))
+
+
+def _install(observers: tuple[str, ...], tape: Tape) -> None:
+    for where in observers:
+        home, name, *hooks = where.split(":")
+        module = import_module(f"truestep.watch.{home}")
+        act = getattr(module, name)
+        if hooks:
+            if tape.asks_for(home.removeprefix("hooks.")):
+                put_family(tape, getattr(module, hooks[0]), act)
+        elif home.startswith(_CHANGE):
+            act(tape)
+        else:
+            tape.attempt(act)
+
+
+class _Finder:
+    """Stands before Python's own finders, leaves the finding to them, and notes when a module is done."""
+
+    def __init__(self, waiting: dict[str, tuple[str, ...]], tape: Tape) -> None:
+        self._waiting = waiting
+        self._tape = tape
+
+    def find_spec(  # limits: Python calls it like this
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        where = self._waiting.pop(name, None) if self._tape.is_on else None
+        if where is None:
+            return None
+        try:
+            spec = self._find_behind_us(name, path, target)  # other finders may ask us again meanwhile
+        finally:
+            self._waiting[name] = where  # looked for is not yet imported: many ask only whether there is one
+        execute = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if spec is not None and execute is not None:
+            # An attribute of this one loader: type and name of the loader stay what they are.
+            spec.loader.exec_module = self._then_install(name, execute)  # type: ignore[union-attr, method-assign]
+        return spec
+
+    def _find_behind_us(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+    def _then_install(self, name: str, execute: Callable[[ModuleType], Any]) -> Callable[[ModuleType], Any]:
+        def exec_module(module: ModuleType) -> None:
+            loader = module.__spec__.loader if module.__spec__ else None
+            if loader is not None:
+                vars(loader).pop("exec_module", None)
+            execute(module)
+            _install(self._waiting.pop(name, ()), self._tape)
+
+        return exec_module

@@ -1,0 +1,123 @@
+"""Sites: the line of the user's own code from which one of torch's entry points was reached.
+
+Owns what counts as the user's own: neither torch, nor installed packages, nor the standard library, nor us.
+"""
+
+import os
+import sys
+from types import CodeType, FrameType
+
+_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - compared with what frames give, by text
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep  # noqa: PTH120
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+_TRANSPARENT = frozenset(
+    f"truestep.watch.{name}"
+    for name in (
+        "control.hold",
+        "control.threads",
+        "hooks.draws",
+        "hooks.seeds",
+        "hooks.sources",
+        "hooks.table",
+    )
+)
+"""Whose wrappers may lie between the user's line and what it calls."""
+
+NOWHERE = 0
+"""The number of a site that has no line of the user's."""
+
+
+class Sites:
+    """Numbers for lines. A place in the bytecode is looked up; its line is worked out once."""
+
+    def __init__(self) -> None:
+        self.table: list[tuple[str, int, str]] = [("", 0, "")]
+        self._is_own: dict[str, bool] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._codes: list[CodeType] = []
+        self._engine: str | None = None
+
+    def here(self, depth: int = 2) -> int:
+        """Return the number of the innermost frame of the user's own, looking from that many calls up.
+
+        Python makes an object of every frame that is looked at, which costs more than all else here.
+        """
+        try:
+            frame: FrameType | None = sys._getframe(depth)
+        except ValueError:  # called by a thread's C code directly
+            return NOWHERE
+        is_own = self._is_own
+        while frame is not None:
+            code = frame.f_code
+            answer = is_own.get(code.co_filename)
+            if answer is None:
+                answer = is_own[code.co_filename] = self._judge(code.co_filename)
+            if answer:
+                return self._numbers.get((id(code), frame.f_lasti)) or self._add(frame)
+            frame = frame.f_back
+        return NOWHERE
+
+    def is_own(self, name: str) -> bool:
+        """Return whether a file, by the name that frames give it, is the user's own."""
+        answer = self._is_own.get(name)
+        if answer is None:
+            answer = self._is_own[name] = self._judge(name)
+        return answer
+
+    def is_engine(self, name: str) -> bool:
+        """Return whether a file is Python's own, torch's or ours."""
+        path = os.path.abspath(name)  # noqa: PTH100
+        if name.startswith("<frozen ") or path.startswith(self._engines()):
+            return True
+        return path.startswith(_LIBRARY) and not any(part in path for part in _INSTALLED)
+
+    def reached(self, through: frozenset[str] = frozenset()) -> tuple[int, str | None] | None:
+        """Return the user's site, and what was called there, if only wrappers of ours lie between.
+
+        So may packages of the standard library, if given. None: somebody else called.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        called = None
+        while frame is not None:
+            module = frame.f_globals.get("__name__") or ""
+            if module.partition(".")[0] in through:
+                called = f"{module}.{frame.f_code.co_qualname}"
+            elif module not in _TRANSPARENT:
+                if not self.is_own(frame.f_code.co_filename):
+                    return None
+                return self._numbers.get((id(frame.f_code), frame.f_lasti)) or self._add(frame), called
+            frame = frame.f_back
+        return None
+
+    def _add(self, frame: FrameType) -> int:
+        code = frame.f_code
+        self._codes.append(code)  # kept, so that no other code gets its id
+        self.table.append((os.path.abspath(code.co_filename), frame.f_lineno, code.co_name))  # noqa: PTH100
+        number = self._numbers[id(code), frame.f_lasti] = len(self.table) - 1
+        return number
+
+    def _judge(self, name: str) -> bool:
+        if name.startswith("<"):
+            return False
+        path = os.path.abspath(name)  # noqa: PTH100
+        if path.startswith(self._engines()):
+            return False
+        if any(part in path for part in _INSTALLED):
+            return path.startswith(_main_package())
+        return not path.startswith(_LIBRARY)
+
+    def _engines(self) -> tuple[str, str]:
+        if self._engine is None and "torch" in sys.modules:
+            self._engine = os.path.dirname(sys.modules["torch"].__file__ or "torch") + os.sep  # noqa: PTH120
+        return _PACKAGE, self._engine or _PACKAGE
+
+
+def _main_package() -> str:
+    """Return the folder of the installed package that is run itself, as with `-m`; else what no path has."""
+    main = getattr(sys.modules["__main__"], "__file__", None) or ""
+    for part in _INSTALLED:
+        if part in main:
+            before, after = main.split(part, 1)
+            return before + part + after.split(os.sep, 1)[0]
+    return "\0"

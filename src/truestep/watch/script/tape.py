@@ -1,0 +1,410 @@
+"""The tape: moments as numbers in memory, written as lines of JSON a few times per second.
+
+Owns the file's format, the count of steps, and ending the script after enough of them.
+A moment costs a look-up and one append; kinds, sites and facts are written once for all that are alike.
+"""
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+from array import array
+from binascii import b2a_base64
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from os import register_at_fork
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from truestep.errors import FolderUnusable
+from truestep.record import VERSION, Record
+from truestep.redaction import redacted
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.moment import NUM_SHARED, Facts
+from truestep.watch.plan import Plan
+from truestep.watch.script.interrupts import is_from_handler
+from truestep.watch.script.sites import Sites
+
+_MAX_RAISED = 5
+_MAX_KINDS = 50_000
+_MAX_THINGS = 4096
+"""From so many of a kind on, those of a class share a number: a loss made anew in each step has no end."""
+_MAX_TROUBLES = 256
+_DIGESTED = ("data", "forward", "backward")
+
+_NUMBERED = ("loader", "model", "optimizer", "scheduler")
+"""The objects that facts refer to by numbers."""
+
+EVENTS = (
+    "forward_begins",  # the outermost module, its arguments, its keywords
+    "forward_ends",  # the same and what it returned
+    "backward_begins",  # the tensors, and "backward" or "grad"
+    "backward_ends",
+    "step_begins",  # the optimizer, its number
+    "step_ends",
+    "zero_begins",  # the optimizer or the module
+    "zero_ends",
+    "clip_begins",  # the parameters, None if they come from a generator
+    "clip_ends",  # the parameters, the first few if they come from a generator; the limit; what it returned
+    "unscale_begins",  # the scaler of gradients, the optimizer
+    "unscale_ends",
+    "scheduler_ends",  # the scheduler, its number
+    "scheduler_inner",  # a scheduler that another one steps
+    "epoch",  # the loader, its number
+    "batch",  # the loader's number, the batch
+    "counted",  # nothing: a step was counted
+    "ending",  # nothing: enough steps were made, and the script is about to be left
+    "closing",  # nothing: the script has ended, or was ended
+    "run_arrives",  # the class of our own runs: its module was imported
+)
+"""What inspectors can listen to."""
+
+Key = tuple[type[Facts], int, Facts]
+"""Kind, number of the site, and the facts that many moments share."""
+
+
+class Ended(SystemExit):
+    """Enough steps were made. No error: frameworks tidy up on its way out, and the exit code is 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Tape:
+    """Where all observers of a process write."""
+
+    backward_site = 0
+    """The user's line of the backward pass that begins: looked up once for all."""
+    is_stepping = False
+    """Whether a step without a closure is under way."""
+    is_copying = False
+    """Whether a copy of the process is being made; see `copying`."""
+    is_fetching = False
+    """Whether a loader is making a batch."""
+    forward_site = 0
+    """The user's line of the outermost module that is called, looked up once for all."""
+    thread = 0
+    """The id of the one thread whose passes are observed; see `claim`."""
+    _owner: threading.Thread | None = None
+    _near_until = 0
+
+    def __init__(self, folder: str, plan: Plan) -> None:
+        self.plan = plan
+        self.sites = Sites()
+        self.is_on = True
+        self.is_over = False
+        """Whether the script shall end where it would begin another step."""
+        self.is_inside = False
+        """Whether a forward or a backward pass is under way: what is called in it is a part of it."""
+        self.is_in_backward = False
+        self.num_steps = 0
+        self._next_look = self._num_raised = 0
+        self.is_looked_at = plan.looks_at(0)
+        """Whether values are read at this step."""
+        self.chain: Any = None
+        """What keeps digests, if the plan asks for some; for observers of modules that arrive later."""
+        self.look: Any = None
+        """What notes operations, if the plan asks for some; told of each step that is counted."""
+        self.on_step: Callable[[], None] | None = None
+        """Called once a step is counted and written."""
+        self.listeners, self.near = _nobody(), _nobody()
+        """Who is told of what happens, with the objects themselves, always or at near steps; see `tell`."""
+        self.readers: dict[str, Callable[..., None]] = {}
+        """By the name of an operation: who reads its tensors, if the look at operations reads no bits."""
+        self.failed_with: BaseException | None = None
+        self._troubles, self._dismissed = set[str](), set[int]()
+        self._pid = os.getpid()
+        self._begun_ns = perf_counter_ns()
+        # Addresses come again only if all that is asked of the allocator does: then no flush by the clock.
+        self._period_ns = sys.maxsize // 2 if "addresses" in plan.hold else int(plan.flush_s * 1e9)
+        self._due_ns = self._begun_ns + self._period_ns
+        self._kinds: dict[Key, int] = {}
+        self._new_kinds: list[list[Any]] = []
+        self._num_sites = 1
+        self._rows: list[int] = []
+        self._values: list[tuple[int, int, Facts]] = []
+        self._things: dict[str, dict[int, tuple[int, Any]]] = {kind: {} for kind in _NUMBERED}
+        self._num_things = dict.fromkeys(_NUMBERED, 0)
+        self._shared: dict[tuple[str, str], int] = {}
+        self._lock = threading.RLock()
+        self._begin_record(Path(folder))
+        atexit.register(self.close)  # registered first, so called last
+        register_at_fork(after_in_child=self.leave)
+
+    def _begin_record(self, folder: Path) -> None:
+        self.path = _new_file(folder, self._pid)
+        self._append(
+            "start", version=VERSION, pid=self._pid, argv=redacted(sys.orig_argv), plan=self.plan.as_fields()
+        )
+
+    def _append(self, kind: str, **fields: Any) -> None:
+        """Write a line. The file is open only meanwhile: the script may close all descriptors."""
+        try:
+            record = Record(self.path)
+        except (OSError, FolderUnusable):  # the script may have set limits; its end is missing then
+            return
+        record.write(kind, **fields)
+        record.close()
+
+    def mark(self, facts: Facts, site: int, begun_ns: int) -> None:  # limits: every step calls it
+        """Note that a moment which began then has ended."""
+        now = perf_counter_ns()
+        kind = facts.__class__
+        num_shared = NUM_SHARED[kind]
+        key = (kind, site, facts[:num_shared])
+        number = self._kinds.get(key)
+        if number is None:
+            number = self._add_kind(key)
+        self._rows.extend((number, begun_ns, now))
+        varying = facts[num_shared:]
+        if varying and varying.count(None) < len(varying):
+            self._values.append((number, begun_ns, varying))
+        if now > self._due_ns:
+            self.flush()
+
+    def note(self, facts: Facts) -> None:
+        """Note something that has no length, at the user's line that led to it."""
+        self.mark(facts, self.sites.here(1), perf_counter_ns())
+
+    def among_ourselves(self) -> AbstractContextManager[Any]:
+        """Return a context in which torch calls nothing of the user's; torch's observers set it."""
+        return nullcontext()
+
+    def tell(self, event: str, *things: Any) -> None:
+        """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
+        is_near = self.is_looked_at or self.num_steps < self._near_until
+        listeners = (*self.listeners[event], *self.near[event]) if is_near else self.listeners[event]
+        if listeners:
+            self._tell(tuple(listeners), things, event)
+
+    def tell_one(self, listener: Callable[..., None], *things: Any) -> None:
+        """Tell one inspector, by a method of its own, what only it wants to know."""
+        if id(getattr(listener, "__self__", listener)) not in self._dismissed:
+            self._tell((listener,), things, listener.__name__)
+
+    def _tell(self, listeners: tuple[Callable[..., None], ...], things: tuple[Any, ...], event: str) -> None:
+        look = self.look
+        mode = look.set_aside() if look is not None and look.is_open else None
+        try:
+            with self.among_ourselves():
+                for listener in listeners:
+                    try:
+                        listener(*things)
+                    except Exception as error:
+                        if is_from_handler(error):
+                            raise
+                        self._dismiss(listener)
+                        self.note_trouble(f"{listener.__module__} at {event}", error, is_off=True)
+        finally:
+            if mode is not None:
+                mode.is_aside = False
+
+    def attempt(self, watch: Callable[..., None], *given: Any, name: str = "") -> None:
+        """Let observers be put in place; those that cannot be are missing, and the script goes on."""
+        try:
+            watch(self, *given)
+        except Exception as error:  # noqa: BLE001 - written down
+            self.note_trouble(name or f"{watch.__module__}.{watch.__name__}", error, is_off=True)
+
+    def _dismiss(self, listener: Callable[..., None]) -> None:
+        """Tell an inspector nothing more: after a part that it missed, the rest would mislead it."""
+        owner = getattr(listener, "__self__", listener)
+        self._dismissed.add(id(owner))
+        for told in (*self.listeners.values(), *self.near.values()):
+            told[:] = [item for item in told if getattr(item, "__self__", item) is not owner]
+
+    def come_near(self, num_steps: int) -> None:
+        """Something has changed: tell all inspectors in this step, and for so many in all."""
+        self._near_until = max(self._near_until, self.num_steps + num_steps)
+
+    def note_trouble(self, where: str, error: BaseException, *, is_off: bool = False) -> None:
+        """What goes wrong in watching is written down and must not end the script.
+
+        With `is_off` nothing is observed there from here on.
+        """
+        text = f"{where}: {type(error).__name__}: {error}"
+        if text not in self._troubles and len(self._troubles) < _MAX_TROUBLES:
+            self._troubles.add(text)
+            self.write("trouble", error=text, is_off=is_off)
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Write a line of its own, after all moments before it."""
+        self.flush()
+        self._append(kind, **fields)
+
+    def things(self, kind: str) -> dict[int, tuple[int, Any]]:
+        """Return the numbers of all objects of a kind by their ids, for a quick look."""
+        return self._things[kind]
+
+    def number(self, kind: str, thing: Any) -> int:
+        """Return a number for an object of a kind. The object is not kept alive."""
+        things = self._things[kind]
+        known = things.get(id(thing))
+        if known is not None:
+            return known[0]
+        address, number = id(thing), self._new_number(kind, thing)
+        try:
+            kept: Any = weakref.ref(thing, lambda _: things.update({-number - 1: things.pop(address)}))
+        except TypeError:
+            kept = thing
+        things[address] = (number, kept)
+        return number
+
+    def _new_number(self, kind: str, thing: Any) -> int:
+        number = self._num_things[kind]
+        if number >= _MAX_THINGS:
+            number = self._shared.setdefault((kind, type(thing).__qualname__), number)
+        self._num_things[kind] = max(self._num_things[kind], number + 1)
+        return number
+
+    def claim(self, *, trains: bool = False) -> bool:
+        """Whether passes of this thread are observed from here on, though another one's may have been.
+
+        Those of one thread are: what another one calls meanwhile is no part of its pass. It is the first that
+        calls a model, until it ends, or until another one is the first to train.
+        """
+        is_free = self._owner is None or not self._owner.is_alive()
+        if not is_free and (not trains or self.num_steps or self.is_inside):
+            return False
+        self._owner, self.thread = threading.current_thread(), threading.get_ident()
+        return True
+
+    def count_step(self) -> None:
+        """Count a step."""
+        self.num_steps += 1
+        if self.is_looked_at or self.num_steps >= self._next_look:
+            self._set_look()
+        if self.plan.steps is not None and self.num_steps >= self.plan.steps:
+            self.is_over = True
+        if self.look is not None:
+            self.look.move(self.num_steps)
+        if self.listeners["counted"]:
+            self.tell("counted")
+        if self.on_step is not None:
+            self.on_step()
+
+    def _set_look(self) -> None:
+        looks_at = self.plan.looks_at
+        self.is_looked_at = looks_at(self.num_steps)
+        later = range(self.num_steps + 1, self.num_steps + 1000)
+        self._next_look = next((step for step in later if looks_at(step)), later.stop)
+
+    def asks_for(self, family: str) -> bool:
+        """Whether the plan wants a family of hooks; digests need batches, passes and steps in any case."""
+        return family in self.plan.families or (family in _DIGESTED and self.chain is not None)
+
+    def end_if_over(self) -> None:
+        """Leave the script if enough steps were made."""
+        if self.is_over:
+            self._end_script()
+
+    def _end_script(self) -> None:
+        """Leave the script. One that catches everything gets it a few times, then the process ends."""
+        self._num_raised += 1
+        if self._num_raised == 1:
+            self.tell("ending")
+        if self._num_raised > _MAX_RAISED:
+            self.close()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        if threading.current_thread() is not threading.main_thread():
+            raise SystemExit(0)  # a thread that ends by a class of ours shows a traceback
+        raise Ended
+
+    def _add_kind(self, key: Key) -> int:
+        kind, site, shared = key
+        if (
+            len(self._kinds) >= _MAX_KINDS and kind is not OptimizerStep
+        ):  # all that is counted refers to those
+            key = (kind, site, tuple(None for _ in shared))  # facts without end: keep the place
+        with self._lock:
+            if key in self._kinds:  # it was cut, or another thread has added it meanwhile
+                return self._kinds[key]
+            number = self._kinds[key] = len(self._kinds)
+            self._new_kinds.append([number, kind.__name__, site, [plain(fact) for fact in key[2]]])
+        return number
+
+    def flush(self) -> None:
+        """Write what is in memory."""
+        if not self.is_on:
+            return
+        with self._lock:
+            rows, self._rows = self._rows, []
+            values, self._values = self._values, []
+            kinds, self._new_kinds = self._new_kinds, []
+            sites = self.sites.table[self._num_sites :]
+            self._num_sites += len(sites)
+            self._due_ns = perf_counter_ns() + self._period_ns
+            if rows or kinds or sites:
+                self._write_block(rows, values, {"sites": sites, "kinds": kinds})
+
+    def _write_block(
+        self, rows: list[int], values: list[tuple[int, int, Facts]], names: dict[str, Any]
+    ) -> None:
+        # As text these numbers would take longer to write than moments take to note.
+        packed = b2a_base64(array("q", rows).tobytes(), newline=False).decode()
+        self._append("moments", **names, base_ns=self._begun_ns, rows=packed, values=values)
+
+    def close(self) -> None:
+        """Write the rest and how the script ended."""
+        if not self.is_on or os.getpid() != self._pid:
+            return
+        if self.look is not None:
+            self.look.close()
+        self.tell("closing")
+        error = self.failed_with
+        if error is not None and not isinstance(error, SystemExit):
+            ended: dict[str, Any] = {"how": "raised", "error": f"{type(error).__name__}: {error}"}
+        else:
+            ended = {"how": "stopped" if self._num_raised else "finished"}
+        self.write("end", steps=self.num_steps, **ended)
+        self.leave()
+
+    def has(self, kind: type[Facts]) -> bool:
+        """Whether moments of a kind were noted."""
+        return any(key[0] is kind for key in self._kinds)
+
+    def rejoin(self, num_bytes: int) -> None:
+        """Observe again, in a forked child: the first part of the parent's record is its past too."""
+        _, _, past = self.path.read_bytes()[:num_bytes].partition(b"\n")
+        self._pid = os.getpid()
+        self._begin_record(self.path.parent)
+        with self.path.open("ab") as file:
+            file.write(past)
+        self.look = None  # it stays with the parent
+        self.is_on = True
+
+    def leave(self) -> None:
+        """Observe nothing from here on: in a forked child, and at the end."""
+        self.is_on = False
+        self.is_over = False
+        self._rows, self._values, self._new_kinds = [], [], []
+        self._lock = threading.RLock()  # a child may have inherited a held one
+
+
+def plain(fact: Any) -> Any:
+    """Return a fact as JSON can hold it: shapes as lists, data types and devices as texts."""
+    if fact is None or isinstance(fact, bool | int | float | str):
+        return fact
+    if isinstance(fact, tuple | list):
+        return [plain(item) for item in fact]
+    return str(fact)
+
+
+def _nobody() -> dict[str, list[Callable[..., None]]]:
+    return {name: [] for name in EVENTS}
+
+
+def _new_file(folder: Path, pid: int) -> Path:
+    """Return a name that no process has used: ids come again on machines and in containers."""
+    for turn in range(10_000):
+        path = folder / f"process-{pid}-{turn}.jsonl"
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError(f"no free name in {folder}")
