@@ -93,15 +93,14 @@ def _lead(program: Program, life: Life, folder: Path) -> Outcome:
     )
 
 
-def refusal(program: Program, life: Life) -> str | None:
-    """Return the words with which a program has to be refused, or None where it has to train."""
-    if program.untracked == "optimizer":
-        return "is not tracked (tracked optimizers"
-    if program.untracked == "scheduler":
-        return "is not tracked, so a resumed run"
-    if program.buffer.startswith("counting") and life.processes > 1:
-        return "forward writes into the buffer"
-    return None
+def refusals(program: Program, life: Life) -> list[str]:
+    """Return the words with one of which a program has to be refused; none where it has to train."""
+    words = {
+        "is not tracked (tracked optimizers": program.untracked == "optimizer",
+        "is not tracked, so a resumed run": program.untracked == "scheduler",
+        "forward writes into the buffer": program.buffer.startswith("counting") and life.processes > 1,
+    }
+    return [text for text, is_refused in words.items() if is_refused]
 
 
 def _is_planned(life: Life, outcome: Outcome) -> bool:
@@ -137,8 +136,8 @@ def _judge(
 ) -> list[str]:
     """Return what is wrong with one life of a program."""
     where = f"life {number}, {life}" if number else "undisturbed"
-    words = refusal(trial.program, life)
-    if words is not None and any(words in text for text in outcome.errors):
+    words = refusals(trial.program, life)
+    if any(word in text for word in words for text in outcome.errors):
         return []
     if _is_planned(life, outcome):
         return []

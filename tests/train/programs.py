@@ -378,6 +378,8 @@ class Script:
         self.fate.reach("body", index)
         self.model.is_counting = index >= {"counting": 0, "counting late": 2}.get(program.buffer, math.inf)
         scale = 1 + 0.1 * draw(program, "body", index)
+        if program.untracked == "number":  # in every pass: only the first one's gradient is compared
+            scale = scale * (1 + 0.01 * self.number)
         if program.second == "own pass":
             for x, y in step:
                 step.backward(F.cross_entropy(self.critic(self.model(scale * x).detach()), y))
@@ -404,8 +406,6 @@ class Script:
         program, index = self.program, step.index
         self.fate.reach("lane", index)
         x = x + 0.1 * (self.before + draw(program, "lane", index))
-        if program.untracked == "number":
-            x = x * (1 + 0.01 * self.number)
         loss = F.cross_entropy(self.model(x), y)
         if index == program.skips_at and int(y[0]) == 0:
             loss = loss * math.inf

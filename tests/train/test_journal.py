@@ -77,8 +77,9 @@ def test_a_second_optimizer_has_a_name_of_its_own(tmp_path: Path, is_tensor: boo
     journal = Journal(Record(tmp_path / "record.jsonl"))
     rates = [torch.tensor(0.5), torch.tensor(0.25)] if is_tensor else [0.5, 0.25]
     both = [SGD(net().parameters(), lr=rate, foreach=False) for rate in rates]
+    journal.name_rates(both)
     for step in range(4):
-        for optimizer in both:
+        for optimizer in reversed(both):
             journal.add_rate(optimizer, step=step)
         if step == 1:
             if is_tensor:

@@ -5,7 +5,7 @@ Values are kept as they are and fetched in bulk, so that the loop never waits fo
 
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch.optim import Optimizer
@@ -34,7 +34,8 @@ class Journal:
         """Finished steps since the last flush: number, end in seconds, terms, seconds waited for the batch.
         The loop appends to it."""
         self._values: dict[str, tuple[list[int], list[Scalar]]] = {}
-        self._rates: dict[int, tuple[str, object]] = {}
+        self._names: dict[int, str] = {}
+        self._rates: dict[str, object] = {}
         self._peak_bytes = 0
         self.last_loss: float | None = None
         self.first_nonfinite: int | None = None
@@ -49,19 +50,20 @@ class Journal:
             known[0].append(step)
             known[1].append(value)
 
+    def name_rates(self, optimizers: Iterable[Optimizer]) -> None:
+        """Name optimizers by their order, not by who steps first: that differs in a run that was resumed."""
+        for number, optimizer in enumerate(optimizers, start=1):
+            self._names[id(optimizer)] = "learning_rate" if number == 1 else f"learning_rate.{number}"
+
     def add_rate(self, optimizer: Optimizer, *, step: int) -> None:
         """Note the learning rate of a step's update, if it is not that of the update before."""
         rate: Scalar = optimizer.param_groups[0]["lr"]
         # A rate kept as a tensor is changed in place, and asking for its value would wait for the device.
         now = rate if rate.__class__ is float else getattr(rate, "_version", rate)
-        known = self._rates.get(id(optimizer))
-        if known is not None and known[1] == now:
+        name = self._names[id(optimizer)]
+        if self._rates.get(name) == now:
             return
-        if known is not None:
-            name = known[0]
-        else:
-            name = f"learning_rate.{len(self._rates) + 1}" if self._rates else "learning_rate"
-        self._rates[id(optimizer)] = (name, now)
+        self._rates[name] = now
         self.add_value(name, rate.clone() if isinstance(rate, torch.Tensor) else rate, step=step)
 
     def flush(self) -> None:

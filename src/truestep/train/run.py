@@ -277,6 +277,7 @@ class Run:
             nonfinite=self._nonfinite,
             tracked=frozenset(map(id, tracked.values())),
         )
+        self._journal.name_rates(item for item in tracked.values() if isinstance(item, Optimizer))
         around = Surroundings(
             position=self._position,
             keeper=self._keeper,
