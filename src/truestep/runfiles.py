@@ -109,11 +109,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, *, with_parents: bool = True) -> None:
     """Make a folder and those above it, each flushed into the one above; existing ones are left alone."""
     if folder.is_dir():
         return
-    make_folder(folder.parent)
+    if with_parents:
+        make_folder(folder.parent)
     try:
         folder.mkdir()
     except FileExistsError:

@@ -309,11 +309,7 @@ class Store:
 
     def _make_temporary(self) -> Path:
         require_own(self._folder)
-        if not self._is_inside:
-            make_folder(self._folder)
-        elif not self._folder.is_dir():
-            self._folder.mkdir(exist_ok=True)  # another process may be first
-            sync_folder(self._folder.parent)
+        make_folder(self._folder, with_parents=not self._is_inside)
         temporary = self._unused(_TEMPORARY)
         os.mkdir(temporary)
         return temporary

@@ -20,6 +20,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from truestep.cores import num_cores
 from truestep.rules.env._machine import Machine
 from truestep.rules.env._versions import Need, read_needs
 
@@ -74,13 +75,12 @@ def probe() -> Machine:
 
 def _about_host() -> dict[str, Any]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     return {
         "platform": sys.platform,
         "processor": platform.machine(),
         "python": platform.python_version(),
         "num_cores": os.cpu_count() or 1,
-        "num_usable_cores": len(usable) or os.cpu_count() or 1,
+        "num_usable_cores": num_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "max_files": None if soft == resource.RLIM_INFINITY else soft,
         "max_files_hard": None if hard == resource.RLIM_INFINITY else hard,

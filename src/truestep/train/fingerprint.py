@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from truestep.bits import matmul_precision
+from truestep.cores import num_cores
 
 
 def pin_settings(threads: int | None, *, num_lanes: int) -> None:
@@ -18,8 +19,7 @@ def pin_settings(threads: int | None, *, num_lanes: int) -> None:
     if threads is None and num_lanes > 1:
         # bits: the number of threads must not depend on that of processes, which torchrun would have it do.
         # Shared out over the lanes: as many processes as lanes then use all cores, and no core is used twice.
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = max(1, usable // num_lanes)
+        threads = max(1, num_cores() // num_lanes)
     if threads is not None:
         torch.set_num_threads(threads)
     # bits: refuse kernels whose result depends on scheduling. Filling fresh memory is a debugging aid that

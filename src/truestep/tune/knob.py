@@ -3,7 +3,6 @@
 Owns the form of a knob and where knobs are found: one file each in `knobs`. Measures nothing.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -98,11 +97,6 @@ class Knob:
     """Knobs that change what this one gives: it is tried again once one of them is kept."""
     home: str = ""
     """The module; set when it is found."""
-
-
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache

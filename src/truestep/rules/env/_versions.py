@@ -4,9 +4,8 @@ Owns what is done in doubt: it fits. What cannot be read here is never held agai
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -56,14 +55,8 @@ def does_satisfy(version: str, wanted: str) -> bool:
         return True
 
 
-def read_needs(
-    owner: str,
-    lines: Iterable[str],
-    *,
-    facts: Mapping[str, str] = MappingProxyType({}),
-    extras: Iterable[str] = (),
-) -> list[Need]:
-    """Return what the lines of a package's metadata ask for; on this machine, where facts say no other."""
+def read_needs(owner: str, lines: Iterable[str], *, extras: Iterable[str] = ()) -> list[Need]:
+    """Return what the lines of a package's metadata ask for on this machine."""
     found: dict[Need, None] = {}
     for line in lines:
         try:
@@ -71,7 +64,7 @@ def read_needs(
         except InvalidRequirement:
             continue
         marker = need.marker
-        environments = [{**facts, "extra": extra} for extra in ("", *extras)]
+        environments = [{"extra": extra} for extra in ("", *extras)]
         if need.specifier and (marker is None or any(map(marker.evaluate, environments))):
             name = canonicalize_name(need.name)
             found.setdefault(Need(owner=owner, name=name, wanted=str(need.specifier)))

@@ -65,7 +65,7 @@ class _Turns:
         self._of_step: list[torch.Tensor] = []
         tape.listeners["backward_begins"].append(self._take_losses)
         tape.listeners["closing"].append(self._close)
-        tape.on_step = self._end_step
+        tape.after_step.append(self._end_step)
 
     def _take_losses(self, losses: tuple[torch.Tensor, ...], how: str) -> None:
         is_one = how == "backward" and len(losses) == 1 and losses[0].numel() == 1
@@ -111,11 +111,11 @@ class _Turns:
     def _leave(self) -> None:
         """End the script at its next step."""
         self._tape.is_over = True
-        self._tape.on_step = None
+        self._tape.after_step.clear()
 
     def _close(self) -> None:
-        if os.getpid() == self._pid and self._tape.on_step is not None:
-            self._tape.on_step = None
+        if os.getpid() == self._pid and self._tape.after_step:
+            self._tape.after_step.clear()
             error = self._tape.failed_with
             is_exit = isinstance(error, SystemExit) and not error.code
             self._tell("end", has_failed=error is not None and not is_exit)

@@ -63,7 +63,7 @@ class _Course:
         tape.listeners["step_begins"].append(self._meet_optimizer)
         tape.listeners["epoch"].append(self._meet_loader)
         tape.listeners["closing"].append(self._close)
-        tape.on_step = self._end_step
+        tape.after_step.append(self._end_step)
         _mark_closures(tape)
         if torch.cuda.is_available():
             _mark_device(tape)
@@ -178,7 +178,7 @@ class _Course:
 
     def _close(self) -> None:
         """The script has ended by itself: what there is is written."""
-        if self._tape.on_step is None:
+        if not self._tape.after_step:
             return
         if "first" in self._told and "cpu_s" not in self._told:
             self._note_timing()
@@ -193,7 +193,7 @@ class _Course:
         self._told["steps"] = self._tape.num_steps
         self._told["facts"] = self._seen.facts()
         (self._folder / f"told-{os.getpid()}.json").write_text(json.dumps(self._told))
-        self._tape.on_step = None
+        self._tape.after_step.clear()
         self._tape.is_over = True
 
 

@@ -4,7 +4,6 @@ Owns the child's side of batch sizes (`batch_size` has the other): which loader 
 enough was seen. Runs in somebody's process: nothing here may raise or draw.
 """
 
-import inspect
 import multiprocessing
 import os
 import re
@@ -21,7 +20,7 @@ import torch
 from truestep.data.loader import Loader
 from truestep.memory import process_peak_bytes
 from truestep.tune.search.intervals import warm_up
-from truestep.watch.hooks.table import Function, Hook, calling_frame, put
+from truestep.watch.hooks.table import Function, Hook, bound, calling_module, put
 from truestep.watch.script.tape import Tape
 
 _OWN_WORKERS = "truestep.data.workers"
@@ -69,12 +68,8 @@ class _Loaders:
 
     def make(self, note: Function, init: Function, loader: Any, /, *args: Any, **kwargs: Any) -> None:
         """Make a loader with its batch size or another one."""
-        caller = calling_frame()
-        is_inner = caller is not None and caller.f_globals.get("__name__") == _OWN_WORKERS
-        try:
-            given = None if is_inner else inspect.signature(init).bind(loader, *args, **kwargs)
-        except TypeError:
-            given = None  # a wrong call: the loader itself says so
+        is_inner = calling_module() == _OWN_WORKERS
+        given = None if is_inner else bound(init, (loader, *args), kwargs)
         index = self._num_made
         if given is not None:
             self._num_made += 1

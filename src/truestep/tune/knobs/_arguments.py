@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from truestep.watch.hooks.table import Function, Hook, calling_frame, put, resolve
+from truestep.watch.hooks.table import Function, Hook, bound, calling_module, put, resolve
 from truestep.watch.script.tape import Tape
 
 Change = Callable[[dict[str, Any]], None]
@@ -26,11 +26,8 @@ def rewrite(target: str, *, change: Change) -> None:
 
 
 def _rewritten(change: Change, act: Function, /, *args: Any, **kwargs: Any) -> Any:
-    try:
-        given = inspect.signature(act).bind(*args, **kwargs)
-    except TypeError:
-        given = None  # a wrong call: what is called says so itself
-    if given is not None and not _caller().startswith(_OURS):
+    given = bound(act, args, kwargs)
+    if given is not None and not calling_module().startswith(_OURS):
         change(given.arguments)
         args, kwargs = given.args, given.kwargs
     return act(*args, **kwargs)
@@ -45,14 +42,8 @@ def hold(target: str, *, value: Any) -> None:
 
 def _held(value: Any, act: Function, /, *args: Any, **kwargs: Any) -> Any:
     # torch turns switches for itself and back: in loader workers, while it compiles.
-    is_script = not _caller().startswith(("torch.", _OURS))
+    is_script = not calling_module().startswith(("torch.", _OURS))
     return act(value) if is_script else act(*args, **kwargs)
-
-
-def _caller() -> str:
-    """Return the module that called the function."""
-    frame = calling_frame(2)
-    return str(frame.f_globals.get("__name__") or "") if frame is not None else ""
 
 
 def edit_loaders(tape: Tape, change: Change) -> None:

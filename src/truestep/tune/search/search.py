@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from truestep import watch
+from truestep.cores import num_cores
 from truestep.errors import UsageError
-from truestep.tune.knob import WORTH, Choice, Facts, Knob, Skip, num_cores, pick
+from truestep.tune.knob import WORTH, Choice, Facts, Knob, Skip, pick
 from truestep.tune.profile.profile import Profile, profile
 from truestep.tune.search.compare import LATE, Comparison, compare
 from truestep.tune.search.learning import Learning, can_judge, judge

@@ -3,16 +3,16 @@
 Owns what a plan changes in the script to see whether its result depends on it. Compares nothing.
 """
 
-import inspect
 import os
 import shutil
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from truestep.watch.hooks.table import Function, Hook, calling_frame, put
+from truestep.watch.hooks.table import Function, Hook, bound, calling_module, put
 from truestep.watch.launch.scratch import COPIED
 from truestep.watch.script.tape import Tape
 
@@ -25,7 +25,7 @@ def vary_torch(tape: Tape) -> None:
     """Build DataLoaders with the plan's number of workers, and kill this process as the plan says."""
     _vary_workers(tape, "torch.utils.data.DataLoader")
     if tape.plan.kill_at is not None:
-        tape.on_step = lambda: _kill(tape)
+        tape.after_step.append(partial(_kill, tape))
     for where, value in tape.plan.settings:
         module, function = where.split(":")
         getattr(import_module(module), function)(value, tape)
@@ -77,13 +77,8 @@ def _vary_workers(tape: Tape, loader: str, *, name: str = "num_workers") -> None
 
 
 def _make(name: str, num_workers: int, init: Function, loader: Any, /, *args: Any, **kwargs: Any) -> None:
-    try:
-        given = inspect.signature(init).bind(loader, *args, **kwargs)
-    except TypeError:
-        given = None  # a wrong call: the loader itself says so
-    caller = calling_frame()
-    is_inner = caller is not None and caller.f_globals.get("__name__") == "truestep.data.workers"
-    if given is not None and not is_inner:
+    given = bound(init, (loader, *args), kwargs)
+    if given is not None and calling_module() != "truestep.data.workers":
         given.arguments[name] = num_workers
         if num_workers == 0:
             for needless in _NEED_WORKERS:

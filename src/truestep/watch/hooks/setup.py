@@ -9,7 +9,7 @@ import torch
 
 from truestep.watch.evidence.facts.passes import CompileCalled, ParallelMade
 from truestep.watch.evidence.moment import Facts
-from truestep.watch.hooks.table import Hook, calling_frame
+from truestep.watch.hooks.table import Hook, calling_module
 from truestep.watch.script.tape import Tape
 
 _SHARDING = "torch.distributed.fsdp._fully_shard._fully_shard"
@@ -31,8 +31,7 @@ class Setup:
         self._note(ParallelMade(what))
 
     def _note(self, facts: Facts) -> None:
-        frame = calling_frame(2)
-        if frame is None or not _is_torch(frame.f_globals.get("__name__") or ""):
+        if not _is_torch(calling_module(2)):
             self._tape.note(facts)
 
 

@@ -5,6 +5,7 @@ counted by `warnings` or is compiled. An observer that fails is switched off and
 """
 
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable, Generator, Iterable
@@ -272,6 +273,22 @@ def calling_frame(depth: int = 1) -> types.FrameType | None:
     while frame is not None and frame.f_code.co_filename == UNSEEN:
         frame = frame.f_back
     return frame
+
+
+def calling_module(depth: int = 1) -> str:
+    """Return the name of the module that has called a hooked function, as `calling_frame` finds it."""
+    frame = calling_frame(depth + 1)
+    return str(frame.f_globals.get("__name__") or "") if frame is not None else ""
+
+
+def bound(  # limits: as the call itself
+    original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> inspect.BoundArguments | None:
+    """Return a call's arguments by name; None for a wrong call, of which the function itself complains."""
+    try:
+        return inspect.signature(original).bind(*args, **kwargs)
+    except TypeError:
+        return None
 
 
 def _settle(made: Function, owners: list[tuple[Any, str]]) -> None:

@@ -107,8 +107,8 @@ class Tape:
         """What keeps digests, if the plan asks for some; for observers of modules that arrive later."""
         self.look: Any = None
         """What notes operations, if the plan asks for some; told of each step that is counted."""
-        self.on_step: Callable[[], None] | None = None
-        """Called once a step is counted and written."""
+        self.after_step: list[Callable[[], None]] = []
+        """Called once a step is counted and written: by those who end, time or hold up steps."""
         self.listeners, self.near = _nobody(), _nobody()
         """Who is told of what happens, with the objects themselves, always or at near steps; see `tell`."""
         self.readers: dict[str, Callable[..., None]] = {}
@@ -282,8 +282,8 @@ class Tape:
             self.look.move(self.num_steps)
         if self.listeners["counted"]:
             self.tell("counted")
-        if self.on_step is not None:
-            self.on_step()
+        for act in (*self.after_step,):
+            act()
 
     def _set_look(self) -> None:
         looks_at = self.plan.looks_at

@@ -4,7 +4,6 @@ Owns those calls of a tensor. Put in place only in builds of torch for GPUs; a t
 look.
 """
 
-from collections.abc import Callable
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
@@ -14,7 +13,6 @@ from truestep.watch.evidence.facts.surroundings import CopiedToDevice, DeviceMea
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.script.tape import Tape
 
-Function = Callable[..., Any]
 _SIDE, _TIMES = 2048, 10
 
 

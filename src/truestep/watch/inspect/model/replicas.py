@@ -4,7 +4,6 @@ Owns what is noted where a process group exists. Other processes are asked nothi
 """
 
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -19,7 +18,6 @@ from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
-Function = Callable[..., Any]
 _BESIDE = -2
 _EVENTS = ("forward_begins", "backward_ends", "step_begins", "step_ends")
 

@@ -5,7 +5,7 @@ Owns the book that is written down when the script ends. Values are read at the 
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
@@ -37,8 +37,6 @@ _MAX_WRITTEN = 4000
 _MAX_PAGES = 64
 _NUM_SAMPLED = 16
 _MAX_MODULES = 20_000
-
-Function = Callable[..., Any]
 
 
 def watch(tape: Tape) -> None:

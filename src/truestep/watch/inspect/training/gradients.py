@@ -7,7 +7,7 @@ are looked at; the loss at every step, where that costs no waiting.
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -32,7 +32,6 @@ from truestep.watch.script.leaves import has_value
 from truestep.watch.script.refs import ByIdentity, Ref
 from truestep.watch.script.tape import Tape
 
-Function = Callable[..., Any]
 _MAX_KEPT, _MAX_SPOTS = 16, 4
 _MAX_NUMEL, _MAX_SPOT_NUMEL = 1 << 20, 1 << 16
 _MAX_PASSES = 128

@@ -5,7 +5,7 @@ Owns reading a scheduler's settings. Their steps are observed in `truestep.watch
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter_ns
 from types import FrameType, FunctionType
 from typing import Any
@@ -17,7 +17,6 @@ from truestep.watch.hooks.scheduler import classes_with
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.script.tape import Tape
 
-Function = Callable[..., Any]
 _SETTINGS = (
     "T_max",
     "T_0",
