@@ -191,11 +191,12 @@ def _is_plain_call(call: ast.Call) -> bool:
     )
 
 
-def owners(evidence: Evidence) -> dict[int, dict[int, list[int]]]:
+def owners(evidence: Evidence) -> dict[int, dict[int, tuple[int, int]]]:
     """Return by model, then by optimizer: how many of its parameters are trained, and how many it has."""
-    found: dict[int, dict[int, list[int]]] = defaultdict(dict)
+    found: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for moment in evidence.of(OptimizerOwns):
-        found[moment.facts.model][moment.facts.optimizer] = moment.facts.value
+        facts = moment.facts
+        found[facts.model][facts.optimizer] = (facts.num_trained, facts.num_weights)
     return found
 
 

@@ -52,13 +52,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _idle(evidence: Evidence) -> Iterator[Finding]:
     with_closure = _with_closure(evidence)
-    seen: dict[int, list[Moment[Any]]] = {}
+    seen: dict[int, list[Moment[GradientsPresent]]] = {}
     for moment in evidence.of(GradientsPresent):
         seen.setdefault(moment.facts.optimizer, []).append(moment)
     for optimizer, moments in seen.items():
         if (
             len(moments) < _MIN_STEPS
-            or any(moment.facts.value for moment in moments)
+            or any(moment.facts.has_gradient for moment in moments)
             or optimizer in with_closure
         ):
             continue

@@ -272,7 +272,7 @@ class _Modes:
             mine = [item for item in own if id(item) in held]
             if mine:
                 trained = sum(item.numel() for item in mine if item.requires_grad)
-                self._tape.note(OptimizerOwns(number, model, [trained, sum(item.numel() for item in own)]))
+                self._tape.note(OptimizerOwns(number, model, trained, sum(item.numel() for item in own)))
 
     def step_ends(self, _optimizer: Optimizer, _number: int) -> None:
         self._since_step = 0
