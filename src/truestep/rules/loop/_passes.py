@@ -3,8 +3,7 @@
 Owns putting the two together, and telling whether the script reads gradients itself.
 """
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from truestep.rules import Evidence
 from truestep.watch import Moment
@@ -27,36 +26,38 @@ class Pass:
     """One backward pass that was looked at."""
 
     moment: Moment[BackwardExamined]
-    graph: dict[str, Any] = field(default_factory=dict)
+    graph: GraphMeasured | None
+
+    @property
+    def facts(self) -> BackwardExamined:
+        """What was seen of it."""
+        return self.moment.facts
 
     @property
     def place(self) -> tuple[str | None, int | None]:
         """Its line."""
         return self.moment.file, self.moment.line
 
-    def __getitem__(self, name: str) -> Any:
-        return self.moment.facts.value[name]
-
 
 def find_passes(evidence: Evidence) -> dict[int, Pass]:
     """Return all passes that were looked at, by their numbers."""
-    graphs = {moment.facts.value["pass"]: moment.facts.value for moment in evidence.of(GraphMeasured)}
+    graphs = {moment.facts.backward: moment.facts for moment in evidence.of(GraphMeasured)}
     return {
-        moment.facts.value["pass"]: Pass(moment, graphs.get(moment.facts.value["pass"], {}))
+        moment.facts.number: Pass(moment, graphs.get(moment.facts.number))
         for moment in evidence.of(BackwardExamined)
     }
 
 
 def used_places(evidence: Evidence, passes: dict[int, Pass]) -> set[tuple[str | None, int | None]]:
     """Return the lines of backward passes that steps have used."""
-    numbers = [number for moment in evidence.of(GradientsApplied) for number in moment.facts.value["passes"]]
+    numbers = [number for moment in evidence.of(GradientsApplied) for number in moment.facts.passes]
     return {passes[number].place for number in numbers if number in passes}
 
 
 def usual_number(evidence: Evidence, optimizer: int) -> int:
     """Return how many backward passes an optimizer's step most uses."""
     steps = [moment for moment in evidence.of(GradientsApplied) if moment.facts.optimizer == optimizer]
-    return max((len(moment.facts.value["passes"]) for moment in steps), default=0)
+    return max((len(moment.facts.passes) for moment in steps), default=0)
 
 
 def is_looked_at(step: int) -> bool:

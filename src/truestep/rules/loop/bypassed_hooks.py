@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moment in evidence.of(ForwardCalledDirectly):
         source = evidence.source(moment.file)
         owner = _owner(source, moment.line) if source is not None else None
-        hooks, name = moment.facts.value["hooks"], moment.facts.class_name
+        hooks, name = moment.facts.num_hooks, moment.facts.class_name
         if owner is None or (owner == "self" and not hooks):
             continue
         seen.add((moment.file, moment.line))

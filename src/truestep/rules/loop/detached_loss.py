@@ -13,12 +13,16 @@ Call `backward()` on the loss as the model's outputs made it; use `.item()` and 
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loop._passes import find_passes, reads_gradients
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.optimizing import GradientsApplied, GraphCut, GraphMeasured
+from truestep.watch.evidence.facts.optimizing import (
+    BackwardExamined,
+    GradientsApplied,
+    GraphCut,
+    GraphMeasured,
+)
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 
 RULE = Meta(
@@ -44,45 +48,34 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             "the loss has no graph: backward has nothing to go back through",
             evidence=f"the script ended here with {evidence.first.error}",
         )
-    trains = [
-        moment
-        for moment in evidence.of(GradientsApplied)
-        if moment.facts.value["frozen"] < moment.facts.value["parameters"]
-    ]
-    lines: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
+    trains = [moment for moment in evidence.of(GradientsApplied) if moment.facts.num_trainable]
+    lines: dict[tuple[str | None, int | None], list[tuple[Moment[BackwardExamined], int]]] = {}
     reached = set()
-    is_idle = not any(moment.facts.value["with_gradient"] for moment in trains)
+    is_idle = not any(moment.facts.num_with_gradient for moment in trains)
     is_read = reads_gradients(evidence)
     for item in find_passes(evidence).values():
-        if item["touched"] or item.graph.get("parameters", 1):
+        if item.facts.optimizers or item.graph is None or item.graph.num_parameters:
             reached.add(item.place)
         elif _is_cut(item.graph, is_idle=is_idle, is_read=is_read) and any(
             moment.step >= item.moment.step for moment in trains
         ):
-            lines.setdefault(item.place, []).append(item.moment)
-    for place, moments in lines.items():
-        if place not in reached and len(moments) >= min(_MIN_TIMES, len(trains)):
+            lines.setdefault(item.place, []).append((item.moment, item.graph.num_nodes))
+    for place, found in lines.items():
+        if place not in reached and len(found) >= min(_MIN_TIMES, len(trains)):
+            moment, num_nodes = found[0]
+            size = f"{num_nodes} operations" if num_nodes else "no operation"
             yield Finding.at(
-                moments[0],
+                moment,
                 "the loss is cut from the model: its backward pass reaches no parameter",
-                evidence=f"at all {len(moments)} looks the graph of the loss had "
-                f"{_nodes(evidence, moments[0])} and no parameter got a gradient",
+                evidence=f"at all {len(found)} looks the graph of the loss had {size} and no parameter got a "
+                "gradient",
             )
 
 
-def _is_cut(graph: dict[str, Any], *, is_idle: bool, is_read: bool) -> bool:
+def _is_cut(graph: GraphMeasured, *, is_idle: bool, is_read: bool) -> bool:
     """Whether the graph ends at a loss or at outputs, and not at an input whose gradient is wanted."""
-    if not graph["nodes"]:
-        return bool(graph["others"] == [1])
-    return not is_read and (is_idle or bool(graph["others"] == [1]))
-
-
-def _nodes(evidence: Evidence, moment: Moment[Any]) -> str:
-    number = moment.facts.value["pass"]
-    nodes = next(
-        item.facts.value["nodes"] for item in evidence.of(GraphMeasured) if item.facts.value["pass"] == number
-    )
-    return f"{nodes} operations" if nodes else "no operation"
+    is_one_number = graph.other_sizes == [1]
+    return not is_read and (is_idle or is_one_number) if graph.num_nodes else is_one_number
 
 
 BUGGY = """

@@ -14,7 +14,6 @@ Call `zero_grad()` only right after a step, or before the first backward pass of
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loop._passes import find_passes, is_looked_at, reads_gradients, used_places, usual_number
@@ -34,7 +33,7 @@ _MIN_TIMES = 2
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find lines that zero gradients which no step has used."""
-    found: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
+    found: dict[tuple[str | None, int | None], list[Moment[GradientsDropped]]] = {}
     for moment in _dropped(evidence):
         found.setdefault((moment.file, moment.line), []).append(moment)
     if not found or reads_gradients(evidence):
@@ -44,8 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if len(moments) < _MIN_TIMES + (not has_steps):
             continue
         first = moments[0]
-        _, line, _ = first.facts.value["site"]
-        num = len(first.facts.value["passes"])
+        num, line = len(first.facts.passes), first.facts.backward_at.line
         yield Finding.at(
             first,
             "gradients are zeroed before any step has used them",
@@ -54,17 +52,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _dropped(evidence: Evidence) -> Iterator[Moment[Any]]:
+def _dropped(evidence: Evidence) -> Iterator[Moment[GradientsDropped]]:
     passes = find_passes(evidence)
     used = used_places(evidence, passes)
     for moment in evidence.of(GradientsDropped):
-        value = moment.facts.value
-        if value["moved"] or not value["finite"]:
+        facts = moment.facts
+        if facts.has_moved or not facts.is_finite:
             continue
-        thrown = [passes[number] for number in value["passes"] if number in passes]
-        if len(thrown) < len(value["passes"]) or any(item.graph.get("others", [1]) for item in thrown):
+        thrown = [passes[number] for number in facts.passes if number in passes]
+        if len(thrown) < len(facts.passes) or any(
+            item.graph is None or item.graph.other_sizes for item in thrown
+        ):
             continue
-        if usual_number(evidence, moment.facts.optimizer) > len(thrown):  # what is left of an accumulation
+        if usual_number(evidence, facts.optimizer) > len(thrown):  # what is left of an accumulation
             continue
         if is_looked_at(moment.step) or all(item.place in used for item in thrown):
             yield moment

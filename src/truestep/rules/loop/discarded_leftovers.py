@@ -32,10 +32,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find gradients of a part of an accumulation that are zeroed."""
     used = {*used_places(evidence, find_passes(evidence))}
     for moment in evidence.of(GradientsDropped):
-        value = moment.facts.value
-        file, line, _ = value["site"]
-        usual, num = usual_number(evidence, moment.facts.optimizer), len(value["passes"])
-        if value["moved"] or not value["finite"] or value["how"] != "zero_grad" or not 0 < num < usual:
+        facts = moment.facts
+        file, line, _ = facts.backward_at
+        usual, num = usual_number(evidence, facts.optimizer), len(facts.passes)
+        if facts.has_moved or not facts.is_finite or facts.is_by_hand or not 0 < num < usual:
             continue
         if moment.step and (file, line) in used:
             yield Finding.at(
@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether anything was accumulated."""
-    return any(len(moment.facts.value["passes"]) > 1 for moment in evidence.of(GradientsApplied))
+    return any(len(moment.facts.passes) > 1 for moment in evidence.of(GradientsApplied))
 
 
 BUGGY = """

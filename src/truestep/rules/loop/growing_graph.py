@@ -14,7 +14,6 @@ Detach what is carried from one step to the next: `state = state.detach()`.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
@@ -32,7 +31,7 @@ _ERRORS = ("backward through the graph a second time", "modified by an inplace o
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find graphs that grow."""
-    lines: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
+    lines: dict[tuple[str | None, int | None], list[Moment[GraphMeasured]]] = {}
     for moment in evidence.of(GraphMeasured):
         lines.setdefault((moment.file, moment.line), []).append(moment)
     last = evidence.of(GraphMeasured)[-1]
@@ -40,37 +39,35 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moments in lines.values():
         rising = _rising(moments)
         if len(rising) > _MIN_RISING:
-            counts = [moment.facts.value["nodes"] for moment in rising]
+            counts = [moment.facts.num_nodes for moment in rising]
             yield Finding.at(
                 rising[1],
                 "the graph of the loss grows with every step: a state that is carried over is not detached",
                 evidence=f"operations under the loss: {', '.join(map(str, counts[:6]))}, "
-                f"in the end {counts[-1]}; {rising[-1].facts.value['old']} of the last were made "
+                f"in the end {counts[-1]}; {rising[-1].facts.num_old} of the last were made "
                 "before the step",
             )
-        elif is_dead and last is moments[-1] and last.facts.value["old"]:
+        elif is_dead and last is moments[-1] and last.facts.num_old:
             yield Finding.at(
                 last,
                 "the backward pass goes into the graph of a step that is over: a state is not detached",
-                evidence=f"{last.facts.value['old']} of {last.facts.value['nodes']} operations under the "
+                evidence=f"{last.facts.num_old} of {last.facts.num_nodes} operations under the "
                 "loss were made before the last step, and the script ended here",
             )
 
 
-def _rising(moments: list[Moment[Any]]) -> list[Moment[Any]]:
+def _rising(moments: list[Moment[GraphMeasured]]) -> list[Moment[GraphMeasured]]:
     """Return the longest run of passes, one after the other, that grow by operations of earlier steps."""
-    best: list[Moment[Any]] = []
-    run: list[Moment[Any]] = []
+    best: list[Moment[GraphMeasured]] = []
+    run: list[Moment[GraphMeasured]] = []
     for moment in moments:
-        value = moment.facts.value
-        is_more = (
-            run
-            and value["nodes"] > run[-1].facts.value["nodes"]
-            and value["old"] > run[-1].facts.value["old"]
-        )
-        run = [*run, moment] if is_more and value["turn"] > run[-1].facts.value["turn"] else [moment]
+        run = [*run, moment] if run and _is_more(moment.facts, run[-1].facts) else [moment]
         best = max(best, run, key=len)
     return best
+
+
+def _is_more(now: GraphMeasured, before: GraphMeasured) -> bool:
+    return now.num_nodes > before.num_nodes and now.num_old > before.num_old and now.turn > before.turn
 
 
 BUGGY = """

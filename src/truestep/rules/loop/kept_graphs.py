@@ -41,28 +41,25 @@ _MAX_DEPTH = 3
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses that are kept, and the line that keeps them."""
     for moment in evidence.of(GraphsKept):
-        value = moment.facts.value
-        file, line, _ = value["site"]
+        facts = moment.facts
+        file, line, _ = facts.backward_at
         source = evidence.source(file)
-        is_output = value.get("is_output", False)
         keeper = None
         if source is not None:
             keeper = (
-                _output_line(source, line)
-                if is_output
-                else _keeping_line(source, line, value.get("is_part", False))
+                _output_line(source, line) if facts.is_output else _keeping_line(source, line, facts.is_part)
             )
-        if is_output and keeper is None:
+        if facts.is_output and keeper is None:
             continue  # who holds them may have a reason
-        holder = f"in a {value['holder']}" if value["holder"] else "by what belongs to them"
+        holder = f"in a {facts.holder}" if facts.holder else "by what belongs to them"
         yield Finding(
-            message=f"{'outputs' if is_output else 'losses'} are kept with their graphs: memory grows with "
-            "every step",
+            message=f"{'outputs' if facts.is_output else 'losses'} are kept with their graphs: memory grows "
+            "with every step",
             file=file,
             line=keeper or line,
-            step=value["steps"][0],
-            evidence=f"the graphs of steps {', '.join(map(str, value['steps']))} (backward at line {line}) "
-            f"were still alive at step {value['now']}, held {holder}",
+            step=facts.steps[0],
+            evidence=f"the graphs of steps {', '.join(map(str, facts.steps))} (backward at line {line}) "
+            f"were still alive at step {facts.last_step}, held {holder}",
         )
 
 

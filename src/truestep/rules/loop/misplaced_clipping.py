@@ -13,7 +13,6 @@ Clip between the last `backward()` and `optimizer.step()`.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
@@ -31,18 +30,16 @@ _MIN_TIMES = 2
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find lines that only ever clip what no step will apply."""
-    lines: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
+    lines: dict[tuple[str | None, int | None], list[Moment[GradientsClipped]]] = {}
     for moment in evidence.of(GradientsClipped):
         lines.setdefault((moment.file, moment.line), []).append(moment)
     for moments in lines.values():
-        states = {moment.facts.value["state"] for moment in moments}
-        optimizers = {number for moment in moments for number in moment.facts.value["optimizers"]}
+        states = {moment.facts.state for moment in moments}
+        optimizers = {number for moment in moments for number in moment.facts.optimizers}
         num_steps = sum(moment.facts.optimizer in optimizers for moment in evidence.of(OptimizerStep))
         if not states <= {"applied", "none"} or len(moments) < min(_MIN_TIMES, num_steps) or not num_steps:
             continue
-        if any(moment.facts.value["inside"] for moment in moments) or _is_clipped_elsewhere(
-            evidence, optimizers
-        ):
+        if any(moment.facts.is_in_step for moment in moments) or _is_clipped_elsewhere(evidence, optimizers):
             continue
         # What comes first may be about nothing: the second says which of the two it is.
         is_after = "applied" in states
@@ -59,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _is_clipped_elsewhere(evidence: Evidence, optimizers: set[int]) -> bool:
     return any(
-        moment.facts.value["state"] == "waiting" and optimizers.intersection(moment.facts.value["optimizers"])
+        moment.facts.state == "waiting" and optimizers.intersection(moment.facts.optimizers)
         for moment in evidence.of(GradientsClipped)
     )
 

@@ -42,7 +42,7 @@ _MIN_STEPS, _MIN_ROUNDS, _MIN_INSTEAD = 2, 2, 3
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find schedulers that are not stepped where they should be."""
     schedules = evidence.of(SchedulerMade)
-    inner = {number for moment in schedules for number in moment.facts.value.get("inner", ())}
+    inner = {number for moment in schedules for number in moment.facts.settings.inner}
     inner |= {moment.facts.scheduler for moment in evidence.of(SchedulerEffective)}
     for made in schedules:
         if made.facts.scheduler in inner or made.facts.optimizer is None:

@@ -15,7 +15,6 @@ zero, division by zero): choose or clamp its input, not its output.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Operation
@@ -37,19 +36,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if evidence.origin is not None:
             yield _at_origin(moment, evidence.origin)
             return  # what follows is the same value
-        value = moment.facts.value
-        names = ", ".join(value["names"]) + (", ..." if value["number"] > len(value["names"]) else "")
-        before = "weights were not finite either" if value["weights"] else "weights were still finite"
-        loss = "finite" if value["finite"] else "not finite"
+        facts = moment.facts
+        names = ", ".join(facts.names) + (", ..." if facts.num_parameters > len(facts.names) else "")
+        before = (
+            "weights were not finite either" if facts.has_nonfinite_weights else "weights were still finite"
+        )
+        loss = "finite" if facts.is_loss_finite else "not finite"
         yield Finding.at(
             moment,
             "a gradient that is not finite is applied to the weights",
-            evidence=f"{value['number']} parameters: {names}; {before}, and the loss of the backward pass at "
-            f"line {value['site'][1]} was {loss}",
+            evidence=f"{facts.num_parameters} parameters: {names}; {before}, and the loss of the backward "
+            f"pass at line {facts.backward_at.line} was {loss}",
         )
 
 
-def _at_origin(moment: Moment[Any], origin: Operation) -> Finding:
+def _at_origin(moment: Moment[GradientsNonfinite], origin: Operation) -> Finding:
     is_backward = origin.phase == "backward" and origin.forward_line is not None
     name = (origin.forward_name if is_backward else origin.name) or origin.name
     module = (origin.forward_module if is_backward else origin.module) or ""
@@ -57,7 +58,7 @@ def _at_origin(moment: Moment[Any], origin: Operation) -> Finding:
     worst = "NaN" if any(out.worst == "nan" for out in origin.outs) else "an infinity"
     where = "its derivative" if is_backward else "it"
     inside = f" in module {module}" if module else ""
-    names = ", ".join(moment.facts.value["names"])
+    names = ", ".join(moment.facts.names)
     return Finding(
         message=f"{where if is_backward else short} gives {worst}"
         + (f": the backward pass of {short}" if is_backward else "")
@@ -66,7 +67,7 @@ def _at_origin(moment: Moment[Any], origin: Operation) -> Finding:
         line=origin.forward_line if is_backward else origin.line,
         step=moment.step + 1,
         evidence=f"replayed: of all operations of this step, {short}{inside} is the first to make it; the "
-        f"step at line {moment.line} applied it to {moment.facts.value['number']} parameters: {names}",
+        f"step at line {moment.line} applied it to {moment.facts.num_parameters} parameters: {names}",
     )
 
 

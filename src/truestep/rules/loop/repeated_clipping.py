@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping between the backward passes of one step."""
     clipped = evidence.of(GradientsClipped)
     for moment in evidence.of(GradientsApplied):
-        for file, line, _ in moment.facts.value["clips_inside"][:1]:
+        for file, line, _ in moment.facts.clipped_at[:1]:
             times = sum((item.file, item.line, item.step) == (file, line, moment.step) for item in clipped)
             if times > 1:
                 yield Finding(
@@ -38,13 +38,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     line=line,
                     step=moment.step + 1,
                     evidence=f"step {moment.step + 1} at line {moment.line} used "
-                    f"{len(moment.facts.value['passes'])} backward passes and clipped {times} times",
+                    f"{len(moment.facts.passes)} backward passes and clipped {times} times",
                 )
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether anything was accumulated."""
-    return any(len(moment.facts.value["passes"]) > 1 for moment in evidence.of(GradientsApplied))
+    return any(len(moment.facts.passes) > 1 for moment in evidence.of(GradientsApplied))
 
 
 BUGGY = """

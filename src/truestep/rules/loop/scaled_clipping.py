@@ -28,15 +28,15 @@ RULE = Meta(
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping before unscaling."""
     for moment in evidence.of(ScaledClipped):
-        file, line, _ = moment.facts.value["site"]
+        clipped_at, scale = moment.facts.clipped_at, moment.facts.scale
         yield Finding(
             message="gradients are clipped before they are unscaled",
-            file=file,
-            line=line,
+            file=clipped_at.file,
+            line=clipped_at.line,
             step=moment.step + 1,
-            evidence=f"the loss scale was {moment.facts.value['scale']:g}, and the gradients were unscaled "
-            f"only afterwards, at line {moment.line}",
-            cost=f"the limit is {moment.facts.value['scale']:g} times too strict",
+            evidence=f"the loss scale was {scale:g}, and the gradients were unscaled only afterwards, at "
+            f"line {moment.line}",
+            cost=f"the limit is {scale:g} times too strict",
         )
 
 

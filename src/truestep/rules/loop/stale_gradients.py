@@ -33,12 +33,12 @@ RULE = Meta(
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find steps that apply gradients for the second time."""
     for moment in evidence.of(GradientsApplied):
-        if moment.facts.value["stale"]:
-            file, line, _ = moment.facts.value["stale_site"]
+        stale_at = moment.facts.stale_at
+        if stale_at is not None:
             yield Finding(
                 message="gradients of the step before are added to this one's: zero_grad() is missing",
-                file=file,
-                line=line,
+                file=stale_at.file,
+                line=stale_at.line,
                 step=moment.step + 1,
                 details={"step_line": moment.line, "accumulates": _accumulates(evidence)},
                 evidence=f"this backward pass began with the gradients that step {moment.step} had applied, "

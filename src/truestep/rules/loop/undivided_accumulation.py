@@ -16,14 +16,19 @@ Divide the loss by the number of micro-batches of the step before calling `backw
 
 import ast
 from collections.abc import Iterator
-from typing import Any
+from math import prod
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, call_at, replace_node, text_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.loop._passes import Pass, find_passes, is_looked_at
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.optimizing import BackwardExamined, GradientsApplied, OptimizerStep
+from truestep.watch.evidence.facts.optimizing import (
+    BackwardExamined,
+    GradientsApplied,
+    GraphMeasured,
+    OptimizerStep,
+)
 from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
@@ -41,14 +46,14 @@ _TOLERANCE = 0.02
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find accumulation without division."""
     passes = find_passes(evidence)
-    found: dict[tuple[str | None, int | None], list[tuple[Moment[Any], list[Pass]]]] = {}
+    found: dict[tuple[str | None, int | None], list[tuple[Moment[GradientsApplied], list[Pass]]]] = {}
     cleared = set()
     for moment in evidence.of(GradientsApplied):
         for group in _groups(moment, passes):
-            if any(item["inputs"] is None for item in group):  # the first pass at a line that is met later
+            if any(item.facts.inputs is None for item in group):  # the first pass at a line that is met later
                 continue
             if (
-                moment.facts.value["changed"] is None
+                moment.facts.factor is None
                 and _is_undivided(group)
                 and not _has_own_gradient(evidence, group)
             ):
@@ -65,26 +70,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"the gradients of {num} micro-batches are added up, and the loss is not divided by {num}",
             step=moment.step + 1,
             evidence=f"{num} backward passes of mean losses over different samples before the step at line "
-            f"{moment.line}; each counts with factor {_weight(group[0]):.3g}",
+            f"{moment.line}; each counts with factor {_weight(group[0].graph):.3g}",
             cost=f"steps are {num} times as large as with the mean over the same samples",
             severity=None if _is_by_hand(evidence, group[0].moment) else "info",
         )
 
 
-def _is_by_hand(evidence: Evidence, moment: Moment[Any]) -> bool:
+def _is_by_hand(evidence: Evidence, moment: Moment[BackwardExamined]) -> bool:
     """Whether the script's own line calls backward: in a framework's loop the division is the framework's."""
     source = evidence.source(moment.file)
     return source is None or "backward" in source.line(moment.line)
 
 
-def _groups(moment: Moment[Any], passes: dict[int, Pass]) -> Iterator[list[Pass]]:
+def _groups(moment: Moment[GradientsApplied], passes: dict[int, Pass]) -> Iterator[list[Pass]]:
     """Yield the passes of one step that came from the same line by the same way, if they are alike."""
-    known = [passes[number] for number in moment.facts.value["passes"] if number in passes]
-    if len(known) < len(moment.facts.value["passes"]):
+    known = [passes[number] for number in moment.facts.passes if number in passes]
+    if len(known) < len(moment.facts.passes):
         return
     alike: dict[int, list[Pass]] = {}
     for item in known:
-        alike.setdefault(item["stack"], []).append(item)
+        alike.setdefault(item.facts.stack, []).append(item)
     for group in alike.values():
         if len(group) > 1 and all(item.graph for item in group):
             yield group
@@ -92,34 +97,27 @@ def _groups(moment: Moment[Any], passes: dict[int, Pass]) -> Iterator[list[Pass]
 
 def _is_undivided(group: list[Pass]) -> bool:
     num = len(group)
-    inputs = {item["inputs"] for item in group}
-    are_alike = (
-        len({item.graph["leaves"] for item in group}) == 1 and len({item["forwards"] for item in group}) == 1
-    )
-    if not are_alike or len(inputs) < num or group[0]["forwards"] > _MAX_FORWARDS:
+    facts, graphs = [item.facts for item in group], [item.graph for item in group if item.graph]
+    are_alike = len({item.leaves for item in graphs}) == 1 and len({item.num_forwards for item in facts}) == 1
+    if not are_alike or len({item.inputs for item in facts}) < num or facts[0].num_forwards > _MAX_FORWARDS:
         return False
-    if any(item["chained"] or item["grad_calls"] or item.graph["old"] for item in group):
+    if any(item.is_chained or item.num_grad_calls for item in facts) or any(item.num_old for item in graphs):
         return False
     # One that reads ahead has nothing left to read at the end.
-    if len({tuple(item["loaders"]) for item in group if item["loaders"]}) > 1:
+    if len({tuple(item.loaders) for item in facts if item.loaders}) > 1:
         return False
-    return all(_has_mean(item, num) for item in group)
+    return all(_weight(item) > _NEAR / num and _has_mean(item, num) for item in graphs)
 
 
-def _has_mean(item: Pass, num: int) -> bool:
+def _has_mean(graph: GraphMeasured, num: int) -> bool:
     """Whether the loss has a term that is a mean, and nothing that may be the division."""
-    if _weight(item) <= _NEAR / num:
-        return False
-    means = [factors for kind, factors in item.graph["terms"] if kind == "mean"]
+    means = [term.factors for term in graph.terms if term.reduction == "mean"]
     return any(all(abs(factor * num - 1) > _TOLERANCE for factor in factors) for factors in means)
 
 
-def _weight(item: Pass) -> float:
+def _weight(graph: GraphMeasured | None) -> float:
     """Return by what the whole loss is divided; what multiplies it, as a scaler does, is taken back."""
-    result = 1.0
-    for factor in item.graph["factors"]:
-        result *= min(1.0, abs(factor))
-    return result
+    return prod(min(1.0, abs(factor)) for factor in graph.factors) if graph else 1.0
 
 
 def _has_own_gradient(evidence: Evidence, group: list[Pass]) -> bool:

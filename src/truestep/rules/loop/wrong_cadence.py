@@ -17,12 +17,16 @@ Call `scheduler.step()` where its settings say: in the epoch's loop if they coun
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan
-from truestep.watch.evidence.facts.optimizing import OptimizerStep, SchedulerMade, SchedulerStep
+from truestep.watch.evidence.facts.optimizing import (
+    OptimizerStep,
+    SchedulerMade,
+    SchedulerStep,
+    ScheduleSettings,
+)
 
 RULE = Meta(
     code="LOOP09",
@@ -72,7 +76,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _schedules(evidence: Evidence) -> Iterator[_Schedule]:
     moments = evidence.of(SchedulerMade)
-    inner = {number for moment in moments for number in moment.facts.value.get("inner", ())}
+    inner = {number for moment in moments for number in moment.facts.settings.inner}
     epochs = _num_epochs(evidence)
     for made in moments:
         if made.facts.scheduler in inner:
@@ -103,7 +107,7 @@ def _rates(steps: list[Moment[OptimizerStep]]) -> list[float]:
 
 
 def _check_fast(schedule: _Schedule) -> Iterator[Finding]:
-    settings, num = schedule.made.facts.value, len(schedule.steps)
+    settings, num = schedule.made.facts.settings, len(schedule.steps)
     fallen = _fallen(schedule.rates)
     if fallen is not None:
         yield _tell(
@@ -112,18 +116,18 @@ def _check_fast(schedule: _Schedule) -> Iterator[Finding]:
             f"{max(schedule.rates):.3g} at its highest, {schedule.rates[fallen]:.3g} at step {fallen + 1} "
             f"of {num}",
         )
-    elif schedule.made.facts.class_name == "CosineAnnealingLR" and _swings(schedule, settings["T_max"]):
+    elif schedule.made.facts.class_name == "CosineAnnealingLR" and _swings(schedule, settings.t_max):
         yield _tell(
             schedule,
             "the learning rate swings up and down: the schedule was made for epochs and is stepped per batch",
-            f"T_max is {settings['T_max']}, and it was stepped {len(schedule.turns)} times"
+            f"T_max is {settings.t_max}, and it was stepped {len(schedule.turns)} times"
             + (f" in {schedule.num_epochs} epochs" if schedule.num_epochs else ""),
         )
-    elif "inner" not in settings and _is_past(schedule, settings.get("milestones", [])):
+    elif not settings.inner and _is_past(schedule, settings.milestones):
         yield _tell(
             schedule,
             "all milestones pass within a few batches: they count epochs, and it is stepped per batch",
-            f"milestones {settings['milestones']}, {len(schedule.turns)} steps of the scheduler",
+            f"milestones {settings.milestones}, {len(schedule.turns)} steps of the scheduler",
         )
 
 
@@ -139,7 +143,9 @@ def _fallen(rates: list[float]) -> int | None:
     return None
 
 
-def _swings(schedule: _Schedule, horizon: float) -> bool:
+def _swings(schedule: _Schedule, horizon: float | None) -> bool:
+    if horizon is None:
+        return False
     times = len(schedule.turns) / max(1, horizon)
     if not schedule.num_epochs:
         return times >= _MANY_TURNS
@@ -147,7 +153,7 @@ def _swings(schedule: _Schedule, horizon: float) -> bool:
     return times >= _FEW_TURNS and is_for_epochs
 
 
-def _is_past(schedule: _Schedule, milestones: list[int]) -> bool:
+def _is_past(schedule: _Schedule, milestones: list[float]) -> bool:
     if not milestones:
         return False
     if schedule.num_epochs:
@@ -157,7 +163,7 @@ def _is_past(schedule: _Schedule, milestones: list[int]) -> bool:
 
 def _check_slow(schedule: _Schedule) -> Iterator[Finding]:
     num, times = len(schedule.steps), len(schedule.turns)
-    for horizon in _horizons(schedule.made.facts.value):
+    for horizon in _horizons(schedule.made.facts.settings):
         if abs(horizon - num) <= _NEAR * num and horizon >= _RARE * times:
             yield _tell(
                 schedule,
@@ -167,15 +173,13 @@ def _check_slow(schedule: _Schedule) -> Iterator[Finding]:
             return
 
 
-def _horizons(settings: dict[str, Any]) -> Iterator[float]:
-    names = ("T_max", "total_steps", "total_iters")
-    yield from (settings[name] for name in names if name in settings)
-    yield from settings.get("numbers", ())
-    inner = settings.get("inner_settings", ())
-    milestones = settings.get("milestones", [])
-    if inner:
-        start = milestones[-1] if milestones else 0
-        yield from (start + horizon for horizon in _horizons(inner[-1]))
+def _horizons(settings: ScheduleSettings) -> Iterator[float]:
+    named = (settings.t_max, settings.total_steps, settings.total_iters)
+    yield from (horizon for horizon in named if horizon is not None)
+    yield from settings.numbers
+    if settings.inner:
+        start = settings.milestones[-1] if settings.milestones else 0
+        yield from (start + horizon for horizon in _horizons(list(settings.inner.values())[-1]))
 
 
 def _tell(schedule: _Schedule, message: str, evidence: str) -> Finding:

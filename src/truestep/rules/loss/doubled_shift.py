@@ -16,12 +16,12 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loss._labels import labels_line
-from truestep.watch.evidence.facts.passes import LossExamined
+from truestep.watch.evidence.facts.passes import ClassesScored
 
 RULE = Meta(
     code="LOSS08",
     severity="warning",
-    needs=(LossExamined,),
+    needs=(ClassesScored,),
     fix="Shift the labels in one place only; if the model shifts them, pass labels equal to the input.",
 )
 _MIN_COMPARED = 12
@@ -30,17 +30,16 @@ _MAX_RIGHT = 0.9
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether targets were compared with the tokens that a model was given."""
-    return any(moment.facts.value.get("tokens") for moment in evidence.of(LossExamined))
+    return any(moment.facts.shifts for moment in evidence.of(ClassesScored))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses over the token after the next."""
-    moments = [moment for moment in evidence.of(LossExamined) if moment.facts.value.get("tokens")]
-    if any(moment.facts.value["tokens"]["shifts"]["1"][0] == 1.0 for moment in moments):
+    moments = [moment for moment in evidence.of(ClassesScored) if moment.facts.shifts]
+    if any(moment.facts.shifts[1].share == 1.0 for moment in moments):
         return  # another head may look further ahead on purpose
     for moment in moments:
-        shifts = moment.facts.value["tokens"]["shifts"]
-        (unshifted, _), (once, _), (twice, num) = shifts["0"], shifts["1"], shifts["2"]
+        (unshifted, _), (once, _), (twice, num) = moment.facts.shifts
         if twice == 1.0 and num >= _MIN_COMPARED and max(unshifted, once) < _MAX_RIGHT:
             yield Finding.at(
                 moment,

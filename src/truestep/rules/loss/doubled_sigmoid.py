@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import LINEAR, Flow, place_of
 from truestep.watch import Operation
-from truestep.watch.evidence.facts.passes import LossExamined
+from truestep.watch.evidence.facts.passes import ProbabilitiesScored
 
 RULE = Meta(
     code="LOSS02",
@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
         if first is not None and first.name in _BOUNDED:
             yield _twice(operation, first)
-    read = {moment.facts.value["index"]: moment.facts.value for moment in evidence.of(LossExamined)}
+    read = {moment.facts.operation_index: moment.facts for moment in evidence.of(ProbabilitiesScored)}
     for operation in flow.named("binary_cross_entropy.default"):
         first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
         if first is None:
@@ -54,15 +54,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         before = flow.source(first.ins[0]) if first.name in _BOUNDED[:1] else None
         if before is not None and before.name in _BOUNDED:
             yield _twice(operation, before)
-        value = read.get(operation.index)
-        if first.name in LINEAR and value is not None and _is_clamped(flow, operation):
-            share = value["at_low"] + value["at_high"]
-            if share >= _MIN_SHARE and value["values"] >= _MIN_VALUES:
+        facts = read.get(operation.index)
+        if first.name in LINEAR and facts is not None and _is_clamped(flow, operation):
+            share = facts.edge_share
+            if share >= _MIN_SHARE and facts.num_values >= _MIN_VALUES:
                 yield Finding.at(
                     operation,
                     "raw scores are clamped and taken for probabilities: a sigmoid is missing",
                     evidence=f"scores come from {first.name} {place_of(first, operation.file)}; {share:.0%} "
-                    f"of {value['values']} lie at the clamp's edges, where the gradient is zero",
+                    f"of {facts.num_values} lie at the clamp's edges, where the gradient is zero",
                 )
 
 

@@ -24,7 +24,7 @@ from truestep.rules.analysis.edits import call_at, replace_node, text_of
 from truestep.rules.analysis.flow import LINEAR, Flow, place_of, size_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Operation
-from truestep.watch.evidence.facts.passes import LossExamined
+from truestep.watch.evidence.facts.passes import ScoresNormalised
 
 RULE = Meta(
     code="LOSS01",
@@ -50,27 +50,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _normalised_twice(evidence: Evidence, flow: Flow) -> Iterator[Finding]:
-    read = {
-        moment.facts.value["index"]: moment.facts.value
-        for moment in evidence.of(LossExamined)
-        if moment.facts.operation == "log_softmax"
-    }
+    read = {moment.facts.operation_index: moment.facts for moment in evidence.of(ScoresNormalised)}
     for operation in flow.named("_log_softmax.default", "logsumexp.default"):
         if not operation.ins[0].has_grad or size_of(operation) < 2:
             continue
         first = flow.source(operation.ins[0])
         is_softmax = first is not None and first.name in _SOFTMAX and size_of(first) == size_of(operation)
-        value = read.get(operation.index)
+        facts = read.get(operation.index)
         details: dict[str, Any] = {}
         if is_softmax and first is not None:
             told = f"softmax {place_of(first, operation.file)}, then log-softmax again in the loss"
             details = {"softmax_line": first.line} if first.file == operation.file else {}
-        elif value is not None and value["is_distribution"]:
+        elif facts is not None and facts.is_distribution:
             told = "what the loss is given lies between 0 and 1 and sums to 1 over the classes"
         else:
             continue
-        if value is not None:
-            told += f"; values from {value['lowest']:.3g} to {value['highest']:.3g}"
+        if facts is not None:
+            told += f"; values from {facts.lowest:.3g} to {facts.highest:.3g}"
         yield Finding.at(
             operation,
             "the loss applies softmax to what is already a softmax's output",

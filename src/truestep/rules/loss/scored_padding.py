@@ -18,19 +18,18 @@ same, mask by the rows' lengths and keep the first end token.
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import Flow
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.loss._labels import labels_line
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.passes import LossExamined
+from truestep.watch.evidence.facts.passes import ClassesScored
 
 RULE = Meta(
     code="LOSS07",
     severity="warning",
-    needs=(LossExamined,),
+    needs=(ClassesScored,),
     fix="Leave padding out with ignore_index or a mask, and use a token for it that means nothing else.",
 )
 _MIN_SHARE = 0.03
@@ -42,15 +41,15 @@ _PAD, _END = re.compile("pad", re.IGNORECASE), re.compile("eos|end|eot|stop", re
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether targets were compared with the tokens that a model was given."""
-    return any(moment.facts.value.get("tokens") for moment in evidence.of(LossExamined))
+    return any(moment.facts.shifts for moment in evidence.of(ClassesScored))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses that score too much of a row, or too little."""
     flow = Flow(evidence.operations)
-    seen: dict[tuple[str | None, int | None], list[Moment[Any]]] = {}
-    for moment in evidence.of(LossExamined):
-        if moment.facts.value.get("tokens"):
+    seen: dict[tuple[str | None, int | None], list[Moment[ClassesScored]]] = {}
+    for moment in evidence.of(ClassesScored):
+        if moment.facts.shifts:
             seen.setdefault((moment.file, moment.line), []).append(moment)
     for moments in seen.values():
         if _is_spoken_of(evidence, moments[0]):
@@ -58,56 +57,54 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield from _lost_end(evidence, moments)
 
 
-def _is_spoken_of(evidence: Evidence, moment: Moment[Any]) -> bool:
+def _is_spoken_of(evidence: Evidence, moment: Moment[ClassesScored]) -> bool:
     """Whether the script speaks of padding: frames of zeros may be silence."""
-    padding = moment.facts.value["tokens"]["padding"]
-    word = _PAD if padding is None or padding["token"] >= 0 else _RAGGED
+    padding = moment.facts.padding
+    word = _PAD if padding is None or padding.token >= 0 else _RAGGED
     return any(word.search(source.text) for source in evidence.sources)
 
 
-def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment[Any]]) -> Iterator[Finding]:
+def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment[ClassesScored]]) -> Iterator[Finding]:
     for moment in moments:
-        found = moment.facts.value["tokens"]["padding"]
-        if (
-            found is None
-            or found["scored"] < _MIN_SHARE * found["of"]
-            or _is_masked(flow, moment.facts.value)
-        ):
+        found = moment.facts.padding
+        if found is None or found.num_padding < _MIN_SHARE * found.num_scored:
             continue
-        what = f"token {found['token']}" if found["token"] >= 0 else "zeros"
+        if _is_masked(flow, moment.facts):
+            continue
+        what = f"token {found.token}" if found.token >= 0 else "zeros"
         yield Finding.at(
             moment,
             "padding is scored in the loss",
             line=labels_line(evidence, moment),
-            evidence=f"{found['scored']} of {found['of']} scored targets "
-            f"({found['scored'] / found['of']:.0%}) are {found['label']} where the model was given padding, "
-            f"{what}, in runs of {found['runs'][0]} to {found['runs'][1]}; ignore_index is "
-            f"{moment.facts.value['ignored']}",
+            evidence=f"{found.num_padding} of {found.num_scored} scored targets "
+            f"({found.num_padding / found.num_scored:.0%}) are {found.label} where the model was given "
+            f"padding, {what}, in runs of {found.shortest} to {found.longest}; ignore_index is "
+            f"{moment.facts.ignored}",
         )
 
 
-def _is_masked(flow: Flow, value: dict[str, Any]) -> bool:
+def _is_masked(flow: Flow, facts: ClassesScored) -> bool:
     """Whether the losses of single places are weighted or picked before they are summed."""
-    operation = flow.at(value["index"])
-    if value["reduction"] != "none" or operation is None:
+    operation = flow.at(facts.operation_index)
+    if facts.reduction != "none" or operation is None:
         return False
     users = [user.name.removeprefix("aten.") for user in flow.users(operation)]
     return not users or any(name.startswith(_MASKING) for name in users)
 
 
-def _lost_end(evidence: Evidence, moments: list[Moment[Any]]) -> Iterator[Finding]:
-    ends = [moment.facts.value["tokens"]["end"] for moment in moments]
-    if len(ends) < _MIN_SEEN or None in ends:
+def _lost_end(evidence: Evidence, moments: list[Moment[ClassesScored]]) -> Iterator[Finding]:
+    ends = [moment.facts.end for moment in moments if moment.facts.end is not None]
+    if len(moments) < _MIN_SEEN or len(ends) < len(moments):
         return
-    is_attended = all(end["attended"] is not None and end["attended"] > 0.5 for end in ends)
-    always_one = all(end["attended"] is None and end["runs"][0] == 1 for end in ends)
+    is_attended = all(end.attended is not None and end.attended > 0.5 for end in ends)
+    always_one = all(end.attended is None and end.shortest == 1 for end in ends)
     if is_attended or (always_one and any(_is_same(source.tree) for source in evidence.sources)):
         end = ends[0]
         yield Finding.at(
             moments[0],
             "the end token is left out of the loss together with the padding",
-            evidence=f"token {end['token']} ends every row and is also its padding, in runs of "
-            f"{end['runs'][0]} to {end['runs'][1]}; none of them is scored, the end of the text neither",
+            evidence=f"token {end.token} ends every row and is also its padding, in runs of "
+            f"{end.shortest} to {end.longest}; none of them is scored, the end of the text neither",
         )
 
 

@@ -19,13 +19,13 @@ from math import log
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import LINEAR, Flow
 from truestep.watch import Operation
-from truestep.watch.evidence.facts.passes import LossExamined
+from truestep.watch.evidence.facts.passes import ClassesScored
 from truestep.watch.evidence.facts.structure import FileLoaded, StateLoaded
 
 RULE = Meta(
     code="LOSS10",
     severity="warning",
-    needs=(LossExamined,),
+    needs=(ClassesScored,),
     caused_by=("DATA07",),
     fix="Initialise the last layer with small weights, and scale the inputs to unit variance.",
 )
@@ -35,9 +35,7 @@ _MIN_SCORED = 8
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether the loss of a fresh classifier was read."""
-    return not _is_loaded(evidence) and any(
-        moment.facts.operation == "nll_loss" and moment.step == 0 for moment in evidence.of(LossExamined)
-    )
+    return not _is_loaded(evidence) and any(moment.step == 0 for moment in evidence.of(ClassesScored))
 
 
 def _is_loaded(evidence: Evidence) -> bool:
@@ -48,23 +46,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find first losses that are too high."""
     flow = Flow(evidence.operations)
     met: set[tuple[str | None, int | None]] = set()
-    for moment in evidence.of(LossExamined):
-        place, value = (moment.file, moment.line), moment.facts.value
-        if moment.facts.operation != "nll_loss" or moment.step or place in met:
+    for moment in evidence.of(ClassesScored):
+        place, facts = (moment.file, moment.line), moment.facts
+        if moment.step or place in met:
             continue
         met.add(place)
-        operation = flow.at(value["index"])
-        num_classes = value["shape"][1] if len(value["shape"]) > 1 else 0
-        is_read = isinstance(value["loss"], float)  # not so if it is not finite
-        if value["reduction"] != "mean" or value["weighted"] or not is_read or num_classes < 2:
+        operation, num_classes = flow.at(facts.operation_index), facts.num_classes
+        if facts.reduction != "mean" or facts.is_weighted or num_classes < 2:
             continue
-        if value["scored"] < _MIN_SCORED or operation is None or not _is_plain(flow, operation):
+        if facts.num_scored < _MIN_SCORED or operation is None or not _is_plain(flow, operation):
             continue
-        if value["loss"] > _MAX_RATIO * log(num_classes):
+        if isinstance(facts.loss, float) and facts.loss > _MAX_RATIO * log(num_classes):
             yield Finding.at(
                 moment,
                 "the first loss of a fresh classifier is far above that of guessing",
-                evidence=f"{value['loss']:.3g} in the first step; {num_classes} equally likely classes "
+                evidence=f"{facts.loss:.3g} in the first step; {num_classes} equally likely classes "
                 f"give ln {num_classes} = {log(num_classes):.3g}",
             )
 

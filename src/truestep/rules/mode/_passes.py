@@ -30,63 +30,41 @@ _MAKING = frozenset(
 class Pass:
     """One outermost forward pass."""
 
-    moment: Moment[Any]
-    model: int
-    number: int
-    has_graph: bool
+    moment: Moment[LayersListed | PassExamined]
+    facts: PassExamined
     is_used: bool
     """Whether a backward pass has reached it."""
-    given: int
-    """A number for the input: the same for the same tensor; negative if not known."""
-    size: int
-    """The length of the input's first axis."""
-    layers: dict[str, Any] | None
+    layers: LayersListed | None
     """Which layers the mode matters for, and how many of them are switched to training."""
-
-    @property
-    def is_training(self) -> bool:
-        """Whether the model is in train mode."""
-        return bool(self.moment.facts.is_training)
 
     @property
     def num_on(self) -> int:
         """How many of the layers for which it matters are in train mode."""
-        return 0 if self.layers is None else int(self.layers["dropout"][0] + self.layers["norm"][0])
+        return 0 if self.layers is None else self.layers.num_on
 
     @property
     def num_layers(self) -> int:
         """How many layers there are for which it matters."""
-        return 0 if self.layers is None else int(self.layers["dropout"][1] + self.layers["norm"][1])
+        return 0 if self.layers is None else self.layers.num_layers
 
     @property
     def place(self) -> tuple[str | None, int | None, int]:
         """Line and model."""
-        return self.moment.file, self.moment.line, self.model
+        return self.moment.file, self.moment.line, self.facts.model
 
 
 def read_passes(evidence: Evidence) -> list[Pass]:
     """Return all forward passes that were noted, in their order."""
-    used = {number for moment in evidence.of(PassesUsed) for number in moment.facts.value}
-    state: dict[int, dict[str, Any]] = {}
+    used = {number for moment in evidence.of(PassesUsed) for number in moment.facts.numbers}
+    layers: dict[int, LayersListed] = {}
     found = []
     for moment in evidence.of(LayersListed, PassExamined):
-        model = moment.facts.model
-        if isinstance(moment.facts, LayersListed):
-            state[model] = moment.facts.value
-            continue
-        number, has_graph, given, size = moment.facts.value
-        found.append(
-            Pass(
-                moment=moment,
-                model=model,
-                number=number,
-                has_graph=has_graph,
-                is_used=number in used,
-                given=given,
-                size=size,
-                layers=state.get(model),
-            )
-        )
+        facts = moment.facts
+        if isinstance(facts, LayersListed):
+            layers[facts.model] = facts
+        else:
+            is_used = facts.number in used
+            found.append(Pass(moment=moment, facts=facts, is_used=is_used, layers=layers.get(facts.model)))
     return found
 
 
@@ -116,7 +94,7 @@ def has_evaluation_run(passes: list[Pass]) -> bool:
 
 def is_repeated(run: list[Pass]) -> bool:
     """Whether one input is passed through again and again, as for Monte-Carlo dropout."""
-    known = [item.given for item in run if item.given >= 0]
+    known = [item.facts.given for item in run if item.facts.given >= 0]
     return len(known) > 1 and len(set(known)) <= len(known) // 2
 
 
@@ -141,7 +119,7 @@ def _training_loaders(evidence: Evidence, passes: list[Pass]) -> set[int]:
     """Return loaders most of whose batches are trained on: `next(iter(loader))` has one in each epoch."""
     batches, fed = evidence.of(BatchFetched), _batches_of(evidence, passes)
     seen = Counter(batches[place].facts.loader for place in set(fed.values()))
-    used = {fed[item.number] for item in passes if item.is_used and item.number in fed}
+    used = {fed[item.facts.number] for item in passes if item.is_used and item.facts.number in fed}
     trained = Counter(batches[place].facts.loader for place in used)
     return {loader for loader, num in seen.items() if 2 * trained[loader] > num}
 
@@ -161,7 +139,7 @@ def _batches_of(evidence: Evidence, passes: Iterable[Pass]) -> dict[int, int]:
         while place < len(batches) and batches[place].at_s <= item.moment.at_s:
             place += 1
         if place and batches[place - 1].step == item.moment.step:
-            found[item.number] = place - 1
+            found[item.facts.number] = place - 1
     return found
 
 
@@ -191,16 +169,15 @@ def _is_plain_call(call: ast.Call) -> bool:
     )
 
 
-def owners(evidence: Evidence) -> dict[int, dict[int, list[int]]]:
+def owners(evidence: Evidence) -> dict[int, dict[int, tuple[int, int]]]:
     """Return by model, then by optimizer: how many of its parameters are trained, and how many it has."""
-    found: dict[int, dict[int, list[int]]] = defaultdict(dict)
+    found: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for moment in evidence.of(OptimizerOwns):
-        found[moment.facts.model][moment.facts.optimizer] = moment.facts.value
+        facts = moment.facts
+        found[facts.model][facts.optimizer] = (facts.num_trained, facts.num_weights)
     return found
 
 
-def layers_text(layers: dict[str, Any], *, which: str = "on") -> str:
+def layers_text(layers: LayersListed, names: list[str]) -> str:
     """Name layers and how many of them are in train mode."""
-    on = layers["dropout"][0] + layers["norm"][0]
-    total = layers["dropout"][1] + layers["norm"][1]
-    return f"{', '.join(layers[which]) or 'none'} ({on} of {total} layers in train mode)"
+    return f"{', '.join(names) or 'none'} ({layers.num_on} of {layers.num_layers} layers in train mode)"

@@ -15,7 +15,6 @@ Call `model.train()` at the beginning of every training epoch, not once before t
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.mode._passes import Pass, layers_text, owners, read_passes
@@ -41,11 +40,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find training passes in eval mode that lead to steps."""
     passes = read_passes(evidence)
     for model, optimizers in owners(evidence).items():
-        own = [item for item in passes if item.model == model]
+        own = [item for item in passes if item.facts.model == model]
         candidates = [
             item
             for item in own
-            if item.is_used and not item.is_training and item.num_layers and not item.num_on
+            if item.is_used and not item.facts.is_training and item.num_layers and not item.num_on
         ]
         for item in candidates:
             held, total = max(optimizers.values())
@@ -60,8 +59,8 @@ def _finding(item: Pass, why: str) -> Finding:
     assert item.layers is not None
     return Finding.at(
         item.moment,
-        f"{item.layers['class']} is trained in eval mode: train() is missing",
-        evidence=f"{why}; {layers_text(item.layers, which='layers')}",
+        f"{item.layers.class_name} is trained in eval mode: train() is missing",
+        evidence=f"{why}; {layers_text(item.layers, item.layers.names)}",
     )
 
 
@@ -73,7 +72,7 @@ def _leads_to_step(evidence: Evidence, item: Pass, optimizers: set[int]) -> bool
         return False
     before = max((moment.at_s for moment in steps if moment.at_s < after.at_s), default=0.0)
     return not any(
-        moment.facts.model == item.model and moment.facts.is_training and moment.facts.is_grad_enabled
+        moment.facts.model == item.facts.model and moment.facts.is_training and moment.facts.is_grad_enabled
         for moment in evidence.of(ForwardPass)
         if before <= moment.at_s <= after.at_s + after.took_s
     )
@@ -83,8 +82,8 @@ def _why(evidence: Evidence, item: Pass, passes: list[Pass], *, is_whole: bool) 
     """Say how it came to be in eval mode; None if it may be on purpose."""
     at_s = item.moment.at_s
     before = [other for other in passes if other.moment.at_s < at_s]
-    earlier = [other for other in before if other.model == item.model]
-    trained = [other for other in earlier if other.is_training and other.is_used]
+    earlier = [other for other in before if other.facts.model == item.facts.model]
+    trained = [other for other in earlier if other.facts.is_training and other.is_used]
     since_s = trained[-1].moment.at_s if trained else 0.0
     off = [
         moment
@@ -92,36 +91,37 @@ def _why(evidence: Evidence, item: Pass, passes: list[Pass], *, is_whole: bool) 
         if not moment.facts.is_training and since_s <= moment.at_s <= at_s
     ]
     evaluated = any(
-        not other.is_training and not other.is_used and other.moment.at_s >= since_s for other in earlier
+        not other.facts.is_training and not other.is_used and other.moment.at_s >= since_s
+        for other in earlier
     )
     evaluated = evaluated or any(_is_part_evaluated(moment, item, before) for moment in off)
     assert item.layers is not None
     where = f"eval() at line {off[-1].line} was not followed by train()" if off else ""
-    if item.layers["pretrained"] and all(_is_loading(evidence, moment) for moment in off):
+    if item.layers.is_pretrained and all(_is_loading(evidence, moment) for moment in off):
         if is_whole and not trained:
             return "from_pretrained gave it in eval mode and train() was never called"
         return None
     if trained:
         return f"trained in train mode before; {where}" if off and evaluated else None
-    if off and is_whole and (evaluated or item.layers["dropout"][1]):
+    if off and is_whole and (evaluated or item.layers.num_dropouts):
         return where
     return None
 
 
-def _is_part_evaluated(off: Moment[Any], item: Pass, before: list[Pass]) -> bool:
+def _is_part_evaluated(off: Moment[ModeSet], item: Pass, before: list[Pass]) -> bool:
     """Whether this `eval()` of the model was for a pass of another module, as of a decoder that samples."""
     assert item.layers is not None
-    return off.facts.class_name == item.layers["class"] and any(
-        not other.is_training
+    return off.facts.class_name == item.layers.class_name and any(
+        not other.facts.is_training
         and not other.is_used
-        and not other.moment.facts.is_grad_enabled
+        and not other.facts.is_grad_enabled
         and other.moment.step == off.step
         and other.moment.at_s > off.at_s
         for other in before
     )
 
 
-def _is_loading(evidence: Evidence, moment: Moment[Any]) -> bool:
+def _is_loading(evidence: Evidence, moment: Moment[ModeSet]) -> bool:
     source = evidence.source(moment.file)
     return source is not None and "from_pretrained" in source.line(moment.line)
 

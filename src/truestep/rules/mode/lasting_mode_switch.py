@@ -15,7 +15,6 @@ keep the old values and put them back.
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import statement_at
@@ -48,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         switch = _last_switch(evidence, moment)
         if switch is None:
             continue
-        for name, before, after in moment.facts.value["changed"]:
+        for name, before, after in moment.facts.first:
             line = _assigned_at(evidence, switch, name.rpartition(".")[2])
             if line is not None:
                 yield Finding(
@@ -57,14 +56,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     file=switch.file,
                     line=line,
                     step=moment.step + 1,
-                    evidence=f"{name} of {moment.facts.value['class']} was {before} in training before the "
+                    evidence=f"{name} of {moment.facts.class_name} was {before} in training before the "
                     f"switch at line {switch.line}, and is {after} in training after it; "
-                    f"{moment.facts.value['number']} settings changed",
+                    f"{moment.facts.num_changed} settings changed",
                 )
                 break
 
 
-def _last_switch(evidence: Evidence, moment: Moment[Any]) -> Moment[Any] | None:
+def _last_switch(evidence: Evidence, moment: Moment[SettingsChanged]) -> Moment[ModeSet] | None:
     found = [
         item
         for item in evidence.of(ModeSet)
@@ -73,7 +72,7 @@ def _last_switch(evidence: Evidence, moment: Moment[Any]) -> Moment[Any] | None:
     return found[-1] if found else None
 
 
-def _assigned_at(evidence: Evidence, switch: Moment[Any], name: str) -> int | None:
+def _assigned_at(evidence: Evidence, switch: Moment[ModeSet], name: str) -> int | None:
     """Return the line that assigns the setting, if that belongs to the switch; the nearest of several."""
     source = evidence.source(switch.file)
     assert switch.line is not None
@@ -126,7 +125,7 @@ def _counted_in(loop: ast.For | ast.While) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def _belongs(scope: Scope, line: int, switch: Moment[Any], scopes: list[Scope]) -> bool:
+def _belongs(scope: Scope, line: int, switch: Moment[ModeSet], scopes: list[Scope]) -> bool:
     """Whether an assignment is made where the mode is switched: there, or in a function called from there."""
     assert switch.line is not None
     if getattr(scope, "name", None) == "__init__":

@@ -30,21 +30,21 @@ RULE = Meta(
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a model with a normalisation over the batch was seen."""
-    return any(moment.facts.value["norm"][1] for moment in evidence.of(LayersListed))
+    return any(moment.facts.num_norms for moment in evidence.of(LayersListed))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find batches of one that went through BatchNorm in train mode and were trained on."""
-    passes = {item.number: item for item in read_passes(evidence)}
+    passes = {item.facts.number: item for item in read_passes(evidence)}
     for moment in evidence.of(SingleSample):
-        item = passes.get(moment.facts.value["pass"])
+        item = passes.get(moment.facts.number)
         if item is not None and item.is_used:
-            names, shape = moment.facts.value["names"], moment.facts.value["shape"]
+            names = moment.facts.names
             yield Finding.at(
                 moment,
                 "BatchNorm in train mode is given a batch of one: its statistics are those of one sample",
                 evidence=f"{len(names)} layers, the first ({names[0] or 'the model itself'}) with an input "
-                f"of shape {tuple(shape)}",
+                f"of shape {moment.facts.shape}",
             )
 
 

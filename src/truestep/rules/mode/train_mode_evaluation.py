@@ -54,18 +54,18 @@ def is_observed(evidence: Evidence) -> bool:
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find evaluation passes through layers that are in train mode."""
     passes = read_passes(evidence)
-    trained_on = {(item.model, item.given) for item in passes if item.is_used}
+    trained_on = {(item.facts.model, item.facts.given) for item in passes if item.is_used}
     loaders, fed = evaluation_loaders(evidence, passes), fed_by(evidence, passes)
     idle = [
         item
         for item in passes
-        if not item.is_used and (item.has_graph or not item.moment.facts.is_grad_enabled)
+        if not item.is_used and (item.facts.has_graph or not item.facts.is_grad_enabled)
     ]
     for place, group in by_place(idle).items():
-        found = [item for item in group if item.is_training and item.num_on]
+        found = [item for item in group if item.facts.is_training and item.num_on]
         if not found or is_thrown_away(evidence, found[0].moment) or _is_on_purpose(evidence, found):
             continue
-        from_loader = [item for item in found if fed.get(item.number) in loaders]
+        from_loader = [item for item in found if fed.get(item.facts.number) in loaders]
         if from_loader and not is_repeated(from_loader):
             found = from_loader
         elif not (
@@ -82,7 +82,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
     first = found[0]
     assert first.layers is not None
-    name = first.layers["class"]
+    name = first.layers.class_name
     off = [
         moment
         for moment in evidence.of(ModeSet)
@@ -96,8 +96,8 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
     return Finding.at(
         first.moment,
         f"{name} is evaluated in train mode: eval() is missing",
-        evidence=f"{layers_text(first.layers)}; {len(found)} passes that no backward pass reached; "
-        f"{name} was {said}",
+        evidence=f"{layers_text(first.layers, first.layers.names_on)}; {len(found)} passes that no "
+        f"backward pass reached; {name} was {said}",
         count=1,
     )
 
@@ -108,7 +108,7 @@ def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
     assert first.layers is not None
     if any(is_repeated(run) for run in runs_of(found)):
         return True
-    if first.layers["norm"][0]:
+    if first.layers.num_norms_on:
         return False
     asked = [
         moment
@@ -129,8 +129,8 @@ def _is_fixed(evidence: Evidence, found: list[Pass], *, trained_on: set[int]) ->
     """Whether one tensor that is not trained on comes again and again: a validation set without a loader."""
     steps: dict[int, set[int]] = {}
     for item in found:
-        if item.given >= 0 and item.given not in trained_on:
-            steps.setdefault(item.given, set()).add(item.moment.step)
+        if item.facts.given >= 0 and item.facts.given not in trained_on:
+            steps.setdefault(item.facts.given, set()).add(item.moment.step)
     return _num_optimizers(evidence) == 1 and any(len(seen) >= _MIN_STEPS for seen in steps.values())
 
 

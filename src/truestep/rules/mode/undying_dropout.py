@@ -42,7 +42,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find dropout that draws in eval mode."""
-    passes = [item for item in read_passes(evidence) if not item.is_training]
+    passes = [item for item in read_passes(evidence) if not item.facts.is_training]
     if any(is_repeated(run) for run in runs_of(passes) if len(run) > 2):
         return
     flow = Flow(evidence.operations)

@@ -54,10 +54,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     passes = read_passes(evidence)
     trained = owners(evidence)
     loaders, fed = evaluation_loaders(evidence, passes), fed_by(evidence, passes)
-    idle = [item for item in passes if item.has_graph and not item.is_used and item.model in trained]
+    idle = [
+        item for item in passes if item.facts.has_graph and not item.is_used and item.facts.model in trained
+    ]
     in_eval = defaultdict(list)
     for item in idle:
-        if not item.is_training:  # of whatever model: folds and searches make one after the other
+        if not item.facts.is_training:  # of whatever model: folds and searches make one after the other
             in_eval[item.place[:2]].append(item)
     certain = {place: found for place, found in in_eval.items() if len(found) >= _MIN_EVAL}
     for found in certain.values():
@@ -65,7 +67,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for place, group in by_place(idle).items():
         if place[:2] in certain:
             continue
-        found = [item for item in group if fed.get(item.number) in loaders]
+        found = [item for item in group if fed.get(item.facts.number) in loaders]
         if len(found) < MIN_RUN and has_evaluation_run(group) and _is_evaluation(evidence, group):
             found = group
         if len(found) >= MIN_RUN:
@@ -74,7 +76,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _is_evaluation(evidence: Evidence, group: list[Pass]) -> bool:
     """Whether training is over, or the function says what it is for; inputs are batches."""
-    if min(item.size for item in group) < 2:  # one observation after the other: a policy plays
+    if min(item.facts.size for item in group) < 2:  # one observation after the other: a policy plays
         return False
     is_over = evidence.first.ended == "finished" and all(
         item.moment.step == evidence.first.num_steps for item in group
@@ -84,11 +86,11 @@ def _is_evaluation(evidence: Evidence, group: list[Pass]) -> bool:
 
 def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
     first = found[0]
-    places = {(item.moment.line, item.model) for item in found}
+    places = {(item.moment.line, item.facts.model) for item in found}
     times = [
         moment.took_s for moment in evidence.of(ForwardPass) if (moment.line, moment.facts.model) in places
     ]
-    mode = "train" if first.is_training else "eval"
+    mode = "train" if first.facts.is_training else "eval"
     return Finding.at(
         first.moment,
         "this evaluation builds a graph for gradients that nobody asks for: torch.no_grad() is missing",

@@ -117,7 +117,7 @@ def _called_names(source: Source) -> Iterator[str]:
 
 def _find_aliases(evidence: Evidence, places: set[tuple[str | None, int | None]]) -> Iterator[Finding]:
     """Find targets by name that are called and are the very model that is trained."""
-    trained = {moment.facts.model for moment in evidence.of(OptimizerOwns) if moment.facts.value[0]}
+    trained = {moment.facts.model for moment in evidence.of(OptimizerOwns) if moment.facts.num_trained}
     for source in evidence.sources:
         at_line: dict[int, set[int]] = {}
         for moment in evidence.of(ForwardPass):

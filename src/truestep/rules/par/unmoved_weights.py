@@ -16,11 +16,10 @@ update`.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.optimizing import OptimizerStep, WeightsUnmoved
+from truestep.watch.evidence.facts.optimizing import OptimizerStep, UnmovedParameter, WeightsUnmoved
 from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
@@ -37,11 +36,11 @@ _MIN_GRADIENT = 1e-5
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find weights that steps leave as they are."""
     for moment in evidence.of(WeightsUnmoved):
-        stills = [still for still in moment.facts.value["still"] if still["gradient"] >= _MIN_GRADIENT]
-        rated = [still for still in stills if still["num_rated"] >= _MIN_STEPS]
+        stills = [still for still in moment.facts.parameters if still.gradient >= _MIN_GRADIENT]
+        rated = [still for still in stills if still.num_rated >= _MIN_STEPS]
         if rated:
-            yield _tell(moment, rated, f"learning rate {rated[0]['rate']:.3g}")
-        elif stills and not moment.facts.value["moved"] and _is_rate_zero(evidence, moment.facts.optimizer):
+            yield _tell(moment, rated, f"learning rate {rated[0].rate:.3g}")
+        elif stills and not moment.facts.num_moved and _is_rate_zero(evidence, moment.facts.optimizer):
             yield _tell(moment, stills, "the learning rate is 0 at each step")
 
 
@@ -51,16 +50,16 @@ def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
     return bool(rates) and not any(rates)
 
 
-def _tell(moment: Moment[Any], stills: list[dict[str, Any]], why: str) -> Finding:
+def _tell(moment: Moment[WeightsUnmoved], stills: list[UnmovedParameter], why: str) -> Finding:
     first = stills[0]
     return Finding(
         message=f"{len(stills)} parameters have gradients and the step does not move them",
         file=moment.file,
         line=moment.line,
-        step=first["first_step"] + 1,
-        evidence=f"a {first['dtype']} parameter of shape {tuple(first['shape'])} is the same before and "
-        f"after {first['num_steps']} steps; gradient up to {first['gradient']:.3g}, {why}, "
-        f"a weight {first['weight']:.3g}",
+        step=first.first_step + 1,
+        evidence=f"a {first.dtype} parameter of shape {first.shape} is the same before and "
+        f"after {first.num_steps} steps; gradient up to {first.gradient:.3g}, {why}, "
+        f"a weight {first.weight:.3g}",
     )
 
 

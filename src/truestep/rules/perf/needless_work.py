@@ -18,7 +18,6 @@ as `torch.where`, a comparison, or indexing with a mask.
 from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import Flow
@@ -58,20 +57,19 @@ def _step_time(evidence: Evidence) -> float | None:
 
 def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
     flow = Flow(evidence.operations)
-    made = {name: site for moment in evidence.of(BiasesListed) for name, site in moment.facts.value.items()}
+    made = {name: at for moment in evidence.of(BiasesListed) for name, at in moment.facts.made_at.items()}
     for moment in evidence.of(BiasAdded):
-        operation = flow.at(moment.facts.value["index"])
+        operation = flow.at(moment.facts.operation_index)
         layer = None if operation is None else flow.maker(operation.ins[0])
         if operation is None or layer is None or layer.name not in _LAYERS or len(layer.ins) != 3:
             continue
         if layer.module not in made or len(flow.users(layer)) != 1:
             continue
-        file, line, _ = made[layer.module]
-        took_s = moment.facts.value["took_s"]
+        took_s = moment.facts.took_s
         yield Finding(
             message="this layer's bias is taken away again by the BatchNorm after it",
-            file=file,
-            line=line,
+            file=made[layer.module].file,
+            line=made[layer.module].line,
             step=moment.step + 1,
             evidence=f"{layer.module} gives {tuple(operation.ins[0].shape)} straight to {operation.module}",
             cost=f"{took_s * 1e6:.0f} us of a step of {step_s * 1e3:.1f} ms ({took_s / step_s:.1%}), "
@@ -81,15 +79,15 @@ def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
 
 
 def _loops(evidence: Evidence, step_s: float) -> Iterator[Finding]:
-    lines: dict[tuple[str | None, int | None, int], list[Moment[Any]]] = {}
+    lines: dict[tuple[str | None, int | None, int], list[Moment[OperationsCrowded]]] = {}
     for moment in evidence.of(OperationsCrowded):
         if not moment.step:  # what comes before training is a part of it
             continue
         lines.setdefault((moment.file, moment.line, moment.step), []).append(moment)
     for (file, line, step), moments in lines.items():
         picking = [moment for moment in moments if _is_single(moment)]
-        took_s = sum(moment.facts.value["took_s"] for moment in moments)
-        calls = sum(moment.facts.value["calls"] for moment in moments)
+        took_s = sum(moment.facts.took_s for moment in moments)
+        calls = sum(moment.facts.num_calls for moment in moments)
         if file is None or not picking or calls < _MIN_CALLS or took_s < _MIN_SHARE * step_s:
             continue
         names = ", ".join(sorted({moment.facts.operation for moment in picking}))
@@ -125,11 +123,9 @@ def _short_loops(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _is_single(moment: Moment[Any]) -> bool:
-    name, single = moment.facts.operation, moment.facts.value["single"]
-    if name == "aten.select.int":
-        return bool(single >= 0.3)
-    return name not in _READING and bool(single >= 0.9)
+def _is_single(moment: Moment[OperationsCrowded]) -> bool:
+    name, share = moment.facts.operation, moment.facts.single_share
+    return share >= 0.3 if name == "aten.select.int" else name not in _READING and share >= 0.9
 
 
 BUGGY = """

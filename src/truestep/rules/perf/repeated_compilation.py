@@ -16,10 +16,9 @@ tensors); take `.item()`, `print` and calls into other libraries out of the comp
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.watch.evidence.facts.passes import CompileCalled, Recompilations
+from truestep.watch.evidence.facts.passes import CompileCalled, CompiledPiece, Recompilations
 
 RULE = Meta(
     code="PERF04",
@@ -35,16 +34,16 @@ _USUAL = ("grad_mode", "training", "inference")
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find pieces that were compiled too often, and breaks."""
-    rows = [row for moment in evidence.of(Recompilations) for row in moment.facts.value]
-    yield from _find_breaks(rows)
-    again: dict[tuple[str | None, int, str], list[Any]] = {}
-    for file, line, name, took_s, reason, _ in rows:
-        is_usual = any(word in reason for word in _USUAL)
-        if reason and not is_usual and not name.startswith(_RESUMED):
-            again.setdefault((file, line, name), []).append((took_s, reason))
+    pieces = [piece for moment in evidence.of(Recompilations) for piece in moment.facts.pieces]
+    yield from _find_breaks(pieces)
+    again: dict[tuple[str | None, int, str], list[CompiledPiece]] = {}
+    for piece in pieces:
+        is_usual = any(word in piece.reason for word in _USUAL)
+        if piece.reason and not is_usual and not piece.name.startswith(_RESUMED):
+            again.setdefault((piece.file, piece.line, piece.name), []).append(piece)
     for (file, line, name), turns in again.items():
         if len(turns) > _MOST_AGAIN:
-            reasons = Counter(_short(reason) for _, reason in turns)
+            reasons = Counter(_short(piece.reason) for piece in turns)
             asked = evidence.of(CompileCalled)
             is_clear = bool(asked) and (len(asked) == 1 or file is None)
             yield Finding(
@@ -54,17 +53,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 step=0,
                 evidence=f"`{name}` was compiled {len(turns) + 1} times; reasons: "
                 + "; ".join(f"{reason} ({num})" for reason, num in reasons.most_common(3)),
-                cost=f"{sum(took_s for took_s, _ in turns):.1f} s of compiling again",
+                cost=f"{sum(piece.took_s for piece in turns):.1f} s of compiling again",
             )
 
 
-def _find_breaks(rows: list[Any]) -> Iterator[Finding]:
-    if any(row[-1] for row in rows):
+def _find_breaks(pieces: list[CompiledPiece]) -> Iterator[Finding]:
+    if any(piece.is_disturbed for piece in pieces):
         return  # the watching itself is in the way
     breaks: dict[tuple[str, int], list[float]] = {}
-    for file, line, name, took_s, _, _ in rows:
-        if name.startswith(_RESUMED) and file is not None:
-            breaks.setdefault((file, line), []).append(took_s)
+    for piece in pieces:
+        if piece.name.startswith(_RESUMED) and piece.file is not None:
+            breaks.setdefault((piece.file, piece.line), []).append(piece.took_s)
     for (file, line), times in breaks.items():
         yield Finding(
             message="the compiled graph is broken at this line: it goes back to Python here",

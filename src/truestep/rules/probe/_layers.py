@@ -3,26 +3,25 @@
 Owns which of a layer's measurements belong together.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from truestep.rules import Evidence
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.passes import LayerActivity
+from truestep.watch.evidence.facts.passes import LayerActivity, LayerState
 
 
 def lasting(
-    evidence: Evidence, name: str, *, at_least: float
-) -> Iterator[tuple[Moment[Any], dict[str, Any], float]]:
-    """Yield layers whose share of that name was at least this in two looks, one after the other."""
+    evidence: Evidence, share_of: Callable[[LayerState], float | None], *, at_least: float
+) -> Iterator[tuple[Moment[LayerActivity], LayerState, float]]:
+    """Yield layers whose share was at least this in two looks, one after the other."""
     before: dict[tuple[int, int, str], float] = {}
     told: set[tuple[int, int, str]] = set()
     for moment in evidence.of(LayerActivity):
-        rows = [row for row in moment.facts.value["layers"] if name in row]
-        for place, row in enumerate(rows):
-            key = (moment.facts.model, place, row["name"])
-            share = min(row[name], before.get(key, -1.0))
-            before[key] = row[name]
+        shares = [(layer, share) for layer in moment.facts.layers if (share := share_of(layer)) is not None]
+        for place, (layer, now) in enumerate(shares):
+            key = (moment.facts.model, place, layer.operation)
+            share = min(now, before.get(key, -1.0))
+            before[key] = now
             if share >= at_least and key not in told:
                 told.add(key)
-                yield moment, row, share
+                yield moment, layer, share

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.probe._layers import lasting
-from truestep.watch.evidence.facts.passes import LayerActivity
+from truestep.watch.evidence.facts.passes import LayerActivity, LayerState
 
 RULE = Meta(
     code="PROBE04",
@@ -32,21 +32,25 @@ _MOST = 0.75
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a layer with a ReLU was seen twice."""
-    return any(True for _ in lasting(evidence, "dead", at_least=0.0))
+    return any(True for _ in lasting(evidence, _dead, at_least=0.0))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find layers whose units are zero for all samples."""
-    for moment, row, share in lasting(evidence, "dead", at_least=_MOST):
-        file, line, _ = row["site"] or (moment.file, moment.line, None)
+    for moment, layer, share in lasting(evidence, _dead, at_least=_MOST):
+        place = layer.place or moment
         yield Finding(
             message="most units of this layer are dead: they are zero for every sample",
-            file=file,
-            line=line,
+            file=place.file,
+            line=place.line,
             step=moment.step,
-            evidence=f"{share:.0%} of {row['units']} units gave zero for all {moment.facts.value['size']} "
+            evidence=f"{share:.0%} of {layer.num_units} units gave zero for all {moment.facts.num_samples} "
             f"samples of a batch, after step {moment.step} and before",
         )
+
+
+def _dead(layer: LayerState) -> float | None:
+    return layer.dead
 
 
 BUGGY = """

@@ -16,7 +16,6 @@ data.
 from collections.abc import Iterator
 from math import isfinite, sqrt
 from statistics import mean, pstdev
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
@@ -42,31 +41,28 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find a loss that stays where it began."""
     optimizers = {moment.facts.optimizer for moment in evidence.of(OptimizerStep)}
     sites = {(moment.file, moment.line) for moment in evidence.of(BackwardPass)}
-    moments = _levels(evidence)
+    levels = _levels(evidence)
     if len(optimizers) != 1 or len(sites) != 1:
         return
-    values = [moment.facts.value for moment in moments]
+    values = [loss for _, loss in levels]
     num = len(values) // 3
     first, last = values[:num], values[-num:]
     scale = abs(mean(values)) or 1.0
     noise = max(pstdev(first), pstdev(last)) / sqrt(num)
     if mean(last) > mean(first) - max(_SAME * scale, noise) and max(values) - min(values) < scale:
         yield Finding.at(
-            moments[0],
+            levels[0][0],
             "the loss does not move",
             evidence=f"{mean(first):.4g} in the first third and {mean(last):.4g} in the last of "
-            f"{moments[-1].step + 1} steps",
+            f"{levels[-1][0].step + 1} steps",
         )
 
 
-def _levels(evidence: Evidence) -> list[Moment[Any]]:
+def _levels(evidence: Evidence) -> list[tuple[Moment[LossLevel], float]]:
     """Return the loss at some steps: the last value of each."""
     found = {moment.step: moment for moment in evidence.of(LossLevel)}
-    return [
-        found[step]
-        for step in sorted(found)
-        if isinstance(found[step].facts.value, float) and isfinite(found[step].facts.value)
-    ]
+    losses = [(found[step], found[step].facts.loss) for step in sorted(found)]
+    return [(moment, loss) for moment, loss in losses if isinstance(loss, float) and isfinite(loss)]
 
 
 BUGGY = """

@@ -14,7 +14,6 @@ lower the learning rate.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
@@ -33,14 +32,13 @@ _MIN_STEPS = 4
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers whose gradients are very small in some layers, or very large."""
-    by_optimizer: dict[int, list[dict[str, list[float]]]] = {}
-    places: dict[int, Moment[Any]] = {}
+    by_optimizer: dict[int, list[Moment[UpdateMeasured]]] = {}
     for moment in evidence.of(UpdateMeasured):
-        by_optimizer.setdefault(moment.facts.optimizer, []).append(moment.facts.value)
-        places.setdefault(moment.facts.optimizer, moment)
-    for optimizer, values in by_optimizer.items():
-        large = [max(value["gradients"]) for value in values if max(value["gradients"]) > _LARGE]
-        far = [_ratio(value["gradients"]) for value in values if _ratio(value["gradients"]) > _RATIO]
+        by_optimizer.setdefault(moment.facts.optimizer, []).append(moment)
+    for moments in by_optimizer.values():
+        values = [[row.gradient for row in moment.facts.matrices] for moment in moments]
+        large = [max(sizes) for sizes in values if max(sizes) > _LARGE]
+        far = [_ratio(sizes) for sizes in values if _ratio(sizes) > _RATIO]
         for found, what in ((large, "explode"), (far, "vanish")):
             if len(found) >= _MIN_STEPS and len(found) > len(values) // 2:
                 text = (
@@ -49,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     else f"the largest are {max(found):.0e} times the smallest"
                 )
                 yield Finding.at(
-                    places[optimizer],
+                    moments[0],
                     f"gradients {what}",
                     evidence=f"{text}, at {len(found)} of {len(values)} steps",
                 )

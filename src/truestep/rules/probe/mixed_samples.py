@@ -35,19 +35,19 @@ of one sample, once it is trained, cannot hang on those of others."""
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models in which one sample changes the output of others."""
     for moment in evidence.of(SamplesMixed):
-        value = moment.facts.value
-        if not value["moved"] or value["most"] < _MIN_MOVED:
+        facts = moment.facts
+        if not facts.num_changed or facts.most < _MIN_MOVED:
             continue
-        if value["by"] in _STATISTICS and not value.get("is_classifier"):
+        if facts.operation in _STATISTICS and not facts.is_classifier:
             continue
-        file, line, _ = value.get("site") or (moment.file, moment.line, None)
+        place = facts.place or moment
         yield Finding(
             message="samples of one batch influence each other: this works over the axis of the batch",
-            file=file,
-            line=line,
+            file=place.file,
+            line=place.line,
             step=moment.step,
-            evidence=f"in eval mode, replacing 1 of {value['size']} samples changed the outputs of "
-            f"{value['moved']} others, by up to {value['most']:.2g} standard deviations",
+            evidence=f"in eval mode, replacing 1 of {facts.num_samples} samples changed the outputs of "
+            f"{facts.num_changed} others, by up to {facts.most:.2g} standard deviations",
         )
 
 

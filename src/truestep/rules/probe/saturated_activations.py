@@ -37,15 +37,15 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find saturated layers, and models that give the same for every input."""
-    for moment, row, share in lasting(evidence, "ends", at_least=_MOST):
-        file, line, _ = row["site"] or (moment.file, moment.line, None)
+    for moment, layer, share in lasting(evidence, lambda layer: layer.saturated, at_least=_MOST):
+        place = layer.place or moment
         yield Finding(
-            message=f"{row['name']} is saturated: most of its values are at the ends of its range",
-            file=file,
-            line=line,
+            message=f"{layer.operation} is saturated: most of its values are at the ends of its range",
+            file=place.file,
+            line=place.line,
             step=moment.step,
-            evidence=f"{share:.0%} of the values of a batch of {moment.facts.value['size']}, shape "
-            f"{tuple(row['shape'])}, after step {moment.step} and before",
+            evidence=f"{share:.0%} of the values of a batch of {moment.facts.num_samples}, shape "
+            f"{layer.shape}, after step {moment.step} and before",
         )
     yield from _collapsed(evidence)
 
@@ -54,16 +54,16 @@ def _collapsed(evidence: Evidence) -> Iterator[Finding]:
     seen: dict[int, int] = {}
     for moment in evidence.of(LayerActivity):
         model = moment.facts.model
-        seen[model] = seen.get(model, 0) + 1 if moment.facts.value["same"] else 0
+        seen[model] = seen.get(model, 0) + 1 if moment.facts.is_collapsed else 0
         if seen[model] == 2:
-            flat = next((row for row in moment.facts.value["layers"] if row["flat"] and row["site"]), None)
-            file, line, _ = flat["site"] if flat else (moment.file, moment.line, None)
+            flat = (layer.place for layer in moment.facts.layers if layer.is_flat and layer.place)
+            place = next(flat, moment)
             yield Finding(
                 message="activations have collapsed: the model gives the same output for every sample",
-                file=file,
-                line=line,
+                file=place.file,
+                line=place.line,
                 step=moment.step,
-                evidence=f"{moment.facts.value['size']} different inputs, one output, after step "
+                evidence=f"{moment.facts.num_samples} different inputs, one output, after step "
                 f"{moment.step} and before",
             )
 

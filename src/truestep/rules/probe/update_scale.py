@@ -14,7 +14,6 @@ Lower or raise the learning rate by the factor that is missing, or warm it up.
 
 from collections.abc import Iterator
 from statistics import median
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
@@ -32,11 +31,9 @@ _MIN_STEPS = 4
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers whose steps are too large or too small for the weights."""
-    found: dict[int, list[tuple[Moment[Any], float]]] = {}
+    found: dict[int, list[tuple[Moment[UpdateMeasured], float]]] = {}
     for moment in evidence.of(UpdateMeasured):
-        value = moment.facts.value
-        pairs = zip(value["updates"], value["weights"], strict=True)
-        shares = [update / weight for update, weight in pairs if weight > 0]
+        shares = [row.update / row.weight for row in moment.facts.matrices if row.weight > 0]
         if shares:
             found.setdefault(moment.facts.optimizer, []).append((moment, median(shares)))
     for items in found.values():

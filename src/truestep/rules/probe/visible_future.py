@@ -29,17 +29,17 @@ RULE = Meta(
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models that are trained to predict the next token and look ahead."""
     for moment in evidence.of(FutureSeen):
-        value = moment.facts.value
-        if not value["moved"]:
+        facts = moment.facts
+        if not facts.num_changed:
             continue
-        file, line, _ = value.get("site") or (moment.file, moment.line, None)
+        place = facts.place or moment
         yield Finding(
             message="later tokens influence earlier outputs of a model that shall predict the next token",
-            file=file,
-            line=line,
+            file=place.file,
+            line=place.line,
             step=moment.step,
-            evidence=f"replacing the tokens from position {value['cut']} of {value['length']} on changed "
-            f"{value['moved']} of the {value['cut']} outputs before them, by up to {value['most']:.2g} "
+            evidence=f"replacing the tokens from position {facts.cut} of {facts.length} on changed "
+            f"{facts.num_changed} of the {facts.cut} outputs before them, by up to {facts.most:.2g} "
             "standard deviations; the targets are the inputs shifted by one",
         )
 

@@ -17,7 +17,6 @@ critic's loss only. For a critic, detach the target and not the estimate.
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Operation
@@ -52,13 +51,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _idle(evidence: Evidence) -> Iterator[Finding]:
     with_closure = _with_closure(evidence)
-    seen: dict[int, list[Moment[Any]]] = {}
+    seen: dict[int, list[Moment[GradientsPresent]]] = {}
     for moment in evidence.of(GradientsPresent):
         seen.setdefault(moment.facts.optimizer, []).append(moment)
     for optimizer, moments in seen.items():
         if (
             len(moments) < _MIN_STEPS
-            or any(moment.facts.value for moment in moments)
+            or any(moment.facts.has_gradient for moment in moments)
             or optimizer in with_closure
         ):
             continue
@@ -81,23 +80,23 @@ def _with_closure(evidence: Evidence) -> set[int]:
     return found
 
 
-def _cut_pass(evidence: Evidence, called: list[Moment[Any]], *, before: Moment[Any]) -> Moment[Any] | None:
+def _cut_pass(
+    evidence: Evidence, called: list[Moment[PassExamined]], *, before: Moment[GradientsPresent]
+) -> Moment[PassExamined] | None:
     """Return the last pass of the models before a step that no backward pass reached."""
-    used = {number for moment in evidence.of(PassesUsed) for number in moment.facts.value}
+    used = {number for moment in evidence.of(PassesUsed) for number in moment.facts.numbers}
     last = [moment for moment in called if moment.at_s < before.at_s]
-    cut = [moment for moment in last if moment.facts.value[0] not in used]
+    cut = [moment for moment in last if moment.facts.number not in used]
     return cut[-1] if cut and last and cut[-1] is last[-1] else None
 
 
-def _idle_finding(evidence: Evidence, moments: list[Moment[Any]], cut: Moment[Any]) -> Finding:
+def _idle_finding(
+    evidence: Evidence, moments: list[Moment[GradientsPresent]], cut: Moment[PassExamined]
+) -> Finding:
     passes = [moment for moment in evidence.of(BackwardPass) if moment.at_s < moments[0].at_s]
-    place: Moment[Any] | Operation = passes[-1]
-    if not cut.facts.is_grad_enabled:
-        place = cut
-    else:
-        place = _last_detach(evidence, passes[-1]) or place
+    cut_at = (_last_detach(evidence, passes[-1]) or passes[-1]) if cut.facts.is_grad_enabled else cut
     return Finding.at(
-        place,
+        cut_at,
         "what this optimizer trains is cut from the loss: its steps have no gradient",
         evidence=f"{len(moments)} of {len(moments)} steps at line {moments[0].line} that were looked at had "
         f"no gradient; the model was called at line {cut.line} and no backward pass reached it",
@@ -105,7 +104,7 @@ def _idle_finding(evidence: Evidence, moments: list[Moment[Any]], cut: Moment[An
     )
 
 
-def _last_detach(evidence: Evidence, backward: Moment[Any]) -> Operation | None:
+def _last_detach(evidence: Evidence, backward: Moment[BackwardPass]) -> Operation | None:
     """Return the last `detach` before a backward pass and after whatever training came before it."""
     found = None
     for operation in evidence.operations:

@@ -267,12 +267,13 @@ class LightLook(Look):
         for place in places.values():
             if place.num_calls > _MAX_PER_PLACE:
                 timed = place.num_calls - _MAX_PER_PLACE
-                value = {
-                    "calls": place.num_calls,
-                    "single": place.num_single / timed,
-                    "took_s": place.took_ns / timed * place.num_calls / 1e9,
-                }
-                self._tape.mark(OperationsCrowded(place.name, value), place.site, perf_counter_ns())
+                facts = OperationsCrowded(
+                    operation=place.name,
+                    num_calls=place.num_calls,
+                    single_share=place.num_single / timed,
+                    took_s=place.took_ns / timed * place.num_calls / 1e9,
+                )
+                self._tape.mark(facts, place.site, perf_counter_ns())
 
 
 def _pass_by(place: Place, begun_ns: int, result: Any) -> None:

@@ -1,8 +1,8 @@
 """Facts about optimizers, schedulers and gradients."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from truestep.watch.evidence.moment import kind
+from truestep.watch.evidence.moment import Place, kind
 
 
 @kind(varies_from="rates")
@@ -53,14 +53,27 @@ class SchedulerStep(NamedTuple):
     class_name: str
 
 
-@kind(varies_from="value")
+class ScheduleSettings(NamedTuple):
+    """What a scheduler was made with, as far as it says for how many steps."""
+
+    t_max: float | None
+    total_steps: float | None
+    total_iters: float | None
+    milestones: list[float]
+    numbers: list[int]
+    """The whole numbers that its functions of the step were built with: one may be their number."""
+    inner: dict[int, "ScheduleSettings"]
+    """Those of the schedulers that it is made of, in their order."""
+
+
+@kind(varies_from="settings")
 class SchedulerMade(NamedTuple):
     """A scheduler is made."""
 
     scheduler: int
     class_name: str
     optimizer: int | None
-    value: Any
+    settings: ScheduleSettings
 
 
 @kind()
@@ -70,35 +83,59 @@ class SchedulerEffective(NamedTuple):
     scheduler: int
 
 
-@kind(varies_from="value")
+@kind(varies_from="num_trainable")
 class GradientsApplied(NamedTuple):
     """What a step is about to apply."""
 
     optimizer: int
-    value: Any
+    num_trainable: int
+    """How many parameters require gradients."""
+    num_with_gradient: int
+    passes: list[int]
+    """The backward passes whose gradients it applies."""
+    factor: float | None
+    """What gradients were multiplied by since then; None if they were not."""
+    stale_at: Place | None
+    """The backward pass that added to gradients which a step had applied already, if one did."""
+    clipped_at: list[Place]
+    """Where gradients were clipped before a further backward pass added to them."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="passes")
 class GradientsDropped(NamedTuple):
     """Gradients are zeroed that no step has used."""
 
     optimizer: int
-    value: Any
+    passes: list[int]
+    """The backward passes that made them."""
+    backward_at: Place
+    """The last of these."""
+    has_moved: bool
+    """Whether weights were changed since."""
+    is_finite: bool
+    """Whether the losses were."""
+    is_by_hand: bool
+    """Whether without `zero_grad`."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="optimizers")
 class GradientsClipped(NamedTuple):
     """Gradients were clipped: whose, and in which state they are."""
 
-    value: Any
+    optimizers: list[int]
+    state: str
+    """`waiting` for a step, `applied` by one, `none` at all, or `unknown`."""
+    is_in_step: bool
+    """Whether a step is under way, as in a closure."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="clipped_at")
 class ScaledClipped(NamedTuple):
     """Gradients were clipped before they are unscaled."""
 
     optimizer: int
-    value: Any
+    clipped_at: Place
+    scale: float
 
 
 @kind()
@@ -108,77 +145,150 @@ class StepSkipped(NamedTuple):
     optimizer: int
 
 
-@kind(varies_from="value")
+@kind(varies_from="names")
 class GradientsNonfinite(NamedTuple):
     """A step applies gradients that are infinite or NaN."""
 
     optimizer: int
-    value: Any
+    names: list[str]
+    """Those of the first such parameters; shapes where there is no name."""
+    num_parameters: int
+    has_nonfinite_weights: bool
+    is_loss_finite: bool
+    backward_at: Place
 
 
-@kind(varies_from="value")
+@kind(varies_from="number")
 class BackwardExamined(NamedTuple):
-    """A backward pass, and whose gradients it adds to."""
+    """A backward pass, what models were given before it, and whose gradients it adds to."""
 
-    value: Any
+    number: int
+    optimizers: list[int]
+    stack: int
+    """A number for all lines of the user's that have led here."""
+    inputs: int | None
+    """A number for what the first module was given."""
+    is_chained: bool
+    """Whether that came from a module in the same step."""
+    num_forwards: int
+    num_grad_calls: int
+    """How often `torch.autograd.grad` was called."""
+    loaders: list[int]
+    """Those that have handed out a batch."""
 
 
-@kind(varies_from="value")
+class UnmovedParameter(NamedTuple):
+    """A parameter that steps do not change."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    first_step: int
+    num_steps: int
+    num_rated: int
+    """Steps of these with a learning rate above zero."""
+    weight: float
+    gradient: float
+    rate: float
+
+
+@kind(varies_from="parameters")
 class WeightsUnmoved(NamedTuple):
     """Weights that steps do not change."""
 
     optimizer: int
-    value: Any
+    parameters: list[UnmovedParameter]
+    num_moved: int
+    """How many others steps do change."""
 
 
-@kind(varies_from="value")
+class MatrixUpdate(NamedTuple):
+    """How large the numbers of a matrix are, as the root of their mean square."""
+
+    gradient: float
+    weight: float
+    update: float
+
+
+@kind(varies_from="matrices")
 class UpdateMeasured(NamedTuple):
     """The size of an update beside that of the weights."""
 
     optimizer: int
-    value: Any
+    matrices: list[MatrixUpdate]
 
 
-@kind(varies_from="value")
+@kind(varies_from="loss")
 class LossLevel(NamedTuple):
     """The value of the loss."""
 
-    value: Any
+    loss: float | str
+    """A word if it is not finite."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="has_gradient")
 class GradientsPresent(NamedTuple):
     """Whether an optimizer's parameters have gradients."""
 
     optimizer: int
-    value: Any
+    has_gradient: bool
 
 
-@kind(varies_from="value")
+@kind(varies_from="num_trained")
 class OptimizerOwns(NamedTuple):
     """How much of a model an optimizer has."""
 
     optimizer: int
     model: int
-    value: Any
+    num_trained: int
+    """How many of the model's weights it trains."""
+    num_weights: int
 
 
-@kind(varies_from="value")
+class LossTerm(NamedTuple):
+    """A term of a loss that is a sum."""
+
+    reduction: str
+    """`mean`, `sum` or `other`."""
+    factors: list[float]
+
+
+@kind(varies_from="backward")
 class GraphMeasured(NamedTuple):
     """The graph behind a loss."""
 
-    value: Any
+    backward: int
+    """The number of the backward pass; 0 for `torch.autograd.grad`."""
+    turn: int
+    """How many steps were made, by an optimizer or by hand."""
+    num_nodes: int
+    num_old: int
+    """Nodes made before the last step ended."""
+    leaves: int
+    """A number for all that gets a gradient."""
+    num_parameters: int
+    other_sizes: list[int]
+    """Of what else gets a gradient: inputs, or a tensor that cuts the loss from the model."""
+    factors: list[float]
+    """What the whole loss is multiplied by."""
+    terms: list[LossTerm]
 
 
-@kind(varies_from="value")
+@kind()
 class GraphCut(NamedTuple):
     """A loss that has no graph."""
 
-    value: Any
 
-
-@kind(varies_from="value")
+@kind(varies_from="backward_at")
 class GraphsKept(NamedTuple):
     """Graphs of earlier steps that are kept alive."""
 
-    value: Any
+    backward_at: Place
+    steps: list[int]
+    last_step: int
+    """The one in which they were still alive."""
+    holder: str | None
+    """The kind of container that holds the losses; None if it is what was made from them."""
+    is_part: bool
+    """Whether terms of losses are kept, not losses."""
+    is_output: bool
+    """Whether what losses are made from is kept."""

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from truestep.watch.evidence.moment import kind
+from truestep.watch.evidence.moment import Place, kind
 
 
 @kind()
@@ -63,112 +63,267 @@ class ParallelMade(NamedTuple):
     what: str
 
 
-@kind(varies_from="value")
+@kind(varies_from="class_name")
 class LayersListed(NamedTuple):
     """The layers of a model whose behaviour depends on its mode."""
 
     model: int
-    value: Any
+    class_name: str
+    num_dropouts: int
+    num_dropouts_on: int
+    """How many of them are in train mode."""
+    num_norms: int
+    num_norms_on: int
+    names: list[str]
+    """The classes of these layers."""
+    names_on: list[str]
+    is_pretrained: bool
+
+    @property
+    def num_layers(self) -> int:
+        """How many there are."""
+        return self.num_dropouts + self.num_norms
+
+    @property
+    def num_on(self) -> int:
+        """How many are in train mode."""
+        return self.num_dropouts_on + self.num_norms_on
 
 
-@kind(varies_from="value")
+@kind(varies_from="number")
 class PassExamined(NamedTuple):
     """A forward pass whose output is followed to the loss."""
 
     model: int
     is_training: bool
     is_grad_enabled: bool
-    value: Any
+    number: int
+    has_graph: bool
+    given: int
+    """A number for the input: the same for the same tensor; negative if not known."""
+    size: int
+    """The length of the input's first axis."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="numbers")
 class PassesUsed(NamedTuple):
     """The forward passes that a backward pass reaches."""
 
-    value: Any
+    numbers: list[int]
 
 
-@kind(varies_from="value")
+@kind(varies_from="number")
 class SingleSample(NamedTuple):
-    """A layer normalises over one sample."""
+    """Layers normalise over one sample."""
 
     model: int
-    value: Any
+    number: int
+    """That of the forward pass."""
+    names: list[str]
+    """Those of the layers."""
+    shape: tuple[int, ...]
+    """What the first of them is given."""
 
 
-@kind(varies_from="value")
+class SettingChange(NamedTuple):
+    """A setting of a layer, or the layer's class, before and after."""
+
+    name: str
+    before: float | str | None
+    after: float | str | None
+
+
+@kind(varies_from="class_name")
 class SettingsChanged(NamedTuple):
     """Settings of a model's layers differ from those of its training before."""
 
     model: int
-    value: Any
+    class_name: str
+    first: list[SettingChange]
+    num_changed: int
 
 
-@kind(varies_from="value")
+@kind(varies_from="num_samples")
 class SamplesMixed(NamedTuple):
     """Whether a sample's output depends on the others of its batch."""
 
     model: int
-    value: Any
+    num_samples: int
+    num_changed: int
+    """How many outputs changed when another sample was replaced."""
+    most: float
+    """How far, in standard deviations."""
+    is_classifier: bool
+    place: Place | None
+    """The line that mixes them, if it lies inside of the model."""
+    operation: str | None
 
 
-@kind(varies_from="value")
+@kind(varies_from="length")
 class FutureSeen(NamedTuple):
     """Whether a position's output depends on later ones."""
 
     model: int
-    value: Any
+    length: int
+    cut: int
+    """From here on tokens were replaced."""
+    num_changed: int
+    """How many outputs before it changed."""
+    most: float
+    """How far, in standard deviations."""
+    place: Place | None
+    """The line that looks ahead, if it lies inside of the model."""
 
 
-@kind(varies_from="value")
+class LayerState(NamedTuple):
+    """What an activation gave for one batch."""
+
+    operation: str
+    place: Place | None
+    """None if no line of the user's lies inside of the model."""
+    shape: tuple[int, ...]
+    is_flat: bool
+    """Whether all samples give the same."""
+    num_units: int
+    dead: float | None
+    """The share of units that are zero for the whole batch, of a ReLU."""
+    saturated: float | None
+    """The share of values at the ends of the range, of others."""
+
+
+@kind(varies_from="num_samples")
 class LayerActivity(NamedTuple):
     """How many of a layer's units are at work."""
 
     model: int
-    value: Any
+    num_samples: int
+    is_collapsed: bool
+    """Whether different samples all give the same output."""
+    layers: list[LayerState]
 
 
-@kind(varies_from="value")
+@kind(varies_from="num_hooks")
 class ForwardCalledDirectly(NamedTuple):
     """`forward` is called past a module's hooks."""
 
     class_name: str
-    value: Any
+    num_hooks: int
 
 
-@kind(varies_from="value")
+@kind(varies_from="made_at")
 class BiasesListed(NamedTuple):
-    """Biases that a normalisation takes away again."""
+    """Layers with a bias, of a model with normalisations."""
 
     model: int
-    value: Any
+    made_at: dict[str, Place]
+    """By the layer's name."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="operation_index")
 class BiasAdded(NamedTuple):
-    """The operation that adds such a bias."""
+    """A normalisation that takes a bias before it away, and what its gradient costs."""
 
-    value: Any
+    operation_index: int
+    took_s: float
 
 
-@kind(varies_from="value", is_late=True)
+@kind(varies_from="num_calls", is_late=True)
 class OperationsCrowded(NamedTuple):
     """Many small operations of one kind at one line."""
 
     operation: str
-    value: Any
+    num_calls: int
+    single_share: float
+    """How many of them gave one element."""
+    took_s: float
 
 
-@kind(varies_from="value")
-class LossExamined(NamedTuple):
-    """What a loss function was given."""
+@kind(varies_from="operation_index")
+class ScoresNormalised(NamedTuple):
+    """What a log-softmax was given."""
 
-    operation: str
-    value: Any
+    operation_index: int
+    is_distribution: bool
+    lowest: float
+    highest: float
 
 
-@kind(varies_from="value")
+class TokenShift(NamedTuple):
+    """Which share of the targets are the input tokens some places on, and of how many."""
+
+    share: float
+    num: int
+
+
+class ScoredPadding(NamedTuple):
+    """Targets that are scored where the model was given padding."""
+
+    token: int
+    """Negative for frames of zeros."""
+    label: int
+    num_padding: int
+    num_scored: int
+    """How many targets are scored, padding and others."""
+    shortest: int
+    longest: int
+    """The lengths of its runs at the rows' ends."""
+
+
+class IgnoredEnd(NamedTuple):
+    """A token at the rows' ends whose first place is left out like all others."""
+
+    token: int
+    shortest: int
+    longest: int
+    """The lengths of its runs at the rows' ends."""
+    attended: float | None
+    """In which share of the rows the model shall attend to the first one; None if no mask was given."""
+
+
+@kind(varies_from="operation_index")
+class ClassesScored(NamedTuple):
+    """What a loss over classes was given."""
+
+    operation_index: int
+    num_classes: int
+    reduction: str
+    ignored: int
+    is_weighted: bool
+    num_scored: int
+    loss: float | str | None
+    """A word if it is not finite; None if it is not one number."""
+    shifts: list[TokenShift]
+    """For targets that belong to tokens which a model was given: shifted by 0, 1 and 2 places."""
+    padding: ScoredPadding | None
+    end: IgnoredEnd | None
+
+
+@kind(varies_from="operation_index")
+class ProbabilitiesScored(NamedTuple):
+    """What a loss over two classes was given."""
+
+    operation_index: int
+    num_values: int
+    edge_share: float
+    """How many lie at the lowest or highest value, if that is near 0 or 1, or beyond."""
+
+
+class CompiledPiece(NamedTuple):
+    """Code that was compiled."""
+
+    file: str | None
+    """None if it is not the user's."""
+    line: int
+    name: str
+    took_s: float
+    reason: str
+    """Why it was compiled again; empty for the first time."""
+    is_disturbed: bool
+    """Whether the watching itself is in the way."""
+
+
+@kind(varies_from="pieces")
 class Recompilations(NamedTuple):
     """How often code was compiled."""
 
-    value: Any
+    pieces: list[CompiledPiece]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch.evidence.facts.passes import IgnoredEnd, ScoredPadding, TokenShift
 from truestep.watch.script.leaves import is_readable
 
 _MAX_NUMEL = 1 << 17
@@ -49,20 +50,18 @@ class Tokens:
         """A step was made."""
         self._kept, self._answers = [], []
 
-    def compare(self, target: Tensor, *, ignored: int, weight: Tensor | None) -> dict[str, Any] | None:
-        """Return how targets lie to the last tokens that fit them; None if none do."""
+    def compare(
+        self, target: Tensor, *, ignored: int, weight: Tensor | None
+    ) -> tuple[list[TokenShift], ScoredPadding | None, IgnoredEnd | None]:
+        """Return how targets lie to the last tokens that fit them; nothing if none do."""
         for tokens, attended, rows in self._fitting(target, ignored):
             if rows is not None:
                 padding = _scored_padding(tokens, rows, ignored, weight)
-                if padding and any(_is_inside(item, padding["token"]) for item, _ in self._kept):
+                if padding and any(_is_inside(item, padding.token) for item, _ in self._kept):
                     padding = None  # a token that elsewhere stands for something
-                return {
-                    "shifts": _shifts(tokens, rows, ignored),
-                    "length": [tokens.shape[1], rows.shape[1]],
-                    "padding": padding,
-                    "end": _ignored_end(tokens, rows, ignored, attended),
-                }
-        return None
+                end = _ignored_end(tokens, rows, ignored, attended)
+                return _shifts(tokens, rows, ignored), padding, end
+        return [], None, None
 
     def _fitting(self, target: Tensor, ignored: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
         """Return tokens, what is attended to, and the target in rows as tokens are; the likeliest first."""
@@ -128,15 +127,15 @@ def _is_shifted(rows: Tensor, tokens: Tensor, ignored: int) -> bool:
     return bool(is_scored.any()) and bool((part == ahead)[is_scored].all())
 
 
-def _shifts(tokens: Tensor, rows: Tensor, ignored: int) -> dict[str, Any]:
+def _shifts(tokens: Tensor, rows: Tensor, ignored: int) -> list[TokenShift]:
     """Return, for each shift, which share of the scored targets are the tokens so many places on."""
-    found: dict[str, Any] = {}
+    found = []
     for shift in (0, 1, 2):
         ahead = tokens[:, shift : shift + rows.shape[1]]
         part = rows[:, : ahead.shape[1]]
         is_scored = part != ignored
         num = int(is_scored.sum())
-        found[str(shift)] = [float((part == ahead)[is_scored].float().mean()) if num else 0.0, num]
+        found.append(TokenShift(float((part == ahead)[is_scored].float().mean()) if num else 0.0, num))
     return found
 
 
@@ -159,7 +158,7 @@ def _is_inside(tokens: Tensor, token: int) -> bool:
 
 def _scored_padding(
     tokens: Tensor, rows: Tensor, ignored: int, weight: Tensor | None
-) -> dict[str, Any] | None:
+) -> ScoredPadding | None:
     """Return what is scored where the model was given padding, if it is one target and nothing else."""
     runs = _end_runs(tokens)
     if runs is None:
@@ -174,18 +173,17 @@ def _scored_padding(
         return None
     if weight is not None and not float(weight[label]):
         return None
-    return {
-        "token": token,
-        "label": label,
-        "scored": there.numel(),
-        "of": int((rows != ignored).sum()),
-        "runs": [int(lengths.min()), int(lengths.max())],
-    }
+    return ScoredPadding(
+        token=token,
+        label=label,
+        num_padding=there.numel(),
+        num_scored=int((rows != ignored).sum()),
+        shortest=int(lengths.min()),
+        longest=int(lengths.max()),
+    )
 
 
-def _ignored_end(
-    tokens: Tensor, rows: Tensor, ignored: int, attended: Tensor | None
-) -> dict[str, Any] | None:
+def _ignored_end(tokens: Tensor, rows: Tensor, ignored: int, attended: Tensor | None) -> IgnoredEnd | None:
     """Return what is known of a token at the rows' ends whose first place is left out like all others."""
     runs = _end_runs(tokens)
     if runs is None:
@@ -199,9 +197,4 @@ def _ignored_end(
     first = tokens.shape[1] - lengths
     last = torch.arange(len(tokens))[lengths > 0]
     is_real = None if attended is None else float(attended[last, first[lengths > 0]].float().mean())
-    return {
-        "token": token,
-        "runs": [int(lengths.min()), int(lengths.max())],
-        "attended": is_real,
-        "scored": int(is_scored.sum()),
-    }
+    return IgnoredEnd(token, int(lengths.min()), int(lengths.max()), is_real)

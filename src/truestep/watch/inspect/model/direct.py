@@ -11,7 +11,6 @@ from typing import Any
 from torch import nn
 
 from truestep.watch.evidence.facts.passes import ForwardCalledDirectly
-from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
 _MAX_FRAMES, _MAX_LOOKS, _MAX_NOTED = 12, 256, 64
@@ -35,8 +34,7 @@ def watch(tape: Tape) -> None:
         site, name = tape.sites.here(depth + 2), type(owner).__qualname__
         if (site, name) not in noted:
             noted.add((site, name))
-            value = {"hooks": _num_hooks(owner), "parameters": sum(1 for _ in parts.parameters(owner))}
-            tape.mark(ForwardCalledDirectly(name, value), site, perf_counter_ns())
+            tape.mark(ForwardCalledDirectly(name, _num_hooks(owner)), site, perf_counter_ns())
 
     tape.near["forward_begins"].append(forward_begins)
 

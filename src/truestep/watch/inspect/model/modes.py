@@ -16,6 +16,7 @@ from truestep.watch.evidence.facts.passes import (
     LayersListed,
     PassesUsed,
     PassExamined,
+    SettingChange,
     SettingsChanged,
     SingleSample,
 )
@@ -72,19 +73,20 @@ class _Layers:
                     found.append(module.training)
         return tuple(found)
 
-    def describe(self, model: nn.Module) -> dict[str, Any]:
+    def describe(self, model: nn.Module, number: int) -> LayersListed:
         """Return how many layers of each kind are switched to training."""
-        drops, norms = list(_alive(self.drops)), list(_alive(self.norms))
-        on = [*filter(_is_on, drops), *filter(_is_on, norms)]
-        return {
-            "class": type(model).__qualname__,
-            "training": model.training,
-            "dropout": [sum(map(_is_on, drops)), len(drops)],
-            "norm": [sum(map(_is_on, norms)), len(norms)],
-            "on": sorted({type(module).__name__ for module in on}),
-            "layers": sorted({type(module).__name__ for module in (*drops, *norms)}),
-            "pretrained": self.is_pretrained,
-        }
+        drops, norms = [*_alive(self.drops)], [*_alive(self.norms)]
+        return LayersListed(
+            model=number,
+            class_name=type(model).__qualname__,
+            num_dropouts=len(drops),
+            num_dropouts_on=sum(map(_is_on, drops)),
+            num_norms=len(norms),
+            num_norms_on=sum(map(_is_on, norms)),
+            names=sorted({type(module).__name__ for module in (*drops, *norms)}),
+            names_on=sorted({type(module).__name__ for module in (*drops, *norms) if _is_on(module)}),
+            is_pretrained=self.is_pretrained,
+        )
 
 
 def _alive(references: "list[weakref.ref[nn.Module]]") -> Iterator[nn.Module]:
@@ -156,7 +158,7 @@ class _Modes:
             number = self._models[id(model)][0]
             layers = self._layers[number] = _Layers(model)  # some may have been replaced since
             layers.known = layers.glance(model)
-            self._tape.note(LayersListed(number, layers.describe(model)))
+            self._tape.note(layers.describe(model, number))
 
     def _put_probes(self, model: nn.Module, layers: _Layers) -> None:
         """Look at what the normalisations are given, in this one pass."""
@@ -192,14 +194,20 @@ class _Modes:
         given = _first_tensor((args, kwargs))
         is_tracked = has_grad and self._track(output, ordinal)
         size = 0 if given is None or not given.dim() else given.shape[0]
-        value = [ordinal, is_tracked, self._input_number(given), size]
-        self._tape.note(PassExamined(number, model.training, has_grad, value))
+        facts = PassExamined(
+            model=number,
+            is_training=model.training,
+            is_grad_enabled=has_grad,
+            number=ordinal,
+            has_graph=is_tracked,
+            given=self._input_number(given),
+            size=size,
+        )
+        self._tape.note(facts)
         if self._single:
             self._num_single += 1
             names = [name for name, _ in self._single]
-            self._tape.note(
-                SingleSample(number, {"pass": ordinal, "names": names, "shape": self._single[0][1]})
-            )
+            self._tape.note(SingleSample(number, ordinal, names, self._single[0][1]))
             self._single = []
 
     def _track(self, output: Any, ordinal: int) -> bool:
@@ -272,7 +280,7 @@ class _Modes:
             mine = [item for item in own if id(item) in held]
             if mine:
                 trained = sum(item.numel() for item in mine if item.requires_grad)
-                self._tape.note(OptimizerOwns(number, model, [trained, sum(item.numel() for item in own)]))
+                self._tape.note(OptimizerOwns(number, model, trained, sum(item.numel() for item in own)))
 
     def step_ends(self, _optimizer: Optimizer, _number: int) -> None:
         self._since_step = 0
@@ -321,13 +329,13 @@ class _Settings:
         self, model: nn.Module, before: dict[str, Any], *, evaluated: dict[str, Any], now: dict[str, Any]
     ) -> None:
         changed = [
-            [name, value, now[name]]
+            SettingChange(name, value, now[name])
             for name, value in before.items()
             if name in now and evaluated.get(name) == now[name] != value
         ]
         if changed:
-            value = {"class": type(model).__qualname__, "changed": changed[:8], "number": len(changed)}
-            self._tape.note(SettingsChanged(self._tape.number("model", model), value))
+            number, name = self._tape.number("model", model), type(model).__qualname__
+            self._tape.note(SettingsChanged(number, name, changed[:8], len(changed)))
 
 
 def _settings(model: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed, SwitchIneffective
+from truestep.watch.evidence.moment import Place
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.model import norms
 from truestep.watch.inspect.model.structure import (
@@ -127,7 +128,7 @@ class _Page:
     """Parameters that never had a gradient."""
     is_seen: bool = False
 
-    def as_fields(self, table: list[tuple[str, int, str]]) -> dict[str, Any]:
+    def as_fields(self, table: list[Place]) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "suspects"}
         return {**fields, "site": table[self.site], "step_site": table[self.step_site]}
 

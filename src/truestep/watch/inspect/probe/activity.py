@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from truestep.watch.evidence.facts.passes import LayerActivity, LayerState
 from truestep.watch.inspect.probe.copies import run
 from truestep.watch.script.leaves import find_tensors
 from truestep.watch.script.tape import Tape
@@ -27,7 +28,8 @@ class _Meter:
         self._size = size
         self.num_operations = 0
         self.last_weighing = 0
-        self.rows: list[dict[str, Any]] = []
+        self.layers: list[tuple[int, LayerState]] = []
+        """After how many operations, and what was seen."""
 
     def see(self, name: str, result: Any) -> None:
         """Measure what an activation gave."""
@@ -38,22 +40,20 @@ class _Meter:
             return
         if not isinstance(result, Tensor) or result.shape[:1] != (self._size,) or result.dim() < 2:
             return
-        if len(self.rows) >= _MAX_LAYERS or not result.is_floating_point():
+        if len(self.layers) >= _MAX_LAYERS or not result.is_floating_point():
             return
         site = self._sites.here(1)
-        row: dict[str, Any] = {
-            "name": name.rstrip("_"),
-            "at": self.num_operations,
-            "site": None if site == self._outside else self._sites.table[site],
-            "shape": list(result.shape),
-            "flat": _is_flat(result),
-        }
-        if name in _RELUS:
-            row["dead"], row["units"] = _dead(result)
-        else:
-            row["ends"] = _at_ends(result, name)
-            row["units"] = max(result.shape[1:])
-        self.rows.append(row)
+        dead, num_units = _dead(result) if name in _RELUS else (None, max(result.shape[1:]))
+        layer = LayerState(
+            operation=name.rstrip("_"),
+            place=None if site == self._outside else self._sites.table[site],
+            shape=tuple(result.shape),
+            is_flat=_is_flat(result),
+            num_units=num_units,
+            dead=dead,
+            saturated=_at_ends(result, name) if dead is None else None,
+        )
+        self.layers.append((self.num_operations, layer))
 
 
 def _dead(result: Tensor) -> tuple[float, int]:
@@ -83,8 +83,8 @@ def _is_flat(result: Tensor) -> bool:
 
 
 def measure(  # limits: private to this package
-    tape: Tape, replica: nn.Module, given: tuple[Any, Any]
-) -> dict[str, Any] | None:
+    tape: Tape, replica: nn.Module, model: int, given: tuple[Any, Any]
+) -> LayerActivity | None:
     """Pass a batch through a copy in the model's own mode; None for batches that are too small."""
     inputs = [leaf for _, leaf in find_tensors(given)]
     first = inputs[0]
@@ -94,6 +94,7 @@ def measure(  # limits: private to this package
     output = run(replica, given, meter.see)
     results = [leaf for _, leaf in find_tensors(output) if leaf.is_floating_point()]
     result = next((leaf for leaf in results if leaf.shape[:1] == first.shape[:1]), None)
-    rows = [row for row in meter.rows if row["units"] >= _MIN_UNITS and row["at"] < meter.last_weighing]
-    same = result is not None and not _is_flat(first) and _is_flat(result)
-    return {"layers": rows, "same": bool(same), "size": first.shape[0]}
+    is_collapsed = result is not None and not _is_flat(first) and _is_flat(result)
+    inner = [layer for at, layer in meter.layers if at < meter.last_weighing]
+    layers = [layer for layer in inner if layer.num_units >= _MIN_UNITS]
+    return LayerActivity(model, first.shape[0], is_collapsed, layers)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.passes import FutureSeen, LayerActivity, SamplesMixed
+from truestep.watch.evidence.facts.passes import FutureSeen, SamplesMixed
 from truestep.watch.evidence.moment import Facts, named, unnamed
 from truestep.watch.inspect.probe import activity
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
@@ -165,9 +165,9 @@ class _Probes:
                 found += _compare(self._tape, replica, item, shapes=shapes, targets=targets)
                 for module, mode in modes:
                     module.training = mode
-            active = activity.measure(self._tape, replica, item.given)
+            active = activity.measure(self._tape, replica, item.number, item.given)
             if active is not None:
-                found.append(named(LayerActivity(item.number, active)))
+                found.append(named(active))
         return found
 
 
@@ -182,16 +182,10 @@ def _expect_on_cpu(model: nn.Module, given: tuple[Any, Any]) -> None:
 def _compare(
     tape: Tape, replica: nn.Module, item: _Held, *, shapes: list[torch.Size], targets: list[Tensor]
 ) -> list[tuple[str, Facts]]:
-    found: list[tuple[str, Facts]] = []
-    mixing = probe_samples(tape, replica, item.given, shapes=shapes, is_new=item.is_new)
-    if mixing is not None:
-        has_classes = any(not target.is_floating_point() for target in targets)
-        mixing["is_classifier"] = has_classes and mixing.get("is_alone", False)
-        found.append(named(SamplesMixed(item.number, mixing)))
-    ahead = probe_tokens(tape, replica, item.given, targets=targets)
-    if ahead is not None:
-        found.append(named(FutureSeen(item.number, ahead)))
-    return found
+    has_classes = any(not target.is_floating_point() for target in targets)
+    mixing = probe_samples(tape, replica, item, shapes=shapes, has_classes=has_classes)
+    ahead = probe_tokens(tape, replica, item, targets=targets)
+    return [named(facts) for facts in (mixing, ahead) if facts is not None]
 
 
 def find_targets(losses: tuple[Tensor, ...]) -> list[tuple[Tensor, int]]:
@@ -224,9 +218,10 @@ def _owner_under(node: Any) -> int | None:
 
 
 def probe_samples(  # limits: private to this package
-    tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, shapes: list[torch.Size], is_new: bool
-) -> dict[str, Any] | None:
+    tape: Tape, replica: nn.Module, item: _Held, *, shapes: list[torch.Size], has_classes: bool
+) -> SamplesMixed | None:
     """Replace one sample by another and see which outputs change; None if their axis is not certain."""
+    given = item.given
     whole = next(leaf for _, leaf in find_tensors(given))
     if whole.dim() < 2 or whole.shape[0] < _MIN_BATCH or _takes_statistics(replica):
         return None
@@ -236,7 +231,7 @@ def probe_samples(  # limits: private to this package
     output = _output(plain, size)
     is_collated = whole.shape in shapes
     is_fixed = size > max(_FEW)  # a model that takes no other number of rows may know them: a graph's nodes
-    is_certain = is_collated or (not shapes and is_new and not is_fixed)
+    is_certain = is_collated or (not shapes and item.is_new and not is_fixed)
     if output is None or not is_certain:
         return None
     is_batch = _is_batch(first, output, is_collated=is_collated)
@@ -247,18 +242,27 @@ def probe_samples(  # limits: private to this package
     if other is None or other.shape != output.shape or not (is_batch or is_table):
         return None
     moved = _moved(output, other)[1:]
-    value: dict[str, Any] = {"size": size, "moved": int((moved > _CHANGED).sum()), "most": float(moved.max())}
-    if not value["moved"]:
-        return value
+    num_changed = int((moved > _CHANGED).sum())
+    facts = SamplesMixed(
+        model=item.number,
+        num_samples=size,
+        num_changed=num_changed,
+        most=float(moved.max()),
+        is_classifier=False,
+        place=None,
+        operation=None,
+    )
+    if not num_changed:
+        return facts
     alike = [leaf for _, leaf in find_tensors(few) if leaf.shape[1:] == first.shape[1:]]
-    value["is_alone"] = len(alike) == 1
     again = _output(run(replica, few), size)
     is_same = again is not None and torch.equal(again, output)  # or else nothing can be said
     is_free = not is_collated and output.dim() <= 2 and not _is_scrambled(replica, few, output)
     if not is_same or (is_free and _has_two_axes(tape, replica, few, first)):
         return None
-    value["site"], value["by"] = find_spread(tape, replica, few, changed, size=size)
-    return value
+    place, operation = find_spread(tape, replica, few, changed, size=size)
+    is_classifier = has_classes and len(alike) == 1
+    return facts._replace(is_classifier=is_classifier, place=place, operation=operation)
 
 
 def _run_few(replica: nn.Module, given: tuple[Any, Any], size: int) -> tuple[tuple[Any, Any], Any]:
@@ -377,15 +381,15 @@ def _moved(before: Tensor, after: Tensor) -> Tensor:
 
 
 def probe_tokens(  # limits: private to this package
-    tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, targets: list[Tensor]
-) -> dict[str, Any] | None:
+    tape: Tape, replica: nn.Module, item: _Held, *, targets: list[Tensor]
+) -> FutureSeen | None:
     """Replace later tokens and see which earlier outputs change; None unless the next one is predicted."""
-    for tokens in (leaf for _, leaf in find_tensors(given)):
+    for tokens in (leaf for _, leaf in find_tensors(item.given)):
         for target in targets:
             for axis in (1, 0):
                 scored = scored_positions(tokens, target, axis)
                 if scored is not None:
-                    return _look_ahead(tape, replica, given, tokens=tokens, axis=axis, scored=scored)
+                    return _look_ahead(tape, replica, item, tokens=tokens, axis=axis, scored=scored)
     return None
 
 
@@ -423,12 +427,13 @@ def _agree(one: Tensor, other: Tensor, counts: Tensor) -> float:
 def _look_ahead(  # limits: private to this module
     tape: Tape,
     replica: nn.Module,
-    given: tuple[Any, Any],
+    item: _Held,
     *,
     tokens: Tensor,
     axis: int,
     scored: Tensor,
-) -> dict[str, Any] | None:
+) -> FutureSeen | None:
+    given = item.given
     length, size = tokens.shape[axis], tokens.shape[1 - axis]
     outputs = _by_position(run(replica, given), length, size, axis)
     if outputs is None:
@@ -448,18 +453,13 @@ def _look_ahead(  # limits: private to this module
     if others is None:
         return None
     moved = _moved(outputs, others)[:cut] * scored[:cut]
-    value: dict[str, Any] = {
-        "length": length,
-        "cut": cut,
-        "moved": int((moved > _CHANGED).sum()),
-        "most": float(moved.max()),
-    }
-    if value["moved"]:
+    num_changed, place = int((moved > _CHANGED).sum()), None
+    if num_changed:
         again = _by_position(run(replica, given), length, size, axis)
         if again is None or not torch.equal(again, outputs):
             return None
-        value["site"], _ = find_spread(tape, replica, given, changed, axis=(length, cut))
-    return value
+        place, _ = find_spread(tape, replica, given, changed, axis=(length, cut))
+    return FutureSeen(item.number, length, cut, num_changed, float(moved.max()), place)
 
 
 def _by_position(values: Any, length: int, size: int, axis: int) -> Tensor | None:

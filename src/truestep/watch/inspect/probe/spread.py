@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.watch.evidence.moment import Place
 from truestep.watch.inspect.probe.copies import run
 from truestep.watch.script.tape import Tape
 
@@ -40,7 +41,7 @@ class _Log:
 
 def find_spread(  # limits: private to this package
     tape: Tape, replica: nn.Module, given: Any, changed: Any, **how: Any
-) -> tuple[tuple[str, int, str] | None, str | None]:
+) -> tuple[Place | None, str | None]:
     """Return the user's line of the first operation that spreads a change, and its name.
 
     With `size` the number of samples, to more than one of them; or, with `axis` a length and a number, to the

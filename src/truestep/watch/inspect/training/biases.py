@@ -54,9 +54,9 @@ class _Biases:
         if not any(isinstance(item, nn.modules.batchnorm._BatchNorm) for _, item in inner):
             return
         table = self._tape.sites.table
-        value = {name: table[self._sites[item]] for name, item in inner if item in self._sites}
-        if value:
-            self._tape.note(BiasesListed(self._tape.number("model", module), value))
+        made_at = {name: table[self._sites[item]] for name, item in inner if item in self._sites}
+        if made_at:
+            self._tape.note(BiasesListed(self._tape.number("model", module), made_at))
 
     def measure(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
         """Time the sum over all but the channels: what the gradient of a bias before this costs."""
@@ -67,7 +67,7 @@ class _Biases:
             return
         self._num_measured += 1
         took_s = min(_time_sum(given.detach()) for _ in range(_TIMES))
-        self._tape.note(BiasAdded({"index": index, "took_s": took_s}))
+        self._tape.note(BiasAdded(index, took_s))
 
 
 def _time_sum(given: Tensor) -> float:

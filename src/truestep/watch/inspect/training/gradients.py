@@ -254,7 +254,7 @@ class _Book:
         """Gradients may be set to zero or None by hand."""
         for number, page in self._pages.items():
             if page.spots and page.pending and not any(spot.gradient_now() for spot in page.spots):
-                self._drop(number, page, how="hand")
+                self._drop(number, page, is_by_hand=True)
 
     def backward_ends(self, _losses: tuple[Tensor, ...], how: str) -> None:
         if how != "backward":
@@ -274,8 +274,18 @@ class _Book:
                 self._add(page, item)
         self._before = {}
         if self._is_close:
-            value = {"pass": item.number, "touched": touched, "stack": _stack(self._tape)}
-            self._tape.note(BackwardExamined(value | self.seen.as_value()))
+            seen = self.seen
+            facts = BackwardExamined(
+                number=item.number,
+                optimizers=touched,
+                stack=_stack(self._tape),
+                inputs=seen.inputs,
+                is_chained=seen.is_chained,
+                num_forwards=seen.num_forwards,
+                num_grad_calls=seen.num_grad_calls,
+                loaders=sorted(seen.loaders),
+            )
+            self._tape.note(facts)
         self.seen.end_pass()
 
     def _add(self, page: _Page, item: _Pass) -> None:
@@ -299,7 +309,7 @@ class _Book:
             if page.pending:
                 optimizer = page.optimizer()
                 number = -1 if optimizer is None else self._tape.number("optimizer", optimizer)
-                self._drop(number, page, how="zero_grad")
+                self._drop(number, page, is_by_hand=False)
             page.close()
 
     def _covered(self, owner: Optimizer | nn.Module) -> list[_Page]:
@@ -311,7 +321,7 @@ class _Book:
             self._owned[owner] = known
         return known[1]
 
-    def _drop(self, number: int, page: _Page, how: str) -> None:
+    def _drop(self, number: int, page: _Page, *, is_by_hand: bool) -> None:
         """Note backward passes of which no gradient was ever used. A step uses what it makes itself."""
         gone = [item for item in page.pending if item.number < page.first_inside]
         for item in gone:
@@ -319,14 +329,15 @@ class _Book:
         thrown = [item for item in gone if not item.num_pending and not item.is_used]
         if thrown and self._num_dropped < _MAX_NOTED:
             self._num_dropped += 1
-            value = {
-                "passes": [item.number for item in thrown],
-                "site": self._tape.sites.table[thrown[-1].site],
-                "moved": any(spot.has_moved for spot in page.spots),
-                "finite": all(item.is_finite for item in thrown),
-                "how": how,
-            }
-            self._tape.note(GradientsDropped(number, value))
+            facts = GradientsDropped(
+                optimizer=number,
+                passes=[item.number for item in thrown],
+                backward_at=self._tape.sites.table[thrown[-1].site],
+                has_moved=any(spot.has_moved for spot in page.spots),
+                is_finite=all(item.is_finite for item in thrown),
+                is_by_hand=is_by_hand,
+            )
+            self._tape.note(facts)
         page.close()
 
     def clip_ends(self, parameters: Any, limit: float | None, result: Any) -> None:
@@ -340,13 +351,8 @@ class _Book:
         ids = frozenset(map(id, given))
         pages = {number: page for number, page in self._pages.items() if page.covers(ids)}
         if limit is not None and math.isfinite(limit) and pages:
-            value = {
-                "optimizers": list(pages),
-                "pending": sum(len(page.pending) for page in pages.values()),
-                "state": _gradient_state(given, pages),
-                "inside": any(page.first_inside < sys.maxsize for page in pages.values()),
-            }
-            self._tape.note(GradientsClipped(value))
+            is_in_step = any(page.first_inside < sys.maxsize for page in pages.values())
+            self._tape.note(GradientsClipped(list(pages), _gradient_state(given, pages), is_in_step))
             for page in pages.values():
                 page.clip_site = self._tape.sites.here() if page.pending else 0
         for page in pages.values():
@@ -356,8 +362,8 @@ class _Book:
         page = self._page(optimizer)
         scale = scaler.get_scale() if page.clip_site and scaler.is_enabled() else 1.0
         if scale != 1.0 and not page.is_unscaled:
-            value = {"site": self._tape.sites.table[page.clip_site], "scale": scale}
-            self._tape.note(ScaledClipped(self._tape.number("optimizer", optimizer), value))
+            clipped_at = self._tape.sites.table[page.clip_site]
+            self._tape.note(ScaledClipped(self._tape.number("optimizer", optimizer), clipped_at, scale))
         page.is_unscaled = True
 
     def unscale_ends(self, _scaler: Any, optimizer: Optimizer) -> None:
@@ -387,17 +393,16 @@ class _Book:
         page = self._page(optimizer)
         parameters = _parameters(optimizer)
         table = self._tape.sites.table
-        value: dict[str, Any] = {
-            "parameters": len(parameters),
-            "frozen": sum(not item.requires_grad for item in parameters),
-            "with_gradient": sum(item.grad is not None for item in parameters),
-            "stale": page.num_stale,
-            "stale_site": table[page.stale_site] if page.num_stale else None,
-            "passes": [item.number for item in page.pending[:_MAX_PASSES]],
-            "changed": _change(page.spots),
-            "clips_inside": [table[site] for site in page.clips_inside[:2]],
-        }
-        self._tape.note(GradientsApplied(number, value))
+        facts = GradientsApplied(
+            optimizer=number,
+            num_trainable=sum(item.requires_grad for item in parameters),
+            num_with_gradient=sum(item.grad is not None for item in parameters),
+            passes=[item.number for item in page.pending[:_MAX_PASSES]],
+            factor=_factor(page.spots),
+            stale_at=table[page.stale_site] if page.num_stale else None,
+            clipped_at=[table[site] for site in page.clips_inside[:2]],
+        )
+        self._tape.note(facts)
 
     def step_ends(self, optimizer: Optimizer, number: int) -> None:
         page = self._pages.get(number) or self._page(optimizer)
@@ -437,14 +442,15 @@ class _Book:
         if bad:
             self._num_nonfinite += 1
             names = _names(self._tape)
-            value = {
-                "names": [names.get(id(item), f"{list(item.shape)}") for item in bad[:5]],
-                "number": len(bad),
-                "weights": any(_has_nonfinite(item) for item in bad[:5]),
-                "finite": self._is_finite,
-                "site": self._tape.sites.table[self._site],
-            }
-            self._tape.note(GradientsNonfinite(number, value))
+            facts = GradientsNonfinite(
+                optimizer=number,
+                names=[names.get(id(item), f"{list(item.shape)}") for item in bad[:5]],
+                num_parameters=len(bad),
+                has_nonfinite_weights=any(_has_nonfinite(item) for item in bad[:5]),
+                is_loss_finite=self._is_finite,
+                backward_at=self._tape.sites.table[self._site],
+            )
+            self._tape.note(facts)
 
 
 _HOOKS = (
@@ -520,7 +526,7 @@ def _spots(parameters: list[Tensor]) -> list[_Spot]:
     return [spot for spot in found if spot.gradient]
 
 
-def _change(spots: list[_Spot]) -> float | None:
+def _factor(spots: list[_Spot]) -> float | None:
     """Return by how much gradients were multiplied since they were last read; None if they were not."""
     ratios = [spot.gradient_now() / spot.gradient for spot in spots if spot.gradient]
     changed = [ratio for ratio in ratios if ratio != 1.0]

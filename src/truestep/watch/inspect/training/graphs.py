@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.optimizing import GraphCut, GraphMeasured, GraphsKept
+from truestep.watch.evidence.facts.optimizing import GraphCut, GraphMeasured, GraphsKept, LossTerm
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -95,15 +95,15 @@ class _Graphs:
             return
         if how != "backward":
             if self._num_here <= _MAX_PASSES and any(loss.requires_grad for loss in losses):
-                self._note(losses, {"pass": 0})
+                self._note(losses, 0)
             return
         if not losses or not self._is_due(site):
             return
         if not any(loss.requires_grad for loss in losses):
-            self._tape.note(GraphCut([list(loss.shape) for loss in losses[:1]]))
+            self._tape.note(GraphCut())
             return
         self._find_kept()
-        self._note(losses, {"pass": self._number, **_scale(losses)})
+        self._note(losses, self._number)
         node: Any = losses[0].grad_fn
         if node is not None:
             while (step := _step_down(node)) is not None:
@@ -114,12 +114,24 @@ class _Graphs:
             below = tuple(_put_mark(item) for item in _find_below([node, *terms]))
             self._marks.append(_Marked(mark, parts, below, Ref(losses[0]), self._turn, site))
 
-    def _note(self, losses: tuple[Tensor, ...], value: dict[str, Any]) -> None:
+    def _note(self, losses: tuple[Tensor, ...], backward: int) -> None:
         if self._num_walked >= _MAX_ALL_NODES:
             return
         graph = _walk(losses, self._last_node)
         self._num_walked += graph.num_nodes
-        self._tape.note(GraphMeasured({"turn": self._turn, **value, **graph.as_value()}))
+        factors, terms = _scale(losses) if backward else ([], [])
+        facts = GraphMeasured(
+            backward=backward,
+            turn=self._turn,
+            num_nodes=graph.num_nodes,
+            num_old=graph.num_old,
+            leaves=hash(frozenset(graph.leaves)),
+            num_parameters=graph.num_parameters,
+            other_sizes=graph.other_sizes[:8],
+            factors=factors,
+            terms=terms,
+        )
+        self._tape.note(facts)
         if not self._tape.num_steps:
             self._weights = [(Ref(item), _some(item)) for item in graph.first if _is_readable(item)]
             self._nodes_then = _num_nodes()
@@ -153,16 +165,15 @@ class _Graphs:
         for site, items in alive.items():
             if len({item.step for item in items}) >= _NUM_KEPT and site not in self._told:
                 self._told.add(site)
-                steps = [item.step for item in items]
-                value = {
-                    "site": self._tape.sites.table[site],
-                    "steps": [step + 1 for step in steps],
-                    "now": step + 1,
-                    "holder": _holder(items),
-                    "is_part": all(item.mark() is None for item in items),
-                    "is_output": all(not _has_living(item.mark, *item.parts) for item in items),
-                }
-                self._tape.note(GraphsKept(value))
+                facts = GraphsKept(
+                    backward_at=self._tape.sites.table[site],
+                    steps=[item.step + 1 for item in items],
+                    last_step=step + 1,
+                    holder=_holder(items),
+                    is_part=all(item.mark() is None for item in items),
+                    is_output=all(not _has_living(item.mark, *item.parts) for item in items),
+                )
+                self._tape.note(facts)
 
 
 def _has_living(*marks: "weakref.ref[_Mark]") -> bool:
@@ -244,17 +255,7 @@ class _Graph:
     first: list[Tensor] = field(default_factory=list)
     """Some of them."""
     num_parameters: int = 0
-    others: list[int] = field(default_factory=list)
-    """Sizes of what else gets a gradient: inputs, or a tensor that cuts the loss from the model."""
-
-    def as_value(self) -> dict[str, Any]:
-        return {
-            "nodes": self.num_nodes,
-            "old": self.num_old,
-            "leaves": hash(frozenset(self.leaves)),
-            "parameters": self.num_parameters,
-            "others": self.others[:8],
-        }
+    other_sizes: list[int] = field(default_factory=list)
 
     def add_leaf(self, variable: Any) -> None:
         if not isinstance(variable, Tensor):
@@ -265,7 +266,7 @@ class _Graph:
         if isinstance(variable, nn.Parameter):
             self.num_parameters += 1
         else:
-            self.others.append(variable.numel())
+            self.other_sizes.append(variable.numel())
 
 
 def _walk(losses: tuple[Tensor, ...], last_node: int) -> _Graph:
@@ -289,21 +290,21 @@ def _walk(losses: tuple[Tensor, ...], last_node: int) -> _Graph:
     return graph
 
 
-def _scale(losses: tuple[Tensor, ...]) -> dict[str, Any]:
+def _scale(losses: tuple[Tensor, ...]) -> tuple[list[float], list[LossTerm]]:
     """Return the factors by which the whole loss is multiplied, and its terms with their own."""
     if len(losses) != 1 or losses[0].grad_fn is None or losses[0].numel() != 1:
-        return {"factors": [], "terms": []}
+        return [], []
     node: Any = losses[0].grad_fn
     factors: list[float] = []
     while (step := _step_down(node)) is not None:
         node, factor = step
         factors.append(factor)
-    terms: list[tuple[str, list[float]]] = []
+    terms: list[LossTerm] = []
     _add_terms(node, [], terms)
-    return {"factors": factors, "terms": terms}
+    return factors, terms
 
 
-def _add_terms(node: Any, factors: list[float], terms: list[tuple[str, list[float]]]) -> None:
+def _add_terms(node: Any, factors: list[float], terms: list[LossTerm]) -> None:
     while (step := _step_down(node)) is not None:
         node, factor = step
         factors = [*factors, factor]
@@ -313,7 +314,7 @@ def _add_terms(node: Any, factors: list[float], terms: list[tuple[str, list[floa
         for child in children:
             _add_terms(child, factors, terms)
     else:
-        terms.append((_reduction(node, name), factors))
+        terms.append(LossTerm(_reduction(node, name), factors))
 
 
 def _step_down(node: Any) -> tuple[Any, float] | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.loading import LabelsSliced
-from truestep.watch.evidence.facts.passes import LossExamined
+from truestep.watch.evidence.facts.passes import ClassesScored, ProbabilitiesScored, ScoresNormalised
 from truestep.watch.inspect.data.slices import read_slice
 from truestep.watch.inspect.data.tokens import Tokens
 from truestep.watch.script import parts
@@ -63,13 +63,8 @@ class _Losses:
         if part is None:
             return
         sums = part.sum(dim, dtype=torch.float64)
-        value = {
-            "index": index,
-            "is_distribution": bool((part >= 0).all()) and bool(((sums - 1).abs() < _TOLERANCE).all()),
-            "lowest": float(part.min()),
-            "highest": float(part.max()),
-        }
-        self._tape.note(LossExamined("log_softmax", value))
+        is_distribution = bool((part >= 0).all()) and bool(((sums - 1).abs() < _TOLERANCE).all())
+        self._tape.note(ScoresNormalised(index, is_distribution, float(part.min()), float(part.max())))
 
     def read_scored(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Read what is scored: classes, targets, what is left out, the loss."""
@@ -78,39 +73,34 @@ class _Losses:
             return
         self._note_slice(index, target)
         kept = target[target != ignored]
-        value: dict[str, Any] = {
-            "index": index,
-            "shape": list(scores.shape),
-            "reduction": ("none", "mean", "sum")[reduction],
-            "ignored": ignored,
-            "weighted": weight is not None,
-            "targets": target.numel(),
-            "scored": kept.numel(),
-            "distinct": int(kept.unique().numel()),
-            "loss": float(result[0]) if reduction and kept.numel() else None,
-            "tokens": self._tokens.compare(target, ignored=ignored, weight=weight),
-        }
-        self._tape.note(LossExamined("nll_loss", value))
+        shifts, padding, end = self._tokens.compare(target, ignored=ignored, weight=weight)
+        facts = ClassesScored(
+            operation_index=index,
+            num_classes=scores.shape[1] if scores.dim() > 1 else 0,
+            reduction=("none", "mean", "sum")[reduction],
+            ignored=ignored,
+            is_weighted=weight is not None,
+            num_scored=kept.numel(),
+            loss=float(result[0]) if reduction and kept.numel() else None,
+            shifts=shifts,
+            padding=padding,
+            end=end,
+        )
+        self._tape.note(facts)
 
     def read_probabilities(
         self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
     ) -> None:
-        """Read the range of what shall be probabilities or scores, and how much of it lies at the edges."""
+        """Read how much of what shall be probabilities or scores lies at the edges."""
         given = args[0]
         if not given.requires_grad or not _is_plain(given) or not 0 < given.numel() <= _MAX_TARGETS:
             return
         self._note_slice(index, args[1])
         given = given.detach()
         low, high = float(given.min()), float(given.max())
-        value = {
-            "index": index,
-            "lowest": low,
-            "highest": high,
-            "values": given.numel(),
-            "at_low": float((given == low).float().mean()) if low < _EDGE else 0.0,
-            "at_high": float((given == high).float().mean()) if high > 1 - _EDGE else 0.0,
-        }
-        self._tape.note(LossExamined("binary_cross_entropy", value))
+        at_low = float((given == low).float().mean()) if low < _EDGE else 0.0
+        at_high = float((given == high).float().mean()) if high > 1 - _EDGE else 0.0
+        self._tape.note(ProbabilitiesScored(index, given.numel(), at_low + at_high))
 
     def _note_slice(self, index: int, target: Tensor) -> None:
         found = read_slice(target)

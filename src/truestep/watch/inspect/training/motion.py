@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from truestep.watch.evidence.facts.optimizing import LossLevel, UpdateMeasured
+from truestep.watch.evidence.facts.optimizing import LossLevel, MatrixUpdate, UpdateMeasured
 from truestep.watch.script.tape import Tape
 
 _MAX_PARAMETERS, _MAX_NUMEL, _MIN_NUMEL = 12, 1 << 16, 16
@@ -66,17 +66,13 @@ class _Motion:
         if before is None:
             return
         with torch.no_grad():
-            value: dict[str, Any] = {
-                "shapes": [list(item.shape) for item in before.weights],
-                "gradients": before.gradients,
-                "weights": [_rms(item) for item in before.copies],
-                "updates": [
-                    _rms(item.detach() - old) for item, old in zip(before.weights, before.copies, strict=True)
-                ],
-            }
-        sizes = (*value["gradients"], *value["weights"], *value["updates"])
-        if all(map(isfinite, sizes)):
-            self._tape.note(UpdateMeasured(number, value))
+            rows = zip(before.weights, before.copies, before.gradients, strict=True)
+            matrices = [
+                MatrixUpdate(gradient, weight=_rms(old), update=_rms(item.detach() - old))
+                for item, old, gradient in rows
+            ]
+        if all(isfinite(size) for row in matrices for size in row):
+            self._tape.note(UpdateMeasured(number, matrices))
 
 
 def _is_usable(item: Tensor) -> bool:

@@ -23,28 +23,18 @@ class Seen:
         self.is_close = False
         """Whether the last backward pass was looked at."""
         self.num_grad_calls = 0
-        self._num_forwards = 0
-        self._first: int | None = None
-        self._is_chained = False
-        self._loaders: set[int] = set()
+        self.num_forwards = 0
+        self.inputs: int | None = None
+        self.is_chained = False
+        self.loaders: set[int] = set()
         self._outputs: set[StorageWeakRef] = set()
-
-    def as_value(self) -> dict[str, Any]:
-        """Return what is known of the pass that ends now."""
-        return {
-            "inputs": self._first,
-            "chained": self._is_chained,
-            "forwards": self._num_forwards,
-            "grad_calls": self.num_grad_calls,
-            "loaders": sorted(self._loaders),
-        }
 
     def end_pass(self) -> None:
         """What comes now belongs to the next pass."""
-        self._first = None
-        self._is_chained = False
-        self._num_forwards = self.num_grad_calls = 0
-        self._loaders = set()
+        self.inputs = None
+        self.is_chained = False
+        self.num_forwards = self.num_grad_calls = 0
+        self.loaders = set()
 
     def forget(self) -> None:
         """A step is over."""
@@ -52,7 +42,7 @@ class Seen:
 
     def batch(self, loader: int, _batch: Any) -> None:
         """A loader has handed out a batch."""
-        self._loaders.add(loader)
+        self.loaders.add(loader)
 
     def forward_begins(  # limits: the tape calls it like this
         self, _module: Any, args: Any, kwargs: Any
@@ -60,11 +50,11 @@ class Seen:
         """An outermost module is called."""
         if not (self.is_close or self._tape.is_looked_at) or not torch.is_grad_enabled():
             return
-        self._num_forwards += 1
-        if self._num_forwards == 1:
+        self.num_forwards += 1
+        if self.num_forwards == 1:
             given = _tensors((args, kwargs))
-            self._first = hash(tuple(map(_print, given)))
-            self._is_chained = any(StorageWeakRef(item.untyped_storage()) in self._outputs for item in given)
+            self.inputs = hash(tuple(map(_print, given)))
+            self.is_chained = any(StorageWeakRef(item.untyped_storage()) in self._outputs for item in given)
 
     def forward_ends(  # limits: the tape calls it like this
         self, _module: Any, _args: Any, _kwargs: Any, output: Any

@@ -12,22 +12,11 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from truestep.watch.evidence.facts.optimizing import SchedulerEffective, SchedulerMade
+from truestep.watch.evidence.facts.optimizing import SchedulerEffective, SchedulerMade, ScheduleSettings
 from truestep.watch.hooks.scheduler import classes_with
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.script.tape import Tape
 
-_SETTINGS = (
-    "T_max",
-    "T_0",
-    "T_mult",
-    "total_steps",
-    "total_iters",
-    "step_size",
-    "gamma",
-    "factor",
-    "patience",
-)
 _MAX_NUMBERS = 64
 
 
@@ -63,24 +52,21 @@ class _Schedules:
         facts = SchedulerMade(*names, self._describe(scheduler))
         tape.mark(facts, tape.sites.here(_depth(scheduler)), perf_counter_ns())
 
-    def _describe(self, scheduler: Any) -> dict[str, Any]:
+    def _describe(self, scheduler: Any) -> ScheduleSettings:
         known = vars(scheduler)  # asks no property of the user's
-        found = {name: known.get(name) for name in _SETTINGS}
-        value: dict[str, Any] = {
-            name: item for name, item in found.items() if isinstance(item, int | float) and item is not None
-        }
-        milestones = known.get("milestones") or known.get("_milestones")
-        if milestones:
-            value["milestones"] = sorted(item for item in milestones if isinstance(item, int | float))
+        milestones = known.get("milestones") or known.get("_milestones") or ()
         inner = known.get("_schedulers")
-        if isinstance(inner, list):
-            value["inner"] = [self._tape.number("scheduler", item) for item in inner]
-            value["inner_settings"] = [self._describe(item) for item in inner]
-        numbers = set[int]()
-        for function in known.get("lr_lambdas") or ():
-            numbers.update(_numbers(function))
-        value["numbers"] = sorted(numbers)[:_MAX_NUMBERS]
-        return value
+        numbers = {number for function in known.get("lr_lambdas") or () for number in _numbers(function)}
+        return ScheduleSettings(
+            t_max=_number(known.get("T_max")),
+            total_steps=_number(known.get("total_steps")),
+            total_iters=_number(known.get("total_iters")),
+            milestones=sorted(item for item in milestones if isinstance(item, int | float)),
+            numbers=sorted(numbers)[:_MAX_NUMBERS],
+            inner={self._tape.number("scheduler", item): self._describe(item) for item in inner}
+            if isinstance(inner, list)
+            else {},
+        )
 
     def scheduler_inner(self, scheduler: Any) -> None:
         number = self._tape.number("scheduler", scheduler)
@@ -99,6 +85,10 @@ def _depth(scheduler: Any) -> int:
         depth += 1
         frame = frame.f_back
     return last + 1
+
+
+def _number(setting: Any) -> float | None:
+    return setting if isinstance(setting, int | float) else None
 
 
 def _numbers(function: Any) -> Iterator[int]:

@@ -6,13 +6,12 @@ Owns the comparison. A few weights of each parameter, at the steps looked at clo
 import weakref
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.watch.evidence.facts.optimizing import WeightsUnmoved
+from truestep.watch.evidence.facts.optimizing import UnmovedParameter, WeightsUnmoved
 from truestep.watch.inspect.training.closeness import Closeness
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
@@ -34,17 +33,9 @@ def watch(tape: Tape, closeness: Closeness) -> None:
 class _Still:
     """A parameter that no step has moved so far."""
 
-    optimizer: int
     site: int
-    dtype: str
-    shape: tuple[int, ...]
-    first_step: int
-    num_steps: int = 0
-    num_rated: int = 0
-    """Steps of these with a learning rate above zero."""
-    weight: float = 0.0
-    gradient: float = 0.0
-    rate: float = 0.0
+    parameter: "weakref.ref[Tensor]"
+    facts: UnmovedParameter
 
 
 class _Updates:
@@ -52,7 +43,7 @@ class _Updates:
         self._tape = tape
         self._close = closeness
         self._before: list[tuple[Tensor, Tensor, Tensor, float, float]] = []
-        self._still: dict[tuple[int, int], tuple[_Still, weakref.ref[Tensor]]] = {}
+        self._still: dict[tuple[int, int], _Still] = {}
         self._moved: set[tuple[int, int]] = set()
         self._num_looks: dict[int, int] = {}
 
@@ -93,27 +84,24 @@ class _Updates:
         self, key: tuple[int, int], parameter: Tensor, weight: float, gradient: float, rate: float
     ) -> None:
         known = self._still.get(key)
-        if known is None or known[1]() is not parameter:
+        if known is None or known.parameter() is not parameter:
             shape, dtype = tuple(parameter.shape), str(parameter.dtype).removeprefix("torch.")
-            still = _Still(key[0], self._tape.sites.here(2), dtype, shape, self._tape.num_steps)
-            known = self._still[key] = (still, Ref(parameter))
-        still = known[0]
-        still.num_steps += 1
-        still.num_rated += rate > 0
-        if rate > 0 or not still.rate:
-            still.weight, still.gradient, still.rate = weight, gradient, rate
+            facts = UnmovedParameter(dtype, shape, self._tape.num_steps, 0, 0, weight, gradient, rate)
+            known = self._still[key] = _Still(self._tape.sites.here(2), Ref(parameter), facts)
+        facts = known.facts
+        if rate > 0 or not facts.rate:
+            facts = facts._replace(weight=weight, gradient=gradient, rate=rate)
+        known.facts = facts._replace(num_steps=facts.num_steps + 1, num_rated=facts.num_rated + (rate > 0))
 
     def closing(self) -> None:
-        found: dict[tuple[int, int], list[_Still]] = {}
-        for still, _ in self._still.values():
-            if still.num_steps >= _MIN_STEPS:
-                found.setdefault((still.optimizer, still.site), []).append(still)
-        for (number, site), stills in found.items():
-            value: dict[str, Any] = {
-                "still": [vars(still) for still in stills[:_MAX_PARAMETERS]],
-                "moved": sum(key[0] == number for key in self._moved),
-            }
-            self._tape.mark(WeightsUnmoved(number, value), site, perf_counter_ns())
+        found: dict[tuple[int, int], list[UnmovedParameter]] = {}
+        for (number, _), still in self._still.items():
+            if still.facts.num_steps >= _MIN_STEPS:
+                found.setdefault((number, still.site), []).append(still.facts)
+        for (number, site), parameters in found.items():
+            num_moved = sum(key[0] == number for key in self._moved)
+            facts = WeightsUnmoved(number, parameters[:_MAX_PARAMETERS], num_moved)
+            self._tape.mark(facts, site, perf_counter_ns())
 
 
 def _sample(tensor: Tensor) -> Tensor:
