@@ -1,4 +1,4 @@
-"""Runs a script bare and writes down what its training did: losses, weights, modes, and which lines ran.
+"""Runs a script bare and writes down what its training did: losses, weights, outputs, and which lines ran.
 
 Usage: python mutant_trace.py OUT SEED LINES SCRIPT ARGS... Generators are seeded before the script starts,
 and SEED is added to every seed that it sets: with one SEED two runs differ only by what is in the script.
@@ -7,6 +7,7 @@ and SEED is added to every seed that it sets: with one SEED two runs differ only
 import json
 import random
 import sys
+import types
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,7 +26,8 @@ class Trace:
     def __init__(self) -> None:
         self.losses: list[float] = []
         self.weights: list[float] = []
-        self.modes = [0, 0, 0, 0]
+        self.outputs: list[float] = []
+        self.num_graphs = 0
         self.lines: set[int] = set()
 
     def watch_backward(self) -> None:
@@ -44,8 +46,11 @@ class Trace:
             parameters = [one for group in optimizer.param_groups for one in group["params"]]
             self.weights.append(float(sum(one.detach().double().abs().sum() for one in parameters)))
 
-    def after_forward(self, module: torch.nn.Module, *_: Any) -> None:
-        self.modes[2 * module.training + torch.is_grad_enabled()] += 1
+    def after_forward(self, _module: torch.nn.Module, _given: Any, output: Any) -> None:
+        if torch.is_tensor(output) and output.is_floating_point():
+            self.num_graphs += output.requires_grad
+            if len(self.outputs) < 10 * MAX_KEPT:
+                self.outputs.append(float(output.detach().double().abs().sum()))
 
     def watch_lines(self, path: str) -> None:
         def inside(frame: FrameType, event: str, _: Any) -> Any:
@@ -65,7 +70,8 @@ class Trace:
         return {
             "losses": self.losses,
             "weights": self.weights,
-            "modes": self.modes,
+            "outputs": self.outputs,
+            "num_graphs": self.num_graphs,
             "lines": sorted(self.lines),
         }
 
@@ -91,13 +97,13 @@ def main() -> None:
     trace.watch_backward()
     register_optimizer_step_post_hook(trace.after_step)
     register_module_forward_hook(trace.after_forward)
-    main_module = sys.modules["__main__"]
-    main_module.__file__ = script
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    vars(module).update(__file__=script, __builtins__=__builtins__)
     code = compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
     if lines == "1":
         trace.watch_lines(script)
     try:
-        exec(code, {"__name__": "__main__", "__file__": script, "__builtins__": __builtins__})
+        exec(code, vars(module))
     finally:
         sys.settrace(None)
         Path(out).write_text(json.dumps(trace.as_fields()))

@@ -1,10 +1,10 @@
 """Claim: `truestep check` finds mistakes that are planted mechanically in other people's training scripts.
 
 Every operator of `mutant_operators` is tried on every script of the wild corpus that it fits. A mutant counts
-if it really changes training: run bare with the same seed it has other losses, weights, modes or output than
-the original, which repeats itself exactly (or as well as it can). One that does not is listed as equivalent,
-one that crashes as such; neither counts. Found: `check` reports what it does not report of the original, by a
-rule that is about the mistake (or that no step was made). At its line: within 3 of where it was planted.
+if it really changes training: run bare with the same seed it has other losses, weights, graphs or outputs
+than the original, which repeats itself exactly (or as well as it can). One that does not is listed as
+equivalent, one that crashes as such; neither counts. Found: `check` reports what it does not report of the
+original, by a rule that is about the mistake (or that no step was made). At its line: within 3 lines.
 Results go to --results, one line a mutant, and what is in there is not run again.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
@@ -62,11 +62,12 @@ class Place:
             return None
 
 
-def difference(first: dict[str, Any], second: dict[str, Any]) -> float:
-    """Return how far two runs are apart: the largest relative difference of losses or weights."""
-    if any(len(first[name]) != len(second[name]) for name in ("losses", "weights")):
+def difference(first: dict[str, Any], second: dict[str, Any], *names: str) -> float:
+    """Return how far two runs are apart: the largest relative difference of losses and weights, or others."""
+    names = names or ("losses", "weights")
+    if any(len(first[name]) != len(second[name]) for name in names):
         return float("inf")
-    pairs = [pair for name in ("losses", "weights") for pair in zip(first[name], second[name], strict=True)]
+    pairs = [pair for name in names for pair in zip(first[name], second[name], strict=True)]
     gaps = [
         abs(a - b) / max(abs(a), abs(b), 1e-12)
         for a, b in pairs
@@ -85,6 +86,7 @@ class Original:
         if any(run["code"] != 0 or "losses" not in run for run in (self.first, again, other)):
             raise CannotFetch(f"{place.script.name} does not run bare: {self.first['why']}")
         self.noise = difference(self.first, again)
+        self.output_noise = difference(self.first, again, "outputs")
         self.spread = difference(self.first, other)
         self.is_output_stable = self.first["printed"] == again["printed"]
         answer = place.check()
@@ -98,8 +100,10 @@ class Original:
         gap = difference(self.first, mutant)
         if gap > max(LEAST, 3 * self.noise):
             return "training" if gap <= self.spread else "training, more than another seed"
-        if mutant["modes"] != self.first["modes"]:
+        if mutant["num_graphs"] != self.first["num_graphs"]:
             return "graph"
+        if difference(self.first, mutant, "outputs") > max(LEAST, 3 * self.output_noise):
+            return "evaluation"
         if self.is_output_stable and mutant["printed"] != self.first["printed"]:
             return "output"
         return ""
@@ -156,7 +160,7 @@ def judge(
     is_found = bool(loud) or (bool(answer["inconclusive"]) and answer["steps"] == 0)
     return {
         "found": is_found,
-        "at line": any(item["severity"] != "info" for item in near) or (is_found and not hits),
+        "at line": any(item["severity"] != "info" for item in near),
         "as info": bool(hits),
         "told": [f"{item['code']}:{item['line']}:{item['severity'][0]}" for item in new],
     }
