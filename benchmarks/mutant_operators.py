@@ -500,7 +500,7 @@ class Operator:
     plant: Callable[[Source], Iterator[Planted]]
     rules: frozenset[str] = field(default=frozenset())
     is_graph: bool = False
-    """Whether it changes what is kept of the graph wherever it runs, and not the numbers."""
+    """Whether it changes what is kept of the graph wherever it runs with gradients on, not the numbers."""
 
 
 def _operator(plant: Callable[[Source], Iterator[Planted]], *rules: str, is_graph: bool = False) -> Operator:

@@ -29,6 +29,8 @@ class Trace:
         self.outputs: list[float] = []
         self.num_graphs = 0
         self.lines: set[int] = set()
+        self.graph_lines: set[int] = set()
+        """Those that ran with gradients on."""
 
     def watch_backward(self) -> None:
         plain = torch.autograd.backward
@@ -55,16 +57,21 @@ class Trace:
     def watch_lines(self, path: str) -> None:
         def inside(frame: FrameType, event: str, _: Any) -> Any:
             if event == "line":
-                self.lines.add(frame.f_lineno)
+                self.see(frame.f_lineno)
             return inside
 
         def tracer(frame: FrameType, _event: str, _: Any) -> Any:
             if frame.f_code.co_filename != path:
                 return None
-            self.lines.add(frame.f_lineno)
+            self.see(frame.f_lineno)
             return inside
 
         sys.settrace(tracer)
+
+    def see(self, line: int) -> None:
+        self.lines.add(line)
+        if torch.is_grad_enabled():
+            self.graph_lines.add(line)
 
     def as_fields(self) -> dict[str, Any]:
         return {
@@ -73,6 +80,7 @@ class Trace:
             "outputs": self.outputs,
             "num_graphs": self.num_graphs,
             "lines": sorted(self.lines),
+            "graph_lines": sorted(self.graph_lines),
         }
 
 

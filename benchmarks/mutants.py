@@ -135,7 +135,8 @@ def try_mutant(place: Place, original: Original, name: str, planted: Planted) ->
         run = place.trace()
         if run["code"] != 0 or "losses" not in run:
             return {**row, "state": "crashes", "why": run["why"]}
-        effect = original.effect(run) or ("graph" if operator.is_graph else "")
+        is_kept = operator.is_graph and planted.line in original.first["graph_lines"]
+        effect = original.effect(run) or ("graph" if is_kept else "")
         if not effect:
             return {**row, "state": "equivalent"}
         answer = place.check()

@@ -268,7 +268,7 @@ def _write_images(path: Path, size: int) -> None:
 
     path.mkdir()
     for number in range(size):
-        pixels = random.Random(number).randbytes(64 * 64 * 3)
+        pixels = random.Random(f"{path.name}/{number}").randbytes(64 * 64 * 3)  # no two sets alike
         Image.frombytes("RGB", (64, 64), pixels).save(path / f"{number:03}.jpg")
 
 
