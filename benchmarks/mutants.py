@@ -93,6 +93,7 @@ class Original:
         if answer is None:
             raise CannotFetch(f"{place.script.name} cannot be checked")
         self.keys = {_key(item) for item in _flat(answer)}
+        self.has_steps = answer["steps"] > 0
         self.lines = set(self.first["lines"])
 
     def effect(self, mutant: dict[str, Any]) -> str:
@@ -158,9 +159,9 @@ def judge(
         item for item in hits if any(first - NEAR <= item["line"] <= last + NEAR for first, last in lines)
     ]
     loud = [item for item in hits if item["severity"] != "info"]
-    is_found = bool(loud) or (bool(answer["inconclusive"]) and answer["steps"] == 0)
+    is_without_steps = original.has_steps and answer["steps"] == 0 and bool(answer["inconclusive"])
     return {
-        "found": is_found,
+        "found": bool(loud) or is_without_steps,
         "at line": any(item["severity"] != "info" for item in near),
         "as info": bool(hits),
         "told": [f"{item['code']}:{item['line']}:{item['severity'][0]}" for item in new],

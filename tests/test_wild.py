@@ -150,6 +150,7 @@ def test_a_mutant_is_found_only_by_a_new_finding_of_its_rules(benchmark: Any) ->
 
     class Known:
         keys = frozenset({("LOOP01", 50)})
+        has_steps = True
 
     def judge(line: int, code: str = "LOOP01", severity: str = "error") -> tuple[bool, bool]:
         item = {"code": code, "line": line, "severity": severity, "consequences": []}
@@ -162,6 +163,10 @@ def test_a_mutant_is_found_only_by_a_new_finding_of_its_rules(benchmark: Any) ->
     assert judge(50) == (False, False), "the original has it too"
     assert judge(planted.line, code="LOOP02") == (False, False)
     assert judge(planted.line, severity="info") == (False, False)
+    answer = {"findings": [], "inconclusive": "no step ran", "steps": 0}
+    assert mutants.judge(answer, Known(), frozenset({"LOOP01"}), planted)["found"]
+    Known.has_steps = False
+    assert not mutants.judge(answer, Known(), frozenset({"LOOP01"}), planted)["found"], "nor did the original"
 
 
 def test_runs_are_apart_by_their_largest_relative_difference(benchmark: Any) -> None:
@@ -171,3 +176,9 @@ def test_runs_are_apart_by_their_largest_relative_difference(benchmark: Any) -> 
     assert difference(run, {"losses": [2.0, 0.5], "weights": [4.0]}) == 0.5
     assert difference(run, {"losses": [2.0], "weights": [4.0]}) == float("inf")
     assert difference(run, {"losses": [2.0, float("nan")], "weights": [4.0]}) == float("inf")
+
+
+def test_output_is_compared_at_its_end_and_without_numbers(benchmark: Any) -> None:
+    lost_lines = benchmark("wild").lost_lines
+    assert not lost_lines("start\nloss 0.52\ndone in 3 s\n", "loss 0.48\na warning\ndone in 4 s\n")
+    assert lost_lines("loss 0.52\ndone\n", "loss 0.48\n") == {"done"}
