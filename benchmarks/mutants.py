@@ -1,0 +1,295 @@
+"""Claim: `truestep check` finds mistakes that are planted mechanically in other people's training scripts.
+
+Every operator of `mutant_operators` is tried on every script of the wild corpus that it fits. A mutant counts
+if it really changes training: run bare with the same seed it has other losses, weights, graphs or outputs
+than the original, which repeats itself exactly (or as well as it can). One that does not is listed as
+equivalent, one that crashes as such; neither counts. Found: `check` reports what it does not report of the
+original, by a rule that is about the mistake (or that no step was made). At its line: within 3 lines.
+Results go to --results, one line a mutant, and what is in there is not run again.
+Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import wild_scripts
+from measure import Claim, Row, Sheet, report
+from mutant_operators import BLIND, OPERATORS
+from mutant_source import Planted, Source, apply
+from wild_scripts import MIRROR, CannotFetch, Script
+
+TRACE = str(Path(__file__).with_name("mutant_trace.py"))
+MIN_FOUND, MIN_AT_LINE = 0.90, 0.85
+NEAR = 3
+LEAST = 1e-5
+"""Relative difference of a loss or of the weights that is more than another order of sums."""
+
+
+class Place:
+    """A script set up in a folder, where its text is exchanged and it is run."""
+
+    def __init__(self, script: Script, folder: Path, *, mirror: Path) -> None:
+        self.script, self.folder = script, folder / "in"
+        self.path = wild_scripts.set_up(script, self.folder, mirror=mirror)
+        self.source = Source(self.path.read_text())
+
+    def trace(self, *, seed: int = 0, lines: bool = False) -> dict[str, Any]:
+        """Run the script bare; return what its training did and how it ended."""
+        out = self.folder / "trace.json"
+        out.unlink(missing_ok=True)
+        words = [TRACE, str(out), str(seed), str(int(lines)), str(self.path), *self.script.arguments]
+        code, printed, errors = wild_scripts.run([sys.executable, *words], self.script, self.folder)
+        fields = json.loads(out.read_text()) if out.exists() else {}
+        return {**fields, "code": code, "printed": printed, "why": errors[-200:]}
+
+    def check(self) -> dict[str, Any] | None:
+        """Run the script under check and return its answer."""
+        command = wild_scripts.start_checked(self.script, self.path)
+        _, answer, _ = wild_scripts.run(command, self.script, self.folder)
+        try:
+            return json.loads(answer)
+        except ValueError:
+            return None
+
+
+def difference(first: dict[str, Any], second: dict[str, Any], *names: str) -> float:
+    """Return how far two runs are apart: the largest relative difference of losses and weights, or others."""
+    names = names or ("losses", "weights")
+    if any(len(first[name]) != len(second[name]) for name in names):
+        return float("inf")
+    pairs = [pair for name in names for pair in zip(first[name], second[name], strict=True)]
+    gaps = [
+        abs(a - b) / max(abs(a), abs(b), 1e-12)
+        for a, b in pairs
+        if a != b and not (math.isnan(a) and math.isnan(b))
+    ]
+    return max((float("inf") if math.isnan(gap) else gap for gap in gaps), default=0.0)
+
+
+class Original:
+    """What the unmutated script does, twice with one seed and once with another, and what is found in it."""
+
+    def __init__(self, place: Place) -> None:
+        self.first = place.trace(lines=True)
+        again = place.trace()
+        other = place.trace(seed=1)
+        if any(run["code"] != 0 or "losses" not in run for run in (self.first, again, other)):
+            raise CannotFetch(f"{place.script.name} does not run bare: {self.first['why']}")
+        self.noise = difference(self.first, again)
+        self.output_noise = difference(self.first, again, "outputs")
+        self.spread = difference(self.first, other)
+        self.is_output_stable = self.first["printed"] == again["printed"]
+        answer = place.check()
+        if answer is None:
+            raise CannotFetch(f"{place.script.name} cannot be checked")
+        self.keys = {_key(item) for item in _flat(answer)}
+        self.has_steps = answer["steps"] > 0
+        self.lines = set(self.first["lines"])
+
+    def effect(self, mutant: dict[str, Any]) -> str:
+        """Return what a mutant changes, or nothing."""
+        gap = difference(self.first, mutant)
+        if gap > max(LEAST, 3 * self.noise):
+            return "training" if gap <= self.spread else "training, more than another seed"
+        if mutant["num_graphs"] != self.first["num_graphs"]:
+            return "graph"
+        if difference(self.first, mutant, "outputs") > max(LEAST, 3 * self.output_noise):
+            return "evaluation"
+        if self.is_output_stable and mutant["printed"] != self.first["printed"]:
+            return "output"
+        return ""
+
+
+def _flat(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for item in answer["findings"]:
+        yield item
+        yield from item["consequences"]
+
+
+def _key(item: dict[str, Any]) -> tuple[str, int]:
+    return item["code"], item["line"]
+
+
+def try_mutant(place: Place, original: Original, name: str, planted: Planted) -> dict[str, Any]:
+    """Plant a mistake, see what it changes, check, and return what was found."""
+    operator = OPERATORS[name]
+    row: dict[str, Any] = {"script": place.script.name, "operator": name, "line": planted.line}
+    try:
+        text = apply(place.source, planted)
+        compile(text, "mutant", "exec")
+    except SyntaxError as error:
+        return {**row, "state": "not planted", "why": str(error)}
+    if planted.line not in original.lines:
+        return {**row, "state": "not run"}
+    place.path.write_text(text)
+    try:
+        run = place.trace()
+        if run["code"] != 0 or "losses" not in run:
+            return {**row, "state": "crashes", "why": run["why"]}
+        is_kept = operator.is_graph and planted.line in original.first["graph_lines"]
+        effect = original.effect(run) or ("graph" if is_kept else "")
+        if not effect:
+            return {**row, "state": "equivalent"}
+        answer = place.check()
+    finally:
+        place.path.write_text(place.source.text)
+    if answer is None:
+        return {**row, "state": "broken", "effect": effect}
+    return {**row, "state": "counted", "effect": effect, **judge(answer, original, operator.rules, planted)}
+
+
+def judge(
+    answer: dict[str, Any], original: Original, rules: frozenset[str], planted: Planted
+) -> dict[str, Any]:
+    """Return whether the mistake was found, and where."""
+    new = [item for item in _flat(answer) if _key(item) not in original.keys]
+    lines = [(edit.node.lineno, edit.node.end_lineno) for edit in planted.edits]  # type: ignore[attr-defined]
+    hits = [item for item in new if item["code"] in rules]
+    near = [
+        item for item in hits if any(first - NEAR <= item["line"] <= last + NEAR for first, last in lines)
+    ]
+    loud = [item for item in hits if item["severity"] != "info"]
+    is_without_steps = original.has_steps and answer["steps"] == 0 and bool(answer["inconclusive"])
+    return {
+        "found": bool(loud) or is_without_steps,
+        "at line": any(item["severity"] != "info" for item in near),
+        "as info": bool(hits),
+        "told": [f"{item['code']}:{item['line']}:{item['severity'][0]}" for item in new],
+    }
+
+
+def try_script(
+    script: Script, names: Sequence[str], asked: argparse.Namespace, done: set[tuple[str, str]]
+) -> None:
+    """Try all operators on a script, and write a line for each mutant."""
+    wanted = [name for name in names if (script.name, name) not in done]
+    if not wanted:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            place = Place(script, Path(folder), mirror=Path(asked.mirror))
+            plans = [(name, [*OPERATORS[name].plant(place.source)]) for name in wanted]
+            original = Original(place) if any(planted for _, planted in plans) else None
+        except (CannotFetch, SyntaxError) as error:
+            print(f"{script.name}: {error}", file=sys.stderr)
+            return
+        for name, found in plans:
+            if perf_counter() > asked.end:
+                return
+            rows = []
+            for planted in found:
+                if (
+                    sum(row["state"] == "counted" for row in rows) >= asked.limit
+                    or len(rows) >= 3 * asked.limit
+                ):
+                    break
+                assert original is not None
+                rows.append(try_mutant(place, original, name, planted))
+            keep = rows or [{"script": script.name, "operator": name, "state": "does not fit"}]
+            with asked.results.open("a") as file:
+                file.writelines(json.dumps(row) + "\n" for row in keep)
+            for row in rows:
+                print(json.dumps(row), file=sys.stderr, flush=True)
+
+
+def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Row]:
+    """Return a line for each operator."""
+    lines = []
+    for name in names:
+        own = [row for row in rows if row["operator"] == name]
+        counted = [row for row in own if row["state"] == "counted"]
+        states = [row["state"] for row in own]
+        lines.append(
+            {
+                "operator": f"{name} (blind)" if name in BLIND else name,
+                "counted": float(len(counted)),
+                "found": float(sum(row["found"] for row in counted)),
+                "at line": float(sum(row["at line"] for row in counted)),
+                "info only": float(sum(row["as info"] and not row["found"] for row in counted)),
+                "equivalent": float(states.count("equivalent")),
+                "crashes": float(states.count("crashes")),
+                "not run": float(states.count("not run")),
+                "broken": float(states.count("broken")),
+            }
+        )
+    return lines
+
+
+def claims_of(lines: Sequence[Row], wanted: int) -> list[Claim]:
+    """Return what is claimed."""
+    counted, found, at_line, broken = (
+        sum(float(row[name]) for row in lines) for name in ("counted", "found", "at line", "broken")
+    )
+    return [
+        Claim(text=f"mutants counted, less than wanted ({wanted})", found=max(wanted - counted, 0), limit=0),
+        Claim(text="share not found", found=1 - found / counted if counted else None, limit=1 - MIN_FOUND),
+        Claim(
+            text="share not found at its line",
+            found=1 - at_line / counted if counted else None,
+            limit=1 - MIN_AT_LINE,
+        ),
+        Claim(text="mutants on which check itself failed", found=broken, limit=0),
+    ]
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Return what earlier runs have written."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def main() -> int:
+    """Plant and check."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scripts", help="names of wild scripts, with commas between; all unless given")
+    parser.add_argument("--operators", help="names, with commas between; all unless given")
+    parser.add_argument("--blind", choices=("all", "without", "only"), default="all", help="blind operators")
+    parser.add_argument("--limit", type=int, default=1, help="counted mutants of one operator in one script")
+    parser.add_argument("--wanted", type=int, default=1500, help="how many have to count")
+    parser.add_argument("--seconds", type=float, default=36000.0, help="start no further mutant after this")
+    parser.add_argument("--mirror", default=os.environ.get(MIRROR, str(Path.home() / ".cache/truestep-wild")))
+    parser.add_argument("--results", type=Path, default=Path("mutants-results.jsonl"))
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    asked.end = perf_counter() + asked.seconds
+    names = asked.operators.split(",") if asked.operators else [*OPERATORS]
+    if unknown := set(names) - set(OPERATORS):
+        parser.error(f"unknown operators: {', '.join(sorted(unknown))}. There are {', '.join(OPERATORS)}")
+    names = [name for name in names if asked.blind == "all" or (name in BLIND) == (asked.blind == "only")]
+    scripts = wild_scripts.choose(asked.scripts)
+    done = {(row["script"], row["operator"]) for row in read_results(asked.results)}
+    with wild_scripts.quick_starts():
+        for script in scripts:
+            if perf_counter() < asked.end and script.processes == 1:
+                try_script(script, names, asked, done)
+    kept = {script.name for script in scripts}
+    rows = [row for row in read_results(asked.results) if row["script"] in kept and row["operator"] in names]
+    lines = table(rows, names)
+    missed = [row for row in rows if row["state"] == "counted" and not row["found"]]
+    listed = [
+        {
+            "script": r["script"],
+            "operator": r["operator"],
+            "line": float(r["line"]),
+            "told": " ".join(r["told"]),
+        }
+        for r in missed
+    ]
+    sheets = [
+        Sheet(title="operators", rows=lines, num_digits=0),
+        Sheet(title="missed", rows=listed, num_digits=0),
+    ]
+    return report("mutants", sheets=sheets, claims=claims_of(lines, asked.wanted), as_json=asked.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
