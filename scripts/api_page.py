@@ -71,7 +71,7 @@ PARTS = {
     ),
     "rules": Part(
         "Rules of your own",
-        "What a rule gets and gives: [check.md](../check.md#a-rule-of-your-own).",
+        "What a rule gets and returns: [write your own rule](../how-to/write-a-rule.md).",
         full("truestep.rules", "Meta", "Finding", "Evidence"),
     ),
     "errors": Part(

@@ -61,7 +61,8 @@ class Block(NamedTuple):
         """Its lines as Python; what it writes or starts is done in one line."""
         if self.file is not None:
             text = "\n".join([*self.lines, ""])
-            return [f"__import__('pathlib').Path({self.file!r}).write_text({text!r}, encoding='utf-8')"]
+            write = f"(_file := __import__('pathlib').Path({self.file!r})).parent.mkdir(exist_ok=True); "
+            return [write + f"_file.write_text({text!r}, encoding='utf-8')"]
         if self.commands:
             call = "__import__('subprocess').run(_command, shell=True, stderr=1)"
             return [f"for _command in {self.commands!r}: print({PROMPT!r} + _command); {call}"]

@@ -90,8 +90,16 @@ def test_links_that_leave_the_documentation_lead_to_pages_of_the_site() -> None:
 
 def test_the_first_page_leads_to_all_others() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    written = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in written} - {"index.md"}
     assert pages - {found["path"] for found in LINK.finditer(index)} == set()
+
+
+def test_the_finding_in_the_readme_is_printed_by_the_script_of_the_quickstart() -> None:
+    shown = (ROOT / "README.md").read_text().split("```\n")[1].removeprefix("$ truestep check train.py\n")
+    assert "error  LOOP01" in shown
+    # The quickstart runs the script and compares what is printed.
+    assert shown in (ROOT / "docs" / "quickstart-script.md").read_text()
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
