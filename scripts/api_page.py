@@ -70,7 +70,7 @@ PARTS = {
         ],
     ),
     "rules": Part(
-        "Rules of your own",
+        "Your own rules",
         "What a rule gets and returns: [write your own rule](../how-to/write-a-rule.md).",
         full("truestep.rules", "Meta", "Finding", "Evidence"),
     ),

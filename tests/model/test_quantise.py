@@ -102,7 +102,7 @@ def test_tied_and_other_layers_are_left_and_told() -> None:
     assert [str(item) for item in summary(quantised.model).shared] == [
         "lm_head.weight is transformer.wte.weight"
     ]
-    assert "left alone (its weight is shared): lm_head" in str(quantised)
+    assert "unchanged (its weight is shared): lm_head" in str(quantised)
 
 
 def test_layers_are_chosen_by_pattern() -> None:

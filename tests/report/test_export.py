@@ -213,7 +213,7 @@ def test_a_place_that_cannot_be_written_is_told_with_what_to_do(
     (tmp_path / "folder").mkdir()
     if (to, place) == ("tensorboard", "folder"):
         place = "file"
-    with pytest.raises(UsageError, match=r"cannot be written \(.+\)\. Name another one with --out\."):
+    with pytest.raises(UsageError, match=r"cannot be written \(.+\)\. Pass another one with --out\."):
         export(tmp_path, to, out=tmp_path / place)
 
 

@@ -521,7 +521,7 @@ def test_a_full_disk_is_said_and_the_last_good_snapshot_survives(
                 train(disk / "run", **options)
         else:
             train(disk / "run", **options)
-            assert "Training goes on" in capfd.readouterr().err
+            assert "Training continues" in capfd.readouterr().err
         (disk / "filler").unlink()
         resumed = train(disk / "run", **options)
         assert resumed == train(tmp_path / "whole", **options)

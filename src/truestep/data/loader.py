@@ -91,7 +91,7 @@ class Loader:
             return self._feed_stream(plan, state, drop_last=self.drop_last)
         if state:
             raise StateError(
-                f"a dataset with a length goes on from the cursor alone, got the state {repr(state)[:80]}."
+                f"a dataset with a length resumes from the cursor alone, got the state {repr(state)[:80]}."
                 " Pass state=None."
             )
         return self._feed_samples(plan, shuffle=self.shuffle, drop_last=self.drop_last)

@@ -76,7 +76,7 @@ class Comparison:
         one, other = self.size_bytes
         size = f"It has {other / one:.0%} of the size." if one else f"It has {other:,} bytes, the first none."
         threads = "1 thread" if self.num_threads == 1 else f"{self.num_threads} threads"
-        where = f"here ({self.device}, {threads})"
+        where = f"on this machine ({self.device}, {threads})"
         slow, fast = self.speed_interval
         speed = "It is faster" if slow > 1 else "It is slower" if fast < 1 else "No change of speed is shown"
         between = f"between {slow:.2f}x and {fast:.2f}x as fast"

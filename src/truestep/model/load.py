@@ -275,7 +275,7 @@ def _refuse_leftovers(report: Loaded, kept: set[str], *, needless: set[str]) -> 
     wrong += [f"{len(unused)} of the file's have no place"] if unused else []
     near = nearest(unused, missing[0]) if missing else []
     hints = [f"Is {near[0]} in the file meant for {missing[0]}? Then pass rename."] if near else []
-    hints += ["Pass allow_missing=[patterns] for what the model should keep of its own."] if missing else []
+    hints += ["Pass allow_missing=[patterns] for what the model should keep."] if missing else []
     hints += ["Pass partial=True to load what fits."]
     body = str(report).replace("loaded    ", "would load", 1).rpartition("\n")[0]
     raise UsageError("\n".join([f"{' and '.join(wrong)}. Nothing was loaded.", body, *hints]))

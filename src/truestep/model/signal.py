@@ -259,7 +259,9 @@ def _mark(axes: Any, signal: Signal, *, at: int) -> None:
     is_backward = signal.reason.startswith("gradients")
     axes.axvline(at, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     axes.annotate(
-        f"\u2190 {signal.verdict} from here" if is_backward else f"{signal.verdict} from here \u2192",
+        f"\u2190 {signal.verdict} from this layer"
+        if is_backward
+        else f"{signal.verdict} from this layer \u2192",
         (at, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(-5 if is_backward else 5, -12),

@@ -92,7 +92,7 @@ class Parts:
             )
         if id(scheduler) not in self.tracked:
             raise UsageError(
-                f"this {type(scheduler).__name__} is not tracked, so a resumed run would begin it anew. "
+                f"this {type(scheduler).__name__} is not tracked, so a resumed run would start it over. "
                 f"Call run.track(scheduler=scheduler) before run.steps()."
             )
 
@@ -447,7 +447,7 @@ class Step:
         for name, value in values.items():
             if name == NONFINITE:
                 raise UsageError(
-                    f"step.log({name}=...): under this name the record tells which steps a device left out. "
+                    f"step.log({name}=...): under this name the record stores which steps a device skipped. "
                     f"Give the value another name."
                 )
             kept = _one_number(name, value, is_at_hand=self._on_cpu)
@@ -478,6 +478,6 @@ def _unusable(loss: object) -> str:
     if loss.numel() != 1:
         return f"step.backward needs one number, got a loss of shape {tuple(loss.shape)}. Take its mean()."
     return (
-        "this loss does not depend on any parameter (requires_grad is False): it was detached, made anew "
+        "this loss does not depend on any parameter (requires_grad is False): it was detached, created again "
         "with torch.tensor(...), or computed under no_grad. Pass the loss as the model's output gave it."
     )
