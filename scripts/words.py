@@ -118,14 +118,27 @@ def command_help() -> Iterator[Text]:
 
 
 def public_docstrings() -> Iterator[Text]:
-    """Yield the docstrings that the site shows: of public names in the packages of the library."""
-    for package in ("train", "data", "model", "tensor", "checkpoint"):
-        for path in sorted((ROOT / "src" / "truestep" / package).glob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                is_public = isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"
-                if is_public and path.name[0] != "_":
-                    for number, line in enumerate((ast.get_docstring(node) or "").split("\n"), start=1):
-                        yield Text(path, node.lineno + number, _CODE.sub("", line))
+    """Yield the docstrings that the site shows: of the names on the pages of the API and their members."""
+    shown = re.compile(r"^::: truestep\.(?P<module>.+)\.(?P<name>\w+)$", re.MULTILINE)
+    for page in sorted((ROOT / "docs" / "api").glob("*.md")):
+        for found in shown.finditer(page.read_text(encoding="utf-8")):
+            home = ROOT / "src" / "truestep" / found["module"].replace(".", "/")
+            path = home / "__init__.py" if home.is_dir() else home.with_suffix(".py")
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if getattr(node, "name", None) == found["name"]:
+                    yield from _shown(path, node)
+
+
+def _shown(path: Path, node: ast.AST) -> Iterator[Text]:
+    """Yield the docstring of a class or function, and those of public members."""
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return
+    start = node.body[0].lineno
+    for number, line in enumerate((ast.get_docstring(node) or "").split("\n")):
+        yield Text(path, start + number, "" if line.startswith(">>>") else _CODE.sub("", line))
+    for member in node.body if isinstance(node, ast.ClassDef) else []:
+        if not getattr(member, "name", "_").startswith("_"):
+            yield from _shown(path, member)
 
 
 class Area(NamedTuple):

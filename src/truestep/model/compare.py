@@ -96,7 +96,7 @@ def compare(
 ) -> Comparison:
     """Return accuracy, size and speed of two models on the same batches, in eval mode and without gradients.
 
-    Batches are (inputs, targets), or mappings with "labels". `metric(scores, targets)` says for each sample
+    Batches are (inputs, targets), or mappings with "labels". `metric(scores, targets)` gives for each sample
     whether it is right. The first batch is timed `repeats` times with each, in turns, in this process and
     with its threads; other work on the machine is in the spread. Modes and generators are as before.
 

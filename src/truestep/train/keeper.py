@@ -40,7 +40,7 @@ class Snapshots:
     One is taken whenever `every_s` seconds have passed or the step is a multiple of `every_steps`, and at
     the end of the loop. None switches a rule off. By time they never take more than a hundredth of it: a
     large state is saved less often. `keep` counts the newest ones that stay on disk. In the background means
-    that training goes on while a copy is written; a state that does not fit into memory twice is written
+    that training continues while a copy is written; a state that does not fit into memory twice is written
     with `in_background=False`, while training waits.
     """
 
