@@ -54,11 +54,12 @@ _EXEMPT = "# words: "
 
 
 class Text(NamedTuple):
-    """A piece of text that users read, and where it begins."""
+    """A line that users read, where it is, and what follows it in the same paragraph."""
 
     path: Path
     line: int
     text: str
+    after: str = ""
 
 
 class Place(NamedTuple):
@@ -76,9 +77,10 @@ def pages(*patterns: str, but: tuple[str, ...] = ()) -> Iterator[Text]:
         for path in sorted(path for path in ROOT.glob(pattern) if path.name not in but):
             text = path.read_text(encoding="utf-8")
             text = _FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
-            for number, line in enumerate(_CODE.sub("", text).split("\n"), start=1):
+            lines = _CODE.sub("", text).split("\n")
+            for number, (line, after) in enumerate(zip(lines, [*lines[1:], ""], strict=True), start=1):
                 is_headline = _HEADING.match(line) is not None
-                yield Text(path, number, line.replace(_TO_THE_BIT, "") if is_headline else line)
+                yield Text(path, number, line.replace(_TO_THE_BIT, "") if is_headline else line, after)
 
 
 def _docstrings(tree: ast.AST) -> set[ast.Constant]:
@@ -134,8 +136,9 @@ def _shown(path: Path, node: ast.AST) -> Iterator[Text]:
     if not isinstance(node, ast.ClassDef | ast.FunctionDef):
         return
     start = node.body[0].lineno
-    for number, line in enumerate((ast.get_docstring(node) or "").split("\n")):
-        yield Text(path, start + number, "" if line.startswith(">>>") else _CODE.sub("", line))
+    lines = [_CODE.sub("", line) for line in (ast.get_docstring(node) or "").split("\n") if line[:3] != ">>>"]
+    for number, (line, after) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
+        yield Text(path, start + number, line, after)
     for member in node.body if isinstance(node, ast.ClassDef) else []:
         if not getattr(member, "name", "_").startswith("_"):
             yield from _shown(path, member)
@@ -183,10 +186,12 @@ AREAS: dict[str, Area] = {
 
 def find(texts: Iterator[Text]) -> Iterator[Place]:
     """Yield every word that should not be there."""
-    for path, line, text in texts:
+    for path, line, text, after in texts:
+        both = f"{text.rstrip()} {after.strip()}"  # a phrase may be broken between two lines
         for pattern, better in _FOUND.items():
-            for found in pattern.finditer(text):
-                yield Place(path, line, found[0], better)
+            for found in pattern.finditer(both):
+                if found.start() < len(text.rstrip()):
+                    yield Place(path, line, found[0], better)
 
 
 def main() -> int:

@@ -155,7 +155,7 @@ def test_every_command_on_every_page_exists_with_its_options() -> None:
             if page.name == "CHANGELOG.md" or "..." in line or "|" in line:
                 continue
             num += 1
-            words = shlex.split(line, comments=True)
+            words = shlex.split(line.replace("'", "").replace('"', ""), comments=True)
             strange += [f"{page.name}: {line}: {what}" for what in strange_options(words, commands)]
     assert num > 150
     assert not strange, "\n".join(strange)

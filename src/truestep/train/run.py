@@ -59,8 +59,8 @@ class Run:
     Seeds every global generator at once, so build the model after it. Pins torch's thread count and
     deterministic algorithms for the process. `lanes` cuts each batch into that many micro-batches; it is
     part of the result, as the seed is, and any number of processes up to it gives the same. Left out, there
-    are as many lanes as processes, and the result is tied to their number. `accept` names differences to go
-    on with when resuming. Speed settings in a file `truestep.toml` beside the script, as `truestep tune`
+    are as many lanes as processes, and the result is tied to their number. `accept` names differences to
+    accept when resuming. Speed settings in a file `truestep.toml` beside the script, as `truestep tune`
     writes it, stand in for the script's own.
     """
 
