@@ -358,7 +358,7 @@ class _Answer:
             style = "bold green" if not result.has_mistakes else "bold"
             self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
         ran = len(result.rules) - len(result.judgement.not_observed)
-        rest = f"{ran} rules ran, {len(result.judgement.not_observed)} did not apply"
+        rest = f"{ran} rule{'s' * (ran != 1)} ran, {len(result.judgement.not_observed)} did not apply"
         words = "finding" if result.num_hidden == 1 else "findings"
         hidden = f"; {result.num_hidden} {words} suppressed" if result.num_hidden else ""
         self._page.print((rest + hidden, "dim"))

@@ -315,7 +315,7 @@ def _ending(story: Story, index: int) -> Markup:
     if story.lives[index].is_stopped:
         return badge("stopped", tone="warn")
     if story.lives[index].is_ended:
-        return badge("done", tone="good")
+        return badge("ended" if story.total is None else "done", tone="good")
     is_last = index == len(story.lives) - 1
     return badge("no end recorded", tone="warn") if is_last else badge("killed", tone="bad")
 
