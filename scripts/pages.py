@@ -157,7 +157,7 @@ def run_page(text: str, *, name: str = "page") -> Printed:
     """Run the blocks of a page from top to bottom in one namespace, in an empty folder."""
     blocks = [block for block in python_blocks(text) if block.not_run is None]
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, f"{name}.py")
+        script = Path(folder, f"page-{name}.py")  # a name that nothing can import: accelerate.md is a page
         script.write_text(as_script(blocks, is_split=True), encoding="utf-8")
         done = run_script(script, script.parent)
     printed: dict[int, list[str]] = {}

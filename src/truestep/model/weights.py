@@ -111,9 +111,7 @@ def _read_torch(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise UsageError(_refusal(path, is_zip=is_zip)) from error
     except Exception as error:  # whatever a bad file does to its reader
-        raise UsageError(
-            f"{path} is not a torch file: {error}. Download or save it again."
-        ) from error
+        raise UsageError(f"{path} is not a torch file: {error}. Download or save it again.") from error
 
 
 def _refusal(path: Path, *, is_zip: bool) -> str:
