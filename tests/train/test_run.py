@@ -480,7 +480,7 @@ print("done")
     [
         (["continue"], 0, "The run ends with the snapshots before it."),
         (["stop"], 1, "could not be written"),
-        (["continue", "signal"], 130, "after step 2 of 3; its snapshot could not be saved. Go on with:"),
+        (["continue", "signal"], 130, "after step 2 of 3; its snapshot could not be saved. Resume with:"),
     ],
 )
 def test_a_last_save_that_failed_is_told_as_what_it_is(
