@@ -233,7 +233,7 @@ class Trial:
                 launcher.kill()  # its processes ask the kernel to end with it
                 launcher.wait()
         told = (folder / "stderr.log").read_text(errors="replace")
-        if code == 0 and is_killed and "was killed by SIGKILL; starting again" in told:
+        if code == 0 and is_killed and "was killed by SIGKILL; restarting" in told:
             self.num_launched += 1
             self._compare(folder)
         else:

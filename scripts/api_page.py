@@ -34,7 +34,7 @@ ERRORS = [name for name, value in vars(truestep.errors).items() if inspect.iscla
 PARTS = {
     "run": Part(
         "Run and Step",
-        "A training run, and one step of it. Start here: [quickstart](../quickstart-library.md).",
+        "A training run, and one step of it. Start with the [tutorial](../quickstart-library.md).",
         full("truestep", "Run", "train.Step", "Snapshots"),
     ),
     "data": Part(
@@ -51,7 +51,7 @@ PARTS = {
     ),
     "tensor": Part(
         "Tensors",
-        "What tensors are in memory, told and drawn: [tensors.md](../tensors.md).",
+        "What tensors are in memory, in words and pictures: [tensors.md](../tensors.md).",
         [
             "truestep.explain",
             *full(
@@ -70,13 +70,13 @@ PARTS = {
         ],
     ),
     "rules": Part(
-        "Rules of your own",
-        "What a rule gets and gives: [check.md](../check.md#a-rule-of-your-own).",
+        "Your own rules",
+        "What a rule gets and returns: [write your own rule](../how-to/write-a-rule.md).",
         full("truestep.rules", "Meta", "Finding", "Evidence"),
     ),
     "errors": Part(
         "Errors",
-        "Each message says what was found, what was expected, and what to do.",
+        "Each message states what was found, what was expected, and what to do.",
         full("truestep.errors", *ERRORS),
     ),
 }

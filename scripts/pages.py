@@ -61,7 +61,8 @@ class Block(NamedTuple):
         """Its lines as Python; what it writes or starts is done in one line."""
         if self.file is not None:
             text = "\n".join([*self.lines, ""])
-            return [f"__import__('pathlib').Path({self.file!r}).write_text({text!r}, encoding='utf-8')"]
+            write = f"(_file := __import__('pathlib').Path({self.file!r})).parent.mkdir(exist_ok=True); "
+            return [write + f"_file.write_text({text!r}, encoding='utf-8')"]
         if self.commands:
             call = "__import__('subprocess').run(_command, shell=True, stderr=1)"
             return [f"for _command in {self.commands!r}: print({PROMPT!r} + _command); {call}"]
@@ -156,7 +157,7 @@ def run_page(text: str, *, name: str = "page") -> Printed:
     """Run the blocks of a page from top to bottom in one namespace, in an empty folder."""
     blocks = [block for block in python_blocks(text) if block.not_run is None]
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, f"{name}.py")
+        script = Path(folder, f"page-{name}.py")  # a name that nothing can import: accelerate.md is a page
         script.write_text(as_script(blocks, is_split=True), encoding="utf-8")
         done = run_script(script, script.parent)
     printed: dict[int, list[str]] = {}

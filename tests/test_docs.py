@@ -1,15 +1,19 @@
 """The documentation: generated pages are fresh, links lead somewhere, every public name has its place."""
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import truestep
 import truestep.model
+from truestep.cli import build_app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -90,8 +94,16 @@ def test_links_that_leave_the_documentation_lead_to_pages_of_the_site() -> None:
 
 def test_the_first_page_leads_to_all_others() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    written = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in written} - {"index.md"}
     assert pages - {found["path"] for found in LINK.finditer(index)} == set()
+
+
+def test_the_finding_in_the_readme_is_printed_by_the_script_of_the_quickstart() -> None:
+    shown = (ROOT / "README.md").read_text().split("```\n")[1].removeprefix("$ truestep check train.py\n")
+    assert "error  LOOP01" in shown
+    # The quickstart runs the script and compares what is printed.
+    assert shown in (ROOT / "docs" / "quickstart-script.md").read_text()
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
@@ -109,3 +121,57 @@ def test_the_table_of_examples_names_what_each_of_them_needs() -> None:
         imported = set(re.findall(r"^(?:from|import) (\w+)", source, flags=re.MULTILINE))
         wanted = {PACKAGES[module] for module in imported & PACKAGES.keys()}
         assert not {package for package in wanted if package not in needs}, name
+
+
+SHOWN = re.compile(
+    r"^ *(?P<prompt>\$ |!|- run: )?(truestep (?:(?!  |#|>|\|).)+)|`(truestep [a-z]+ [^`]*)`",
+    flags=re.MULTILINE,
+)
+
+
+def strange_options(words: list[str], commands: dict[str, Any]) -> list[str]:
+    """Return what a command line asks for that the command does not have: itself, or options of truestep."""
+    _, name, *rest = words
+    if name.startswith("-"):
+        return []
+    if name not in commands:
+        return [name]
+    known = {option: param for param in commands[name].params for option in param.opts if option[0] == "-"}
+    strange, rest = [], [*rest]
+    while rest and rest[0].startswith("-"):
+        option, has_value, _ = rest.pop(0).partition("=")
+        if option not in known and option not in ("--help", "-h"):
+            strange.append(option)
+        elif option in known and not known[option].is_flag and not has_value and rest:
+            rest.pop(0)
+    return strange
+
+
+def test_every_command_on_every_page_exists_with_its_options() -> None:
+    commands = typer.main.get_command(build_app()).commands  # type: ignore[attr-defined]
+    strange, num = [], 0
+    for page in [*PAGES, *sorted((ROOT / "deploy").glob("*.md"))]:
+        for found in SHOWN.finditer(page.read_text()):
+            line = (found[2] or found[3]).strip()
+            is_sentence = not found["prompt"] and not found[3] and line.split()[1] not in commands
+            if page.name == "CHANGELOG.md" or "..." in line or "|" in line or is_sentence:
+                continue
+            num += 1
+            words = shlex.split(line.replace("'", "").replace('"', ""), comments=True)
+            strange += [f"{page.name}: {line}: {what}" for what in strange_options(words, commands)]
+    assert num > 150
+    assert not strange, "\n".join(strange)
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    commands = typer.main.get_command(build_app()).commands  # type: ignore[attr-defined]
+    told = [
+        strange_options(shlex.split(line), commands)
+        for line in (
+            "truestep chekc train.py",
+            "truestep check --step 3 train.py",
+            "truestep verify --resume-with='--last' --kill train.py --lr 1",
+            "truestep check --steps 3 train.py --anything",
+        )
+    ]
+    assert told == [["chekc"], ["--step"], [], []]

@@ -231,6 +231,11 @@ end
 """
 
 
+def test_a_page_may_have_the_name_of_a_package_that_it_imports() -> None:
+    printed = run("```python\nimport json\nprint(json.dumps([1]))\n```\n", name="json")
+    assert printed.blocks == {2: ["[1]"]}
+
+
 def test_commands_find_the_files_of_the_page_and_print_what_it_says() -> None:
     assert differences(CONSOLE, run(CONSOLE)) == []
 

@@ -65,5 +65,5 @@ def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
     done = _truestep("check", "--record", "run", "train.py", folder=tmp_path)
     assert done.returncode == 2
-    assert "--record needs a folder that can be written, got run" in done.stderr
+    assert "--record needs a writable folder, got run" in done.stderr
     assert not done.stdout

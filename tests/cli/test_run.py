@@ -222,7 +222,7 @@ def test_an_error_of_the_script_ends_the_run_with_its_exit_code(start: Start) ->
     code, out, err = finish(start(FAIL_ON_RANK_1, options=("-n", "3")), limit_s=40)
     assert (code, out) == (7, "")
     assert re.fullmatch(
-        r"truestep: rank 1 \(pid \d+\) ended with exit code 7; its last lines are above\n", err
+        r"truestep: rank 1 \(pid \d+\) ended with exit code 7; see its last lines above\n", err
     )
 
 
@@ -235,12 +235,12 @@ def test_after_its_restarts_the_run_goes_on_with_fewer_and_ends_with_the_signal(
         f"{size} processes, restart {restart}" for size in (3, 2) for restart in (0, 1)
     ]
     said = [re.sub(r"pid \d+", "pid", line) for line in err.splitlines()]
-    again = "starting again, from the last snapshot if there is one (restart 1 of 1)"
+    again = "restarting from the last snapshot, if there is one (restart 1 of 1)"
     assert said == [
         f"truestep: rank 2 (pid) was killed by SIGKILL; {again}",
-        "truestep: rank 2 (pid) was killed by SIGKILL; no restart is left, starting again with 2 processes",
+        "truestep: rank 2 (pid) was killed by SIGKILL; no restarts left, restarting with 2 processes",
         f"truestep: rank 1 (pid) was killed by SIGKILL; {again}",
-        "truestep: rank 1 (pid) was killed by SIGKILL; no restart is left (--max-restarts 1)",
+        "truestep: rank 1 (pid) was killed by SIGKILL; no restarts left (--max-restarts 1)",
     ]
 
 
@@ -279,8 +279,8 @@ def test_a_lost_process_is_named_and_all_start_again(start: Start, what: str, si
     assert [name for name, _ in times] == ["start"] * 3 + [what] + ["start"] * 3
     print(f"{what}: {times[-1][1] - times[3][1]:.1f} s from the loss to the new start")
     *before, last = err.splitlines()
-    fate = "was killed by SIGKILL" if what == "kill" else "gave no sign of life and was killed"
-    assert re.fullmatch(rf"truestep: rank 1 \(pid \d+\) {fate}; starting again, .* \(restart 1 of 3\)", last)
+    fate = "was killed by SIGKILL" if what == "kill" else "stopped responding and was killed"
+    assert re.fullmatch(rf"truestep: rank 1 \(pid \d+\) {fate}; restarting .* \(restart 1 of 3\)", last)
     if what == "stop":
         (line,) = before
         assert re.search(

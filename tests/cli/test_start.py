@@ -50,7 +50,7 @@ def test_version_says_so_when_torch_is_missing(monkeypatch: pytest.MonkeyPatch) 
 def test_help_says_what_truestep_is() -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert "Make PyTorch training right, the same every time, and fast." in done.stdout
+    assert "Find the bugs in your PyTorch training script by running it." in done.stdout
     assert "import truestep" in done.stdout
 
 
@@ -163,7 +163,7 @@ def test_a_mistake_of_ours_has_an_exit_code_of_its_own(
         cli.main()
     assert exit_.value.code == 3
     said = capsys.readouterr().err
-    assert "KeyError: 'cursor'" in said and "this is a mistake in truestep" in said
+    assert "KeyError: 'cursor'" in said and "this is a bug in truestep" in said
 
 
 BASH_COMPLETES = """

@@ -166,7 +166,7 @@ def test_what_paid_alone_and_failed_together_is_told_with_the_reason() -> None:
         final=final, settings={}, learning=None, lines={}, for_run={}, trials=(), inconclusive=None
     )
     told = "".join(str(part) for line in command._closing(result, None) for part in line)
-    assert "could not be measured once more (it fails after 9 steps: out of memory)" in told
+    assert "could not be measured again (it fails after 9 steps: out of memory)" in told
     assert "no setting made this script faster" not in told
 
 
@@ -211,7 +211,7 @@ PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
         (result_of(LATE), 2, "no setting was measured (1 not tried). Pass a larger --budget."),
         (result_of(FAILED), 2, "(1 failed)"),
         (result_of(), 2, "no setting was measured (there was none to try)"),
-        (result_of(PAYS, is_interrupted=True), 130, "seemed to pay until then: a 1"),
+        (result_of(PAYS, is_interrupted=True), 130, "looked faster so far: a 1"),
     ],
     ids=["measured", "too-late", "failed", "nothing", "interrupted"],
 )

@@ -42,7 +42,7 @@ def test_watch_refuses_what_is_no_folder(tmp_path: Path) -> None:
     file.touch()
     done = run("watch", str(file))
     assert done.returncode == 2
-    assert "is a file. Give the folder that holds record.jsonl" in done.stderr
+    assert "is a file. Pass the folder that holds record.jsonl" in done.stderr
     assert (
         "--port must be from 0 to 65535, got 70000" in run("watch", str(tmp_path), "--port", "70000").stderr
     )

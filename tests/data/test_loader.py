@@ -373,7 +373,7 @@ def test_a_dataset_with_a_length_has_no_state() -> None:
     loader = Loader([1, 2], batch_size=2)
     assert loader.feed(plan_of(1)).state_dict() == {}
     assert len(list(loader.feed(plan_of(1), state={}))) == 1
-    with pytest.raises(StateError, match="goes on from the cursor alone"):
+    with pytest.raises(StateError, match="resumes from the cursor alone"):
         loader.feed(plan_of(1), state={"step": 0})
 
 

@@ -241,7 +241,7 @@ def test_skipped_shards_are_not_looked_at(folder: Path, tmp_path: Path) -> None:
         ({"urls": "nothing://a.tar"}, "nothing://a.tar cannot be opened: Protocol not known: nothing"),
         ({"window": 0}, "window must be a number of shards from 1 on, got 0"),
         ({"skip": "part-01.tar"}, r"skip must be a list of names, got the string 'part-01.tar'"),
-        ({"skip": ["part-1.tar"]}, "skip names what is no shard of this dataset: part-1.tar"),
+        ({"skip": ["part-1.tar"]}, "skip names unknown shards: part-1.tar"),
         ({"decode": 3}, "decode must be callable, got 3"),
     ],
 )
@@ -316,9 +316,9 @@ def pax(records: bytes, *, size: bytes | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pax(b"0 a=b\n"), "a pax record says that it has 0 of 6 bytes"),
-        (pax(b"-7 a=b\n"), "a pax record says that it has -7 of 7 bytes"),
-        (pax(b"99 a=b\n"), "a pax record says that it has 99 of 7 bytes"),
+        (pax(b"0 a=b\n"), "a pax record claims to have 0 of 6 bytes"),
+        (pax(b"-7 a=b\n"), "a pax record claims to have -7 of 7 bytes"),
+        (pax(b"99 a=b\n"), "a pax record claims to have 99 of 7 bytes"),
         (pax(b"12 size=-99\n") + tarfile.TarInfo("a.txt").tobuf(), "the negative number -99"),
         (pax(b"6 a=b\n", size=b"-1000"), "the negative number -512"),
     ],

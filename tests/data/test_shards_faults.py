@@ -59,8 +59,8 @@ def cut(path: Path) -> None:
 
 DAMAGES = {
     "missing": (Path.unlink, "is missing"),
-    "cut": (cut, r"has [\d,]+ bytes where the index says [\d,]+"),
-    "flipped": (flip, "has other bytes than the index says"),
+    "cut": (cut, r"has [\d,]+ bytes where the index lists [\d,]+"),
+    "flipped": (flip, "has other bytes than the index lists"),
 }
 
 

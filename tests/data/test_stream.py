@@ -304,7 +304,7 @@ def test_a_state_of_another_step_is_refused() -> None:
     loader = Loader(Stream(12), batch_size=4)
     feed = loader.feed(plan_of(num_epochs=1))
     next(feed)
-    with pytest.raises(StateError, match="belongs to step 1, the plan goes on from 2"):
+    with pytest.raises(StateError, match="belongs to step 1, the plan continues from 2"):
         loader.feed(plan_of(num_epochs=1, cursor=2), state=feed.state_dict())
     with pytest.raises(StateError, match="cannot be entered at step 2 without its state"):
         loader.feed(plan_of(num_epochs=1, cursor=2))

@@ -94,7 +94,7 @@ def test_a_store_of_processes_before_is_refused_with_what_to_set(
 def test_processes_that_do_not_come_together_end_and_say_so(launcher: dist.TCPStore, tmp_path: Path) -> None:
     err = tmp_path / "err"
     assert join_from(["alone"], launcher, size=2, err=err) == [LOST_PEER]
-    assert "truestep: the processes of this run have not come together within 3 s;" in err.read_text()
+    assert "truestep: the processes of this run have not found each other within 3 s;" in err.read_text()
 
 
 @pytest.mark.parametrize(("hosts", "is_told"), [(["a", "a"], False), (["a", "b"], True)])

@@ -94,7 +94,7 @@ class WithTable(nn.Module):
 def test_a_tensor_that_nobody_fills_is_named() -> None:
     with pytest.raises(UsageError, match=r"0\.scale has no values.*Unfilled has no reset_parameters\(\)"):
         looked_at(lambda: nn.Sequential(Unfilled()))
-    with pytest.raises(UsageError, match=r"table has no values.*WithTable leaves it as it is"):
+    with pytest.raises(UsageError, match=r"table has no values.*WithTable does not fill it"):
         looked_at(WithTable, init=lambda module: None)
     with pytest.raises(UsageError, match=r"HalfFilled left 1 of 3 values of scale unset"):
         filled(HalfFilled)

@@ -172,7 +172,7 @@ def test_frozen_and_unknown_parameters_are_left_and_told() -> None:
         "a.bias": "frozen",
     }
     assert torch.equal(model.a.weight, before) and bool((model.position == 7).all())
-    assert "left alone (frozen): a.weight, a.bias" in str(done)
+    assert "unchanged (frozen): a.weight, a.bias" in str(done)
 
 
 def test_a_mapping_fills_only_what_it_names_and_the_later_entry_counts() -> None:

@@ -102,7 +102,7 @@ def test_tied_and_other_layers_are_left_and_told() -> None:
     assert [str(item) for item in summary(quantised.model).shared] == [
         "lm_head.weight is transformer.wte.weight"
     ]
-    assert "left alone (its weight is shared): lm_head" in str(quantised)
+    assert "unchanged (its weight is shared): lm_head" in str(quantised)
 
 
 def test_layers_are_chosen_by_pattern() -> None:
@@ -158,7 +158,7 @@ def test_a_slower_model_is_told_to_be_slower() -> None:
             return y
 
     found = compare(mlp(), Slow(), batches=held_out(), repeats=20)
-    assert found.speed < 0.5 and "It is slower here (cpu, 1 thread)" in found.verdict
+    assert found.speed < 0.5 and "It is slower on this machine (cpu, 1 thread)" in found.verdict
     assert "It is faster here" in compare(Slow(), mlp(), batches=held_out(), repeats=20).verdict
 
 
@@ -177,7 +177,7 @@ def test_too_few_timings_give_no_interval_and_no_more_values_than_needed_are_tak
     ends = _around_median([float(number) for number in range(1, 101)], 0.95)
     assert ends == (40.0, 61.0)  # as in tables of the sign test
     found = compare(mlp(), mlp(), batches=held_out(), repeats=2)
-    assert "No change of speed is shown here (cpu, 1 thread): too few repeats" in found.verdict
+    assert "No change of speed is shown on this machine (cpu, 1 thread): too few repeats" in found.verdict
 
 
 def test_a_first_model_without_parameters_has_no_size_to_compare_with() -> None:

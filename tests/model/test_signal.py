@@ -206,7 +206,7 @@ def test_the_picture_names_the_layers_and_both_lines(build: Any, tmp_path: Path)
 def test_the_picture_marks_where_it_begins(tmp_path: Path) -> None:
     torch.manual_seed(0)
     signal = measured(deep(nn.Tanh, normal(1.0), depth=30))
-    assert "\u2190 exploding from here" in signal.picture().save(tmp_path / "signal.svg").read_text()
+    assert "\u2190 exploding from this layer" in signal.picture().save(tmp_path / "signal.svg").read_text()
 
 
 @pytest.mark.parametrize(

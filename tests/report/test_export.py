@@ -191,7 +191,7 @@ def test_evaluations_are_taken_apart_into_numbers_and_matrices(tmp_path: Path) -
 
 
 def test_what_cannot_be_exported_is_said_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"has no record.jsonl. Give the folder of a run"):
+    with pytest.raises(UsageError, match=r"has no record.jsonl. Pass the folder of a run"):
         export(tmp_path, "csv")
     resumed_run(tmp_path)
     with pytest.raises(UsageError, match=r"csv, parquet or tensorboard, got 'xlsx'"):
@@ -213,7 +213,7 @@ def test_a_place_that_cannot_be_written_is_told_with_what_to_do(
     (tmp_path / "folder").mkdir()
     if (to, place) == ("tensorboard", "folder"):
         place = "file"
-    with pytest.raises(UsageError, match=r"cannot be written \(.+\)\. Name another one with --out\."):
+    with pytest.raises(UsageError, match=r"cannot be written \(.+\)\. Pass another one with --out\."):
         export(tmp_path, to, out=tmp_path / place)
 
 

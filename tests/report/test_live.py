@@ -405,7 +405,7 @@ def test_without_a_terminal_a_run_that_stopped_and_goes_on_is_told_to_do_so(
 
 @pytest.mark.parametrize(
     ("same", "words"),
-    [(True, "same"), (False, "different"), (None, "could not tell"), ([HOSTILE], "could not tell")],
+    [(True, "same"), (False, "different"), (None, "inconclusive"), ([HOSTILE], "inconclusive")],
 )
 def test_what_verify_could_not_tell_is_not_called_different(tmp_path: Path, same: Any, words: str) -> None:
     writer = Writer(tmp_path)

@@ -63,9 +63,46 @@ def _page(*folders: Path) -> Elements:
     return Elements(write_report(folders).read_text())
 
 
-def test_the_head_says_in_a_line_what_became_of_the_run(tmp_path: Path) -> None:
+def test_the_head_sums_up_the_run_in_one_line(tmp_path: Path) -> None:
     said = _page(killed_and_resumed(tmp_path)).text
     assert "300 of 300 steps in 0.3 s, last loss 0.01; resumed once (killed once)." in said
+
+
+def test_a_run_that_was_stopped_before_its_last_step_does_not_look_finished(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    start(record, 0)
+    record.write("phase", first=0, end=300)
+    steps(record, 0, [1.0] * 40)
+    record.write("end", cursor=40)  # what Ctrl-C leaves
+    record.close()
+    said = " ".join(_page(tmp_path).text.split())
+    assert "stopped after 40 of 300 steps" in said and "stop stopped after step 40" in said
+    assert "done" not in said
+    start(record := Record(tmp_path / "record.jsonl"), 40)
+    steps(record, 40, [1.0] * 260)
+    record.write("end", cursor=300)
+    record.close()
+    story = read_run(tmp_path)
+    assert [life.is_stopped for life in story.lives] == [True, False]
+    assert "300 of 300 steps" in _page(tmp_path).text and "stopped after 300" not in _page(tmp_path).text
+
+
+@pytest.mark.parametrize(
+    ("value", "axis"), [(0.003, [0.0, 0.006]), (-2.0, [-4.0, 0.0]), (1e300, None), (3e-320, None)]
+)
+def test_a_constant_value_is_drawn_in_the_middle_of_its_axis(value: float, axis: list[float] | None) -> None:
+    series = Series(steps=np.arange(5), values=np.full(5, value))
+    chart = charts.curves("Learning rate", [("learning rate", series)], is_stepped=True)
+    assert chart is not None
+    low, high = chart.layout["yaxis"]["range"]
+    assert [low, high] == axis if axis else np.isfinite([low, high]).all() and low < high
+
+
+def test_a_value_that_changes_has_the_axis_that_fits_it() -> None:
+    for values in ([0.1, 0.01], [0.0, 0.0]):
+        series = Series(steps=np.arange(2), values=np.array(values))
+        chart = charts.curves("Learning rate", [("learning rate", series)])
+        assert chart is not None and "range" not in chart.layout["yaxis"]
 
 
 def test_sections_of_things_that_the_record_does_not_have_are_left_out(tmp_path: Path) -> None:
@@ -86,7 +123,7 @@ def test_what_check_and_verify_said_is_in_the_page(tmp_path: Path) -> None:
     said = _page(tmp_path).text
     for words in ("LOOP01 stale-gradients", "a.py:3", "steps: 4", "Call it.", "1 error in 60 steps", "abcd"):
         assert words in said
-    assert "same to the bit; 1 error." in said
+    assert "bit-for-bit identical when repeated; 1 error." in said
 
 
 def test_several_runs_say_whether_they_are_the_same_and_what_differs(tmp_path: Path) -> None:
@@ -175,11 +212,11 @@ def test_no_answer_of_whatever_form_breaks_a_section(kind: str, fields: dict[str
 
 def test_a_folder_with_only_an_answer_is_a_report_too(tmp_path: Path) -> None:
     Record(tmp_path / "record.jsonl").write("verify", same=None, runs=[], reason="no step was seen")
-    assert "could not tell no step was seen" in _page(tmp_path).text
+    assert "inconclusive no step was seen" in _page(tmp_path).text
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot be written .*Name another file with --out"):
+    with pytest.raises(UsageError, match=r"cannot be written .*Pass another file with --out"):
         write_report([killed_and_resumed(tmp_path)], out=tmp_path / "no" / "where.html")
 
 

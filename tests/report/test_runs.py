@@ -139,5 +139,5 @@ def test_differing_recipe_fields_are_listed_with_each_runs_own(tmp_path: Path) -
 
 
 def test_a_folder_without_a_record_is_refused_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"has no record.jsonl. Give the folder of a run"):
+    with pytest.raises(UsageError, match=r"has no record.jsonl. Pass the folder of a run"):
         read_run(tmp_path)

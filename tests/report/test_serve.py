@@ -115,7 +115,7 @@ def test_a_mistake_of_ours_is_shown_once_and_steers_no_terminal(
             with pytest.raises(http.client.RemoteDisconnected):
                 ask(server, secret(server) + "state")
     said = capfd.readouterr().err
-    assert said.count("Traceback") == 1 and "this is a mistake in truestep" in said and "\x1b" not in said
+    assert said.count("Traceback") == 1 and "this is a bug in truestep" in said and "\x1b" not in said
 
 
 def test_two_servers_have_two_secrets(tmp_path: Path) -> None:

@@ -208,12 +208,12 @@ def test_a_comment_hides_a_finding_and_one_that_hides_nothing_is_told(tmp_path: 
     (comment,) = read_comments(evidence.source(str(path)))
     assert comment.reason == "a study of momentum"
     done = check(tmp_path, "train.py")
-    assert done.returncode == 0 and "1 finding is hidden" in done.stdout
+    assert done.returncode == 0 and "1 finding suppressed" in done.stdout
     write(tmp_path, MENDED.replace("print(", "# truestep: ignore[LOOP01]\nprint(", 1))
     done = check(tmp_path, "train.py")
-    assert done.returncode == 0 and "train.py:6: nothing to hide, remove ignore[LOOP01]" in done.stdout
-    write(tmp_path, MENDED + "# truestep: ignore[LOOP99] a rule that is no rule\n")
-    assert "train.py:17: LOOP99 is no rule" in check(tmp_path, "train.py").stdout
+    assert done.returncode == 0 and "train.py:6: suppresses nothing; remove ignore[LOOP01]" in done.stdout
+    write(tmp_path, MENDED + "# truestep: ignore[LOOP99] an unknown rule\n")
+    assert "train.py:17: LOOP99 is not a rule" in check(tmp_path, "train.py").stdout
 
 
 def test_rules_are_chosen_by_code_name_or_family(tmp_path: Path) -> None:

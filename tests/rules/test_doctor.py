@@ -297,11 +297,11 @@ def test_text_explains_the_three_numbers_and_advises() -> None:
         "CUDA, driver  12.4   the highest that the driver runs",
         "CUDA, toolkit 12.4   the compiler's (nvcc)",
         "error  ENV03 outdated-driver",
-        "1 thing to mend",
+        "1 problem to fix",
     ):
         assert line in done.stdout
     fine = run("--machine", str(MACHINES / "sound_gpu.json"))
-    assert fine.returncode == 0 and "fine: all of it fits together" in fine.stdout
+    assert fine.returncode == 0 and "fine: everything fits together" in fine.stdout
     remark = run("--machine", str(MACHINES / "toolkit_of_another_cuda.json"))
     assert remark.returncode == 0 and "info  ENV08 differing-toolkit" in remark.stdout
 
@@ -310,7 +310,7 @@ def test_a_file_that_holds_no_machine_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
     path.write_text("[]")
     done = run("--machine", str(path))
-    assert done.returncode == 2 and "holds no machine" in done.stderr
+    assert done.returncode == 2 and "does not describe a machine" in done.stderr
     path.write_text('{"machine": {"color": "red"}}')
     done = run("--machine", str(path))
     assert done.returncode == 2 and "a machine has no color" in done.stderr

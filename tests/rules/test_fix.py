@@ -187,7 +187,7 @@ def test_a_script_that_fails_before_the_fix_is_not_edited(tmp_path: Path) -> Non
     text = KEPT + "raise ValueError('no data')\n"
     done, after = fix(tmp_path, text)
     assert after == text and done.returncode == 2
-    assert "nothing is fixed, as an edit could not be tested: the script failed" in done.stderr
+    assert "nothing was fixed, because an edit could not be tested: the script failed" in done.stderr
 
 
 def fix(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], str]:

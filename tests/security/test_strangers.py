@@ -119,7 +119,7 @@ def change_facts(folder: Path, **facts: Any) -> None:
 def test_a_sealed_snapshot_with_facts_of_another_form_is_refused(tmp_path: Path) -> None:
     train(tmp_path)
     change_facts(tmp_path, lineage={"step": 1})
-    with pytest.raises(StateError, match=r"truestep.Run did not write it.*Give this run a folder of its own"):
+    with pytest.raises(StateError, match=r"truestep.Run did not write it.*Give this run its own folder"):
         train(tmp_path)
 
 

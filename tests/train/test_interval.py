@@ -177,7 +177,7 @@ def _run(folder: Path, seconds: float) -> str:
     done = subprocess.run(
         [*command, str(seconds)], capture_output=True, text=True, check=False, env=environment
     )
-    assert done.returncode == 0 and "was killed by SIGKILL; starting again" in done.stderr, done.stderr
+    assert done.returncode == 0 and "was killed by SIGKILL; restarting" in done.stderr, done.stderr
     return done.stderr
 
 

@@ -235,7 +235,7 @@ def test_another_set_of_tracked_objects_is_refused(tmp_path: Path) -> None:
         model = run.place(net())
         optimizer = torch.optim.AdamW(model.parameters())
         run.track(network=model, optimizer=optimizer)
-        with pytest.raises(StateError, match="not in the snapshot: network; not tracked here: model"):
+        with pytest.raises(StateError, match="not in the snapshot: network; not tracked now: model"):
             run.steps(ts.Loader(data(), batch_size=16), steps=20)
 
 

@@ -480,7 +480,7 @@ print("done")
     [
         (["continue"], 0, "The run ends with the snapshots before it."),
         (["stop"], 1, "could not be written"),
-        (["continue", "signal"], 130, "after step 2 of 3; its snapshot could not be saved. Go on with:"),
+        (["continue", "signal"], 130, "after step 2 of 3; its snapshot could not be saved. Resume with:"),
     ],
 )
 def test_a_last_save_that_failed_is_told_as_what_it_is(
@@ -521,7 +521,7 @@ def test_a_full_disk_is_said_and_the_last_good_snapshot_survives(
                 train(disk / "run", **options)
         else:
             train(disk / "run", **options)
-            assert "Training goes on" in capfd.readouterr().err
+            assert "Training continues" in capfd.readouterr().err
         (disk / "filler").unlink()
         resumed = train(disk / "run", **options)
         assert resumed == train(tmp_path / "whole", **options)

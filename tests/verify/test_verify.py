@@ -170,7 +170,7 @@ def test_a_script_that_trains_nothing_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(2))\n")
     done = verify(tmp_path, "train.py")
     assert done.returncode == 2
-    assert "could not tell: no step of a torch optimizer was seen" in done.stdout
+    assert "inconclusive: no step of a torch optimizer was seen" in done.stdout
 
 
 def test_runs_with_a_tensor_that_cannot_be_read_are_not_called_the_same(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_an_average_by_numbers_that_no_seed_fixes_is_named_with_its_line(tmp_pat
     ("loop", "wanted"),
     [
         ("range(start, 8)", "in the first 3 of about 8 steps; --steps 0 compares all"),
-        ("iter(range(8))", "in the first 3 steps. The script makes more: --steps 0 compares them all"),
+        ("iter(range(8))", "in the first 3 steps. The script runs more: --steps 0 compares all of them"),
     ],
 )
 def test_the_number_of_steps_that_were_compared_is_told(tmp_path: Path, loop: str, wanted: str) -> None:

@@ -316,7 +316,7 @@ class _Loader:
 def _carrier(value: torch.Tensor, path: str) -> torch.Tensor:
     """Return the tensor as one that a safetensors file can hold, without copying it if possible."""
     if type(value) not in _PLAIN_CLASSES:
-        raise _unstorable(value, path, "tensors with a class of their own cannot be stored. Unwrap it")
+        raise _unstorable(value, path, "tensors of a subclass cannot be stored. Unwrap it")
     if value.layout != torch.strided or value.device.type == "meta":
         kind = f"{value.layout} {value.device.type}"
         raise StateError(

@@ -53,23 +53,24 @@ def _start(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the versions."),
     ] = False,
 ) -> None:
-    """Make PyTorch training right, the same every time, and fast.
+    """Find the bugs in your PyTorch training script by running it.
 
-    The commands run your training script as it is: bare PyTorch, Lightning, Accelerate, Hugging Face Trainer.
+    The commands take any training script: plain PyTorch, Lightning, Accelerate, Hugging Face Trainer. You do
+    not change it.
 
-    There is a library too: with `import truestep` you keep your own loop and lose no run.
+    There is also a library: with `import truestep` you keep your own loop, and no run is ever lost.
 
     Exit codes:
       0    fine
-      1    something was found: a mistake, a difference
-      2    the script failed, or what was asked cannot be done
-      3    truestep itself failed: please report it
+      1    something was found: a bug, a difference
+      2    inconclusive, or the command was used incorrectly
+      3    a bug in truestep: please report it
       130  ended by Ctrl-C
-    run passes on the exit code of the script.
+    `run` exits with the exit code of the script.
 
     Examples:
       truestep check train.py
-      truestep check --help        all about one command
+      truestep check --help        the help of one command
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -104,5 +105,5 @@ def main() -> None:
         import traceback
 
         traceback.print_exc()
-        typer.echo("truestep: this is a mistake in truestep; please report the lines above", err=True)
+        typer.echo("truestep: this is a bug in truestep. Please report it with the lines above", err=True)
         sys.exit(OWN_FAULT)

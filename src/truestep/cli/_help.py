@@ -65,7 +65,7 @@ def _bold(found: re.Match[str]) -> str:
 
 
 def _paragraph(text: str, *, width: int) -> str:
-    """Fill lines anew; what is indented stays as it is."""
+    """Fill lines; keep indented text unmodified."""
     return text if text.startswith(" ") else "\n".join(_lines(" ".join(text.split()), width))
 
 

@@ -39,12 +39,13 @@ def named_script(script: str, arguments: Sequence[str] | None, *, is_module: boo
 
 
 def require_script(script: str | Path, *, example: str) -> None:
-    """Refuse what is no file, with an example of how the command is called."""
+    """Refuse anything that is not a file, with an example of how to call the command."""
     from truestep import plainfile
 
     if not plainfile.is_there(script):
         raise UsageError(
-            f"{script} is not a file. Options of truestep come before the script, its own after it: {example}"
+            f"{script} is not a file. Options of truestep come before the script, the script's own after it: "
+            f"{example}"
         )
 
 
@@ -58,28 +59,27 @@ def open_record(folder: Path | None) -> None:
             Record(folder / "record.jsonl").close()
         except OSError as error:
             raise UsageError(
-                f"--record needs a folder that can be written, got {folder} ({error.strerror}). "
-                f"Name another one."
+                f"--record needs a writable folder, got {folder} ({error.strerror}). Pass another one."
             ) from error
 
 
-ANSWER = "The answer"
-STARTING = "How the script is run"
+ANSWER = "Output"
+STARTING = "How the script runs"
 
 ScriptName = Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")]
 ScriptArguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ARGS", show_default=False, help="Everything after SCRIPT is the script's own."),
+    typer.Argument(metavar="ARGS", show_default=False, help="Everything after SCRIPT is passed to it."),
 ]
 IsModule = Annotated[
     bool,
-    typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.", rich_help_panel=STARTING),
+    typer.Option("-m", help="SCRIPT is a module name, as for python -m.", rich_help_panel=STARTING),
 ]
 RecordFolder = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Add the answer to the record of the run in this folder, for truestep report.",
+        help="Add the answer to the record in this folder, for truestep report.",
         rich_help_panel=ANSWER,
     ),
 ]
@@ -99,7 +99,7 @@ PictureFile = Annotated[
     typer.Option(
         metavar="FILE",
         callback=_check_picture,
-        help="Draw what is found too, as .svg or .png. Needs pip install 'truestep[pictures]'.",
+        help="Draw the result too, as .svg or .png. Needs pip install 'truestep[pictures]'.",
         rich_help_panel=ANSWER,
     ),
 ]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from truestep.watch import Script
 
 _FOUND, _INCONCLUSIVE, _OWN_FAULT, _ENDED = 1, 2, 3, 130
-_RULES = "What is looked for"
+_RULES = "Rules"
 _MAX_EVIDENCE = 400
 
 
@@ -49,38 +49,36 @@ class Format(StrEnum):
 
 _Steps = Annotated[
     int | None,
-    typer.Option(metavar="N", help="End the script after so many optimizer steps.", rich_help_panel=STARTING),
+    typer.Option(metavar="N", help="Stop the script after N optimizer steps.", rich_help_panel=STARTING),
 ]
 _Processes = Annotated[
     int,
-    typer.Option(
-        metavar="N", help="Start it through torchrun with so many processes.", rich_help_panel=STARTING
-    ),
+    typer.Option(metavar="N", help="Start N processes through torchrun.", rich_help_panel=STARTING),
 ]
 _Select = Annotated[
     str | None,
     typer.Option(
         metavar="RULES",
-        help="Ask only these: codes, names or families, as in LOOP01,stale-gradients,PAR.",
+        help="Run only these: codes, names or families, as in LOOP01,stale-gradients,PAR.",
         rich_help_panel=_RULES,
     ),
 ]
 _Ignore = Annotated[
-    str | None, typer.Option(metavar="RULES", help="Do not ask these.", rich_help_panel=_RULES)
+    str | None, typer.Option(metavar="RULES", help="Do not run these.", rich_help_panel=_RULES)
 ]
 _Rules = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Ask the rules in this folder too.", rich_help_panel=_RULES),
+    typer.Option(metavar="FOLDER", help="Also run the rules in this folder.", rich_help_panel=_RULES),
 ]
 _Baseline = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Tell only what is not in this file.", rich_help_panel=ANSWER),
+    typer.Option(metavar="FILE", help="Report only what is not in this file.", rich_help_panel=ANSWER),
 ]
 _WriteBaseline = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write what is found to this file, for --baseline.",
+        help="Write the findings to this file, for --baseline.",
         rich_help_panel=ANSWER,
     ),
 ]
@@ -88,7 +86,7 @@ _Fix = Annotated[
     bool,
     typer.Option(
         "--fix",
-        help="Change SCRIPT where that is safe and check again. A change that makes it worse is withdrawn.",
+        help="Edit SCRIPT where that is safe and check again. An edit that makes it worse is withdrawn.",
         rich_help_panel=ANSWER,
     ),
 ]
@@ -116,29 +114,29 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     record: RecordFolder = None,
     format_: _AsFormat = Format.text,
 ) -> None:
-    """Run a training script and tell what is wrong in it.
+    """Run a training script and report the bugs in it.
 
-    The script runs as it is, in the working folder. Each finding has the line, how the mistake was seen,
-    what it costs where that was measured, and what to do. Options of truestep come before SCRIPT.
+    The script runs unmodified in the working folder. Each finding has the line, the evidence, the fix, and
+    the cost where it was measured. Options of truestep come before SCRIPT.
 
-    Ctrl-C ends the script; what was seen until then is told. With --format json or sarif the answer alone is
-    on standard output, and what the script prints goes to standard error.
+    Ctrl-C ends the script and reports the findings so far. With --format json or sarif only the answer goes
+    to standard output, and the script's own output goes to standard error.
 
-    A finding is left alone by a comment on its line: # truestep: ignore[stale-gradients] and why. Settings
+    To suppress a finding, add a comment to its line: # truestep: ignore[stale-gradients] and why. Settings
     for every check are in pyproject.toml: [tool.truestep.check].
 
     Exit codes:
-      0    nothing worse than a remark was found
-      1    a mistake was found
+      0    nothing found, or only remarks
+      1    errors or warnings found
       2    inconclusive: the script failed or no optimizer step ran; or bad usage
-      3    truestep, an observer or a rule of its own failed: please report it
-      130  ended by Ctrl-C, and nothing was found until then
+      3    a bug in truestep (a rule or an observer failed): please report it
+      130  ended by Ctrl-C before anything was found
 
     Examples:
       truestep check train.py
       truestep check --steps 100 train.py --lr 0.1   the script gets --lr 0.1
       truestep check --select LOOP,LOSS train.py     two families of rules
-      truestep check --processes 2 train.py          as under torchrun
+      truestep check --processes 2 train.py          through torchrun
       truestep check -m package.train                as python -m package.train
       truestep check --format sarif train.py > check.sarif
     """
@@ -214,7 +212,7 @@ class _Look:
             where = f"{short(told.finding.file or '')}:{told.finding.line}"
             _tell(f"truestep: withdrew the edit for {told.rule.meta.code} at {where}. With it, {reason}")
         if result.inconclusive:
-            _tell(f"truestep: nothing is fixed, as an edit could not be tested: {result.inconclusive}")
+            _tell(f"truestep: nothing was fixed, because an edit could not be tested: {result.inconclusive}")
         elif not fixed.changed:
             _tell("truestep: nothing was changed")
         return fixed.result
@@ -247,7 +245,8 @@ def _write_baseline(path: Path, result: "Result") -> None:
     from truestep.check import write_baseline
 
     write_baseline(path, result.findings, evidence=result.evidence)
-    print(f"truestep: {len(result.findings)} findings are in {path}", file=sys.stderr)
+    count = len(result.findings)
+    print(f"truestep: wrote {count} finding{'s' * (count != 1)} to {path}", file=sys.stderr)
 
 
 def _exit_code(result: "Result") -> int:
@@ -301,25 +300,24 @@ class _Answer:
         for told in result.findings:
             self._show(told, result)
         for comment, name in result.unknown:
-            self._page.print(
-                f"{short(comment.file)}:{comment.line}: {name} is no rule: nothing is hidden by it"
-            )
+            where = f"{short(comment.file)}:{comment.line}"
+            self._page.print(f"{where}: {name} is not a rule, so this comment suppresses nothing")
         unknown = {comment for comment, _ in result.unknown}
         for comment in result.unused:
             if comment not in unknown:
                 names = ", ".join(comment.names)
                 self._page.print(
-                    f"{short(comment.file)}:{comment.line}: nothing to hide, remove ignore[{names}]"
+                    f"{short(comment.file)}:{comment.line}: suppresses nothing; remove ignore[{names}]"
                 )
         for text in result.judgement.failed:
             self._page.print(("a rule failed: ", "bold red"), text)
         for text in _switched_off(result):
-            self._page.print(("not observed, findings may be wrong or missing: ", "bold red"), text)
+            self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
         if not is_fixed:
-            self._show_mending(result)
+            self._show_fixes(result)
         self._show_end(result)
 
-    def _show_mending(self, result: "Result") -> None:
+    def _show_fixes(self, result: "Result") -> None:
         from truestep.check import propose
 
         lines = _diff_lines(propose(result.findings, result.evidence), result)
@@ -360,10 +358,10 @@ class _Answer:
         if parts or result.inconclusive is None:
             style = "bold green" if not result.has_mistakes else "bold"
             self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
-        looked = len(result.rules) - len(result.judgement.not_observed)
-        rest = f"{looked} rules looked, {len(result.judgement.not_observed)} had nothing to look at"
-        words = "finding is" if result.num_hidden == 1 else "findings are"
-        hidden = f"; {result.num_hidden} {words} hidden" if result.num_hidden else ""
+        ran = len(result.rules) - len(result.judgement.not_observed)
+        rest = f"{ran} rule{'s' * (ran != 1)} ran, {len(result.judgement.not_observed)} did not apply"
+        words = "finding" if result.num_hidden == 1 else "findings"
+        hidden = f"; {result.num_hidden} {words} suppressed" if result.num_hidden else ""
         self._page.print((rest + hidden, "dim"))
 
 

@@ -1,4 +1,4 @@
-"""`truestep doctor`: what is installed here, whether it fits together, and what to do.
+"""`truestep doctor`: what is installed, whether it fits together, and how to fix it.
 
 Owns the options and what is printed. The facts and the rules about them are in `truestep.rules`.
 """
@@ -29,25 +29,25 @@ def doctor(
     *,
     machine: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Judge what --format json has written on another machine."),
+        typer.Option(metavar="FILE", help="Check the output of --format json from another machine."),
     ] = None,
     format_: AsFormat = Format.text,
 ) -> None:
-    """Tell whether what is installed here fits together.
+    """Check whether torch, drivers and packages fit together.
 
-    torch, the driver, packages, cores, memory and limits, and what to do where they do not fit. Nothing is
-    changed, and nothing is sent anywhere. It takes as long as importing torch.
+    Shows torch, the driver, packages, cores, memory and limits, and how to fix what does not fit. It changes
+    nothing and sends nothing. It takes as long as importing torch.
 
     Exit codes:
-      0  nothing worse than a remark was found
+      0  everything fits, or only remarks
       1  something does not fit
-      2  what was asked cannot be done
-      3  truestep or one of its rules failed: please report
+      2  bad usage
+      3  a bug in truestep: please report it
 
     Examples:
       truestep doctor
       truestep doctor --format json > machine.json   there
-      truestep doctor --machine machine.json         here
+      truestep doctor --machine machine.json
     """
     known = _probe(format_) if machine is None else _read(machine)
     judgement = _judge(known)
@@ -72,7 +72,7 @@ def _probe(format_: Format) -> "Machine":
     from truestep.doctor.survey import probe
 
     console = Console(stderr=True, quiet=format_ is Format.json)
-    with console.status("asking torch ..."):  # shown on a terminal alone
+    with console.status("importing torch ..."):  # shown on a terminal alone
         return probe()
 
 
@@ -85,7 +85,8 @@ def _read(path: Path) -> "Machine":
         return Machine.from_fields(values.get("machine", values))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"{path} holds no machine ({error}). Write one with: truestep doctor --format json > {path}"
+            f"{path} does not describe a machine ({error}). "
+            f"Write one with: truestep doctor --format json > {path}"
         ) from error
 
 
@@ -118,11 +119,11 @@ class _Answer:
         num = sum(told.severity != "info" for told in judgement.findings)
         self._page.print("")
         if num:
-            self._page.print((f"{num} thing{'s' if num != 1 else ''} to mend", "bold"))
+            self._page.print((f"{num} problem{'s' if num != 1 else ''} to fix", "bold"))
         elif judgement.failed:
-            self._page.print(("nothing found, but not all rules could look: please report it", "bold"))
+            self._page.print(("nothing found, but a rule failed: please report it", "bold"))
         else:
-            self._page.print(("fine: all of it fits together", "bold green"))
+            self._page.print(("fine: everything fits together", "bold green"))
 
     def _show(self, told: "Told") -> None:
         finding = told.finding
@@ -136,12 +137,12 @@ class _Answer:
 
 def _facts(machine: "Machine") -> list[tuple[str, str]]:
     return [
-        ("torch", machine.torch or "not to be had"),
+        ("torch", machine.torch or "not installed, or broken"),
         *_cuda_facts(machine),
         ("devices", _devices(machine)),
         ("cores", _cores(machine)),
         ("memory", _memory(machine)),
-        ("open files", f"at most {machine.max_files or 'as many as wanted'}"),
+        ("open files", f"at most {machine.max_files or 'unlimited'}"),
         ("Python", f"{machine.python} on {machine.platform}, {machine.processor}"),
         ("packages", _packages(machine)),
     ]
@@ -154,7 +155,7 @@ def _cuda_facts(machine: "Machine") -> list[tuple[str, str]]:
     rows = [
         (
             "CUDA, build",
-            f"{machine.build_cuda or 'none':<6} what torch was built with and brings along{cudnn}",
+            f"{machine.build_cuda or 'none':<6} what torch was built with, included in the package{cudnn}",
         )
     ]
     if machine.build_hip:
@@ -184,7 +185,7 @@ def _devices(machine: "Machine") -> str:
     if machine.devices:
         return _counted(f"{device.name} (compute {device.capability})" for device in machine.devices)
     hidden = f"; the driver sees {_counted(machine.gpus)}" if machine.gpus else ""
-    return f"the CPU alone{hidden}"
+    return f"CPU only{hidden}"
 
 
 def _counted(names: Iterable[str]) -> str:
@@ -203,7 +204,7 @@ def _memory(machine: "Machine") -> str:
         return "unknown" if value is None else f"{value / _GIB:.1f} GiB"
 
     limit = machine.memory_limit_bytes
-    granted = f", of which {size(limit)} are granted" if limit is not None else ""
+    granted = f", of which {size(limit)} are available to this process" if limit is not None else ""
     return f"{size(machine.memory_bytes)}{granted}; shared {size(machine.shm_bytes)}"
 
 
@@ -211,7 +212,7 @@ def _packages(machine: "Machine") -> str:
     shown = {name: version for name, version in machine.packages.items() if not name.startswith("nvidia-c")}
     return (
         ", ".join(f"{name} {version}" for name, version in shown.items())
-        or "none of those that are asked for"
+        or "none of the packages that are checked"
     )
 
 

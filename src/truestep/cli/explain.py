@@ -1,6 +1,6 @@
 """`truestep explain`: what an expression does to tensors: shapes, strides, memory, broadcasting.
 
-Owns the options and what is printed. What is told comes from `truestep.tensor`.
+Owns the options and what is printed. The content comes from `truestep.tensor`.
 """
 
 import json
@@ -13,20 +13,20 @@ from truestep.cli._page import AsFormat, Format, Page, PictureFile
 
 
 def explain(
-    code: Annotated[str, typer.Argument(metavar="EXPR", help="Python, with torch, F, nn and np at hand.")],
+    code: Annotated[str, typer.Argument(metavar="EXPR", help="Python code, with torch, F, nn and np.")],
     *,
     picture: PictureFile = None,
     format_: AsFormat = Format.text,
 ) -> None:
-    """Tell what a tensor expression views, copies and broadcasts.
+    """Show what a tensor expression views, copies and broadcasts.
 
-    Each step with its shape, strides and memory, which axis goes, and what autograd keeps. EXPR is run: it is
-    your own code. Several statements have ; between them.
+    Shows each step with its shape, strides and memory, which axis is removed, and what autograd keeps. EXPR
+    is executed. Separate several statements with ;
 
     Exit codes:
-      0  it is explained
-      2  the expression fails, or what was asked cannot be done
-      3  truestep itself failed: please report it
+      0  the expression was explained
+      2  the expression failed, or bad usage
+      3  a bug in truestep: please report it
 
     Examples:
       truestep explain "torch.arange(12).view(3, 4).T[:, ::2]"

@@ -33,7 +33,7 @@ def export(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on while the run does, until it is done; for tensorboard.")
+        bool, typer.Option("--follow", help="Keep writing until the run is done; for tensorboard.")
     ] = False,
 ) -> None:
     """Write a run's numbers as CSV, Parquet or TensorBoard files.
@@ -43,9 +43,9 @@ def export(
     pip install 'truestep[parquet]', TensorBoard pip install 'truestep[tensorboard]'.
 
     Exit codes:
-      0  the file is written
+      0  the file was written
       2  there is no record, or the file cannot be written
-      3  truestep itself failed: please report it
+      3  a bug in truestep: please report it
 
     Examples:
       truestep export runs/digits --to csv

@@ -14,25 +14,25 @@ from truestep.cli._page import short
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="The folder of a run; several are compared.")
+        list[Path], typer.Argument(metavar="RUN", help="The run's folder. Several runs are compared.")
     ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where to write it.", show_default="RUN/report.html"),
     ] = None,
 ) -> None:
-    """Write what became of a run as one HTML file.
+    """Write a report of a run as one HTML file.
 
     The page shows curves with kills, resumes and changes of the number of processes, speed, memory,
-    evaluations, what check, verify and tune said, the recipe and the machine. Several runs are drawn over
-    each other, with what differs between them.
+    evaluations, answers of check, verify and tune, the recipe and the machine. Several runs are drawn over
+    each other, with their differences.
 
     The page opens from disk and needs no network. Needs plotly: pip install 'truestep[report]'
 
     Exit codes:
-      0  the page is written
+      0  the page was written
       2  there is no record, or the page cannot be written
-      3  truestep itself failed: please report it
+      3  a bug in truestep: please report it
 
     Examples:
       truestep report runs/digits

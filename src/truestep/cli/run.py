@@ -1,4 +1,4 @@
-"""`truestep run`: several processes of one script, started again when one is lost.
+"""`truestep run`: several processes of one script, restarted when one is lost.
 
 Owns the policy: what is worth another try, who is named, what Ctrl-C means. Starting the processes and
 bringing them together is left to torch's elastic agent, one for each try, made as torchrun makes it.
@@ -88,7 +88,7 @@ class _Cause:
     def text(self) -> str:
         who = f"rank {self.rank} (pid {self.pid})"
         if self.is_frozen:
-            return f"{who} gave no sign of life and was killed"
+            return f"{who} stopped responding and was killed"
         if self.code < 0:
             return f"{who} was killed by {_signal_name(-self.code)}"
         return f"{who} ended with exit code {self.code}"
@@ -143,7 +143,7 @@ class _Children:
         if len(self._codes()) < len(self._pids):
             _say(
                 f"{received.name} received; waiting up to {_STOP_S:.0f} s for the script to stop. "
-                f"Once more stops it at once"
+                f"Send it again to stop at once"
             )
         times = self._stop.times
         self._send(number)
@@ -291,17 +291,17 @@ def _run_until_done(
         if cause is None:
             return 0
         if cause.code > 0 and cause.code != LOST_PEER:
-            _say(f"{cause.text}; its last lines are above")
+            _say(f"{cause.text}; see its last lines above")
             return cause.exit_code
         if restart < max_restarts:
             restart += 1
-            again = "starting again, from the last snapshot if there is one"
+            again = "restarting from the last snapshot, if there is one"
             next_ = f"{again} (restart {restart} of {max_restarts})"
         elif num > min_processes:
             num, restart = num - 1, 0
-            next_ = f"no restart is left, starting again with {_count(num)}"
+            next_ = f"no restarts left, restarting with {_count(num)}"
         else:
-            _say(f"{cause.text}; no restart is left (--max-restarts {max_restarts})")
+            _say(f"{cause.text}; no restarts left (--max-restarts {max_restarts})")
             return cause.exit_code
         _say(f"{cause.text}; {next_}")
     assert stop.received is not None
@@ -321,12 +321,10 @@ def _check(script: Path, *, processes: int, min_processes: int, max_restarts: in
     if not 1 <= min_processes <= processes:
         raise UsageError(
             f"--min-n must be from 1 to the number of processes, got --min-n {min_processes} with "
-            f"-n {processes}. Pass --min-n {processes} or less, or leave it out to never go on with fewer."
+            f"-n {processes}. Pass --min-n {processes} or less, or leave it out to never continue with fewer."
         )
     if max_restarts < 0:
-        raise UsageError(
-            f"--max-restarts must be 0 or more, got {max_restarts}. Pass 0 to never start again."
-        )
+        raise UsageError(f"--max-restarts must be 0 or more, got {max_restarts}. Pass 0 to never restart.")
     require_script(script, example="truestep run -n 2 train.py --lr 0.1")
 
 
@@ -343,8 +341,8 @@ def _count(num: int) -> str:
 
 def _say(line: str) -> None:
     # A process that was killed may have left half a line, and the cursor hidden.
-    mend = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
-    print(f"{mend}truestep: {line}", file=sys.stderr, flush=True)
+    reset = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
+    print(f"{reset}truestep: {line}", file=sys.stderr, flush=True)
 
 
 def run(
@@ -357,35 +355,35 @@ def run(
         typer.Option(
             "--min-n",
             metavar="N",
-            help="When restarts are used up, go on with one process fewer, down to this.",
-            show_default="as -n",
+            help="When no restarts are left, continue with one process fewer, down to N.",
+            show_default="same as -n",
         ),
     ] = None,
     max_restarts: Annotated[
         int,
-        typer.Option(metavar="N", help="How often to start again after a process was killed or lost."),
+        typer.Option(metavar="N", help="How often to restart after a process was killed or lost."),
     ] = 3,
 ) -> None:
-    """Run a script in several processes; start again if one is lost.
+    """Run a script in several processes; restart if one is lost.
 
-    The processes run on this machine and find each other as under torchrun, which is the way to start a run
-    on several machines (docs/scale.md). If one is killed or no longer answers, all are started again, and a
-    script that uses truestep.Run goes on from its last snapshot. An error of the script itself ends the run
-    at once: it would come again. Options of truestep come before SCRIPT.
+    The processes run on this machine and find each other as under torchrun. Use torchrun for several machines
+    (docs/scale.md). If a process is killed or stops responding, all of them restart, and a script that uses
+    truestep.Run resumes from its last snapshot. An error raised by the script ends the run at once, because
+    it would happen again. Options of truestep come before SCRIPT.
 
-    Ctrl-C lets a script that uses truestep.Run save a snapshot and stop at its next step. Standard output is
-    that of the first process, standard error that of all.
+    On Ctrl-C a script that uses truestep.Run saves a snapshot and stops at its next step. Standard output
+    comes from the first process, standard error from all.
 
     Exit codes:
-      0      all processes ended well
-      2      what was asked cannot be done
+      0      all processes ended normally
+      2      bad usage
       N      the exit code of the process that failed first
-      128+N  that process was killed by signal N, or the run was ended by it
+      128+N  signal N killed that process, or ended the run
 
     Examples:
       truestep run -n 4 train.py --epochs 5              the script gets --epochs 5
       truestep run -n 4 --max-restarts 10 train.py
-      truestep run -n 4 --min-n 2 train.py               go on with 3, then with 2
+      truestep run -n 4 --min-n 2 train.py               continue with 3, then 2
     """
     min_processes = processes if min_processes is None else min_processes
     _check(script, processes=processes, min_processes=min_processes, max_restarts=max_restarts)

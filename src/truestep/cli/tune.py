@@ -1,4 +1,4 @@
-"""`truestep tune`: which speed settings pay for this script on this machine, measured.
+"""`truestep tune`: which speed settings pay off for this script on this machine, measured.
 
 Owns the options and what is printed. Trials, intervals and what is kept are in `truestep.tune`.
 """
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from truestep.tune.search.loading import Advice
     from truestep.watch import Script
 
-_ASKED = "What is measured"
+_ASKED = "What to measure"
 _BUDGET_S = 120.0
 _INCONCLUSIVE, _ENDED = 2, 130
 _STYLES = {"pays": "green", "refused": "bold red", "failed": "red"}
-_DIM = ("skipped", "not tried")
+_DIM = ("skipped", "not tried")  # words: what `tune` calls them
 
 
 _Knobs = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,NAME",
-        help="Turn only these. Left out: all that may pay for this script.",
+        help="Try only these. Default: all that may pay off for this script.",
         rich_help_panel=_ASKED,
     ),
 ]
@@ -58,7 +58,7 @@ _ProfileOnly = Annotated[
     bool,
     typer.Option(
         "--profile-only",
-        help="Instead: where the time of a step goes, and what holds the memory.",
+        help="Instead: show where the time of a step goes, and what holds the memory.",
         rich_help_panel=_ASKED,
     ),
 ]
@@ -74,7 +74,7 @@ _BatchSize = Annotated[
     bool,
     typer.Option(
         "--batch-size",
-        help="Instead: speed and memory over batch sizes, and the largest that fits.",
+        help="Instead: measure speed and memory by batch size, and the largest that fits.",
         rich_help_panel=_ASKED,
     ),
 ]
@@ -82,7 +82,7 @@ _Steps = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="How many steps to look at, for --profile-only or --learning-rate.",
+        help="How many steps to measure, for --profile-only or --learning-rate.",
         rich_help_panel=_ASKED,
     ),
 ]
@@ -103,20 +103,20 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     record: RecordFolder = None,
     format_: AsFormat = Format.text,
 ) -> None:
-    """Measure which speed settings pay for a script on this machine.
+    """Measure which speed settings pay off for a script on this machine.
 
-    Each setting (a knob) is turned alone and on top of those that paid. The script as it is and the script
-    as changed take short turns, in copies of the working folder. What pays is kept; what changes learning is
-    refused. Options of truestep come before SCRIPT.
+    Each setting (a knob) is tried alone and on top of those that paid off. The unmodified script and the
+    changed one take short turns, in copies of the working folder. A setting that pays off is kept; one that
+    changes learning is refused. Options of truestep come before SCRIPT.
 
-    Settings that truestep.Run understands are written to truestep.toml beside SCRIPT; lines for the others
-    are printed. The script itself is not changed.
+    Settings for truestep.Run are written to truestep.toml beside SCRIPT; for all others, tune prints the
+    lines to add. The script itself is not changed.
 
     Exit codes:
-      0    it was measured, whether something paid or not
-      2    no setting could be measured, or what was asked cannot be done
-      3    truestep itself failed: please report it
-      130  ended by Ctrl-C: what was measured until then is told
+      0    measured, whether something pays off or not
+      2    no setting could be measured, or bad usage
+      3    a bug in truestep: please report it
+      130  ended by Ctrl-C: what was measured so far is printed
 
     Examples:
       truestep tune train.py
@@ -148,7 +148,7 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
 
 
 def _refuse_unused(instead: "Sequence[str]", *, steps: int | None, search: "Mapping[str, object]") -> None:
-    """Refuse options that would be passed over."""
+    """Refuse options that would be ignored."""
     if len(instead) > 1:
         raise UsageError(
             "--profile-only, --learning-rate and --batch-size exclude each other. Pass one of them."
@@ -299,29 +299,29 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
     if result.inconclusive is not None:
         lines.append([("inconclusive", "bold yellow"), f": {result.inconclusive}"])
         paid = [f"{trial.knob} {trial.words}" for trial in result.trials if trial.status == "pays"]
-        lines += [[f"seemed to pay until then: {', '.join(paid)}"]] if paid else []
+        lines += [[f"looked faster so far: {', '.join(paid)}"]] if paid else []
     elif result.settings and final is not None:
         kept = ", ".join(f"{name} {value}" for name, value in result.settings.items())
-        spread = f" ({final.low:.2f} to {final.high:.2f}) with {kept}, measured against the start once more"
+        spread = f" ({final.low:.2f} to {final.high:.2f}) with {kept}, measured once more"
         lines.append([(f"{final.median:.2f} times as fast", "bold green"), spread])
     elif final is not None:
         is_learning = result.learning is None or result.learning.survives
-        lost = "did not when it was measured once more" if is_learning else "changes learning, all together"
-        why = f": what seemed to pay {lost} ({told})"
+        lost = "was not when measured again" if is_learning else "changes learning when combined"
+        why = f": what looked faster {lost} ({told})"
         lines.append([("nothing to change", "bold"), why])
     else:
         why = ": no setting made this script faster on this machine"
         if result.final is not None:
-            why = f": what seemed to pay could not be measured once more ({result.final.failed})"
+            why = f": what looked faster could not be measured again ({result.final.failed})"
         lines.append([("nothing to change", "bold"), why])
     if result.learning is not None:
         lines.append([f"learning: {result.learning.words}"])
     if written is not None:
-        lines.append([f"written: {written}; truestep.Run takes the settings from there"])
+        lines.append([f"written: {written}; truestep.Run reads its settings from there"])
     by_hand = [code for name, code in result.lines.items() if name not in result.for_run]
     lines += [[("  " + line, "cyan")] for code in by_hand for line in code]
     if any(trial.on_top_of for trial in result.trials):
-        lines.append([("(+): on top of what was kept before it", "dim")])
+        lines.append([("(+): on top of the settings kept before it", "dim")])
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`truestep verify`: does this script give the same bits when it is run again, and if not, why not.
+"""`truestep verify`: whether a script gives the same bits when it runs again, and if not, why.
 
 Owns the options and what is printed. The runs and the reasons are in `truestep.verify`.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from truestep.verify import Asked, Difference, RunTold, Script, Verdict
 
 
-_WAYS = "What it is compared with"
+_WAYS = "What to compare with"
 _WRITTEN = {"aten.lift_fresh": "torch.tensor", "aten.set_": "torch.load"}
 
 
@@ -43,20 +43,20 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     try:
         numbers = tuple(dict.fromkeys(int(word) for word in text.split(",")))
     except ValueError as error:
-        raise UsageError(f"{option} takes numbers with commas between them, got {text!r}.") from error
+        raise UsageError(f"{option} takes numbers separated by commas, got {text!r}.") from error
     return numbers
 
 
 def _variable(text: str) -> dict[str, str | None]:
-    """Read `NAME=VALUE`, or `NAME=` to take it away."""
+    """Read `NAME=VALUE`, or `NAME=` to remove it."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise UsageError(f"--env takes NAME=VALUE, or NAME= to take the variable away, got {text!r}.")
+        raise UsageError(f"--env takes NAME=VALUE, or NAME= to remove the variable, got {text!r}.")
     return {name: value or None}
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Take arguments apart as a shell does."""
+    """Split arguments as a shell does."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -69,7 +69,7 @@ _Runs = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="How often to run it as it is. More runs find rarer races.",
+        help="How often to run it unmodified. More runs find rarer races.",
         rich_help_panel=_WAYS,
     ),
 ]
@@ -79,23 +79,21 @@ _Kill = Annotated[
 ]
 _Processes = Annotated[
     str | None,
-    typer.Option(
-        metavar="N,N", help="Start it through torchrun with so many processes.", rich_help_panel=_WAYS
-    ),
+    typer.Option(metavar="N,N", help="Start it through torchrun with N processes.", rich_help_panel=_WAYS),
 ]
 _Workers = Annotated[
     str | None,
-    typer.Option(metavar="N,N", help="Give its DataLoaders so many workers.", rich_help_panel=_WAYS),
+    typer.Option(metavar="N,N", help="Give its DataLoaders N workers.", rich_help_panel=_WAYS),
 ]
 _Threads = Annotated[
     str | None,
-    typer.Option(metavar="N,N", help="Run it with OMP_NUM_THREADS set so.", rich_help_panel=_WAYS),
+    typer.Option(metavar="N,N", help="Run it with OMP_NUM_THREADS=N.", rich_help_panel=_WAYS),
 ]
 _Env = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="Run it with this variable set; NAME= takes it away. May be given again.",
+        help="Run it with this variable set; NAME= removes it. May be repeated.",
         rich_help_panel=_WAYS,
     ),
 ]
@@ -109,7 +107,7 @@ _ResumeWith = Annotated[
     str | None,
     typer.Option(
         metavar="ARGS",
-        help="What the script needs in addition to resume, for --kill.",
+        help="Extra arguments that the script needs to resume, for --kill.",
         rich_help_panel=STARTING,
     ),
 ]
@@ -131,27 +129,27 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     record: RecordFolder = None,
     format_: AsFormat = Format.text,
 ) -> None:
-    """Run a script again: the same to the bit? If not, where and why.
+    """Run a script twice and compare the runs bit for bit.
 
-    Losses, gradients, weights, optimizer state, buffers and all else that the script keeps (averaged weights,
-    a queue) or saves are compared after every optimizer step. If one differs, the first operation that
-    differs is named, with its line, its cause and what to do. Options of truestep come before SCRIPT.
+    After every optimizer step, verify compares losses, gradients, weights, optimizer state, buffers and all
+    other tensors that the script keeps (averaged weights, a queue) or saves. If one differs, it names the
+    first operation that differs, its line, the cause and the fix. Options of truestep come before SCRIPT.
 
-    The runs happen in copies of the working folder, so that none finds what another has written. With
-    --format json the answer alone is on standard output.
+    The runs happen in copies of the working folder, so that no run finds another one's files. With
+    --format json only the answer goes to standard output.
 
     Exit codes:
       0  all runs are the same
       1  a run differs
-      2  it could not be told, or what was asked cannot be done
-      3  truestep itself failed: please report it
+      2  inconclusive, or bad usage
+      3  a bug in truestep: please report it
 
     Examples:
       truestep verify train.py                       twice, 100 steps each
       truestep verify --steps 0 --runs 3 train.py    to the end, three times
       truestep verify --kill train.py --epochs 2     killed in the middle
       truestep verify --kill --resume-with="--resume last.pt" train.py
-      truestep verify --processes 1,2,4 train.py     on so many processes
+      truestep verify --processes 1,2,4 train.py     on 1, 2 and 4 processes
       truestep verify --workers 0,2 --env PYTHONHASHSEED= train.py
     """
     given = named_script(
@@ -213,7 +211,7 @@ class _Answer:
 
     def _show_run(self, run: "RunTold") -> None:
         self._num_runs += 1
-        told = "" if run.parted_at is None else f"  parts at step {run.parted_at}"
+        told = "" if run.parted_at is None else f"  diverges at step {run.parted_at}"
         steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
         line = f"run {self._num_runs}  {run.words:<20} {steps:<10} {run.digest}"
         self._page.print(line, (told, "yellow"))
@@ -221,11 +219,10 @@ class _Answer:
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
         if verdict.same is None:
-            self._page.print(("could not tell", "bold yellow"), f": {verdict.reason}")
+            self._page.print(("inconclusive", "bold yellow"), f": {verdict.reason}")
         elif verdict.same:
-            self._page.print(
-                ("same", "bold green"), f": {_compared(verdict)} are equal to the bit in {_steps(verdict)}"
-            )
+            words = f": {_compared(verdict)} are bit-for-bit identical in {_steps(verdict)}"
+            self._page.print(("same", "bold green"), words)
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference)
 
@@ -246,17 +243,17 @@ class _Answer:
 
 
 def _compared(verdict: "Verdict") -> str:
-    """Return what all runs had in common: each of several processes has batches and losses of its own."""
+    """Return what all runs had in common: each of several processes has its own batches and losses."""
     if any(run.kind == "processes" for run in verdict.runs):
         return "gradients, weights and optimizer state"
-    return "losses, gradients, weights, optimizer state, buffers, all other tensors kept and files saved"
+    return "losses, gradients, weights, optimizer state, buffers, other tensors kept and files saved"
 
 
 def _steps(verdict: "Verdict") -> str:
     if verdict.is_whole:
         return f"all {verdict.num_steps} steps"
     if verdict.expected_steps is None:
-        return f"the first {verdict.num_steps} steps. The script makes more: --steps 0 compares them all"
+        return f"the first {verdict.num_steps} steps. The script runs more: --steps 0 compares all of them"
     return f"the first {verdict.num_steps} of about {verdict.expected_steps} steps; --steps 0 compares all"
 
 

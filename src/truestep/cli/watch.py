@@ -1,4 +1,4 @@
-"""`truestep watch`: a run followed while it trains, in the terminal or in the browser.
+"""`truestep watch`: follow a run while it trains, in the terminal or in the browser.
 
 Owns the options. Reading, drawing and serving are in `truestep.report.live`.
 """
@@ -16,25 +16,25 @@ _MAX_PORT = 65535
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder; it need not be there yet.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder. It may not exist yet.")],
     *,
     is_served: Annotated[
-        bool, typer.Option("--serve", help="Show it in the browser, to this machine only.")
+        bool, typer.Option("--serve", help="Show it in the browser, on this machine only.")
     ] = False,
-    port: Annotated[int, typer.Option(metavar="N", help="The port for --serve; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(metavar="N", help="The port for --serve; 0 picks a free one.")] = 0,
 ) -> None:
     """Show a run while it trains, in the terminal or the browser.
 
-    Progress, curves, speed, processes and findings. The run may be killed, resumed, and go on with another
-    number of processes: the view goes on too. It only reads the run's folder. q or Ctrl-C ends the view, not
-    the run.
+    Shows progress, curves, speed, processes and findings. The run may be killed, resumed, or continued on
+    another number of processes: the view follows it. It only reads the run's folder. q or Ctrl-C ends the
+    view, not the run.
 
-    With --serve it prints an address on 127.0.0.1 with a secret in it. Who does not have it sees nothing.
+    With --serve it prints an address on 127.0.0.1 that contains a secret. Nothing is served without it.
 
     Exit codes:
-      0  the view was ended
-      2  what was asked cannot be done
-      3  truestep itself failed: please report it
+      0  you ended the view
+      2  bad usage
+      3  a bug in truestep: please report it
 
     Examples:
       truestep watch runs/digits
@@ -42,14 +42,14 @@ def watch(
     """
     if os.path.exists(run) and not os.path.isdir(run):  # noqa: PTH110, PTH112 - Path raises for long names
         raise UsageError(
-            f"{run} is a file. Give the folder that holds record.jsonl: truestep watch runs/digits"
+            f"{run} is a file. Pass the folder that holds record.jsonl: truestep watch runs/digits"
         )
     if not 0 <= port <= _MAX_PORT:
         raise UsageError(f"--port must be from 0 to {_MAX_PORT}, got {port}.")
     from truestep.report.live import Live, Server, watch
 
     live = Live(run)
-    live.poll()  # a record that cannot be read is told here, not in the browser
+    live.poll()  # a record that cannot be read is reported here, not in the browser
     if is_served:
         with Server(live, port=port) as server:
             typer.echo(f"truestep: {server.address}  (Ctrl-C ends the view, not the run)")

@@ -25,7 +25,7 @@ class Loader:
 
     A dataset with `__len__` and `__getitem__` is read in an order that seed and epoch determine. A dataset
     with only `__iter__` is a stream: it needs `state_dict()` and `load_state_dict()`, after which `__iter__`
-    goes on from there, and may have `set_epoch(epoch)`. A stream has one reader: with workers, one process
+    continues from there, and may have `set_epoch(epoch)`. A stream has one reader: with workers, one process
     reads it, and every process of a run reads all of it and keeps its own lanes, so it must not shard itself.
 
     With `batch_size=None` each item of the dataset is one lane's batch already, and collate is not applied.
@@ -86,12 +86,12 @@ class Loader:
         return count_steps(len(self.dataset), batch_size=batch_size, drop_last=self.drop_last)
 
     def feed(self, plan: Plan, *, state: Mapping[str, Any] | None = None) -> Feed:
-        """Start to deliver a plan's batches, from its cursor on; a stream goes on from its state."""
+        """Start to deliver a plan's batches, from its cursor on; a stream continues from its state."""
         if self.is_stream:
             return self._feed_stream(plan, state, drop_last=self.drop_last)
         if state:
             raise StateError(
-                f"a dataset with a length goes on from the cursor alone, got the state {repr(state)[:80]}."
+                f"a dataset with a length resumes from the cursor alone, got the state {repr(state)[:80]}."
                 " Pass state=None."
             )
         return self._feed_samples(plan, shuffle=self.shuffle, drop_last=self.drop_last)

@@ -67,7 +67,7 @@ class Plan:
             raise UsageError(f"a plan cannot have a negative length, got {length}. Pass 0 or more.")
         if not 0 <= self.first_step <= self.cursor:
             raise UsageError(
-                f"a phase begins at step 0 or later and goes on from its own steps, got first_step="
+                f"a phase begins at step 0 or later and continues from its own steps, got first_step="
                 f"{self.first_step} and cursor={self.cursor}. Pass 0 <= first_step <= cursor."
             )
 

@@ -101,7 +101,7 @@ class StreamReader:
             raise UsageError(
                 f"the stream {type(self.dataset).__name__} gave no step at step {step} of epoch {epoch},"
                 f" expected {wanted}."
-                " Its __iter__ has to begin anew for each epoch and go on after load_state_dict()."
+                " Its __iter__ has to start over for each epoch and continue after load_state_dict()."
             )
         return samples, has_ended, source
 
@@ -193,7 +193,7 @@ def start_of(plan: Plan, state: Mapping[str, Any] | None, *, initial: Any) -> St
     if state:
         if state.get("step") != plan.cursor:
             raise StateError(
-                f"the stream's state belongs to step {state.get('step')}, the plan goes on from"
+                f"the stream's state belongs to step {state.get('step')}, the plan continues from"
                 f" {plan.cursor}. Pass the state that Feed.state_dict() gave at that step."
             )
         return dict(state)
@@ -214,5 +214,5 @@ def check_stream(dataset: Any) -> None:
         raise UsageError(
             f"the stream {type(dataset).__name__} has no {' and no '.join(missing)}, so a resumed run would"
             " repeat or lose data. Add state_dict(), which returns the position after the last sample given,"
-            " and load_state_dict(state), after which __iter__ goes on from there."
+            " and load_state_dict(state), after which __iter__ continues from there."
         )

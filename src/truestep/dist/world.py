@@ -97,8 +97,8 @@ def _join_launched() -> None:
     if store.compare_set(f"{_JOINED}/{rank}", "", name) != name.encode():
         # Their addresses are still in it: connecting to them fails, or reaches somebody else (torch 2.13).
         raise StateError(
-            f"torchrun started these processes again with the store of those before them, in which they "
-            f"cannot find each other. {_OWN_STORE}: then each start has a store of its own. On one machine, "
+            f"torchrun restarted these processes with the store of the dead ones, in which they "
+            f"cannot find each other. {_OWN_STORE}: then each start has a separate store. On one machine, "
             f"`truestep run` does without."
         )
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_TIMEOUT)
@@ -114,9 +114,9 @@ def _limited(limit_s: float) -> Iterator[None]:
 
     def give_up() -> None:
         write_line(
-            f"the processes of this run have not come together within {limit_s:.0f} s; ending the one with "
-            f"pid {os.getpid()} on {socket.gethostname()}. See what the others say, and whether the machines "
-            f"reach each other"
+            f"the processes of this run have not found each other within {limit_s:.0f} s; ending the one "
+            f"with pid {os.getpid()} on {socket.gethostname()}. Look at the output of the others, and check "
+            f"that the machines reach each other"
         )
         os._exit(LOST_PEER)
 

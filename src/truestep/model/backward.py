@@ -62,7 +62,7 @@ def check_backward(function: Callable[..., Any], inputs: Tensor | Sequence[Any])
     For a backward that somebody wrote: pass `apply` of a `torch.autograd.Function`, and its inputs. It runs
     on copies of them, floating ones in float64, with the same random numbers each time. An output of several
     elements is weighed with random numbers first. The inputs must not lie at a kink, where no derivative is.
-    A backward that differs on purpose (a straight-through estimator) is told as wrong: it does differ.
+    A backward that differs on purpose (a straight-through estimator) is reported as wrong: it does differ.
 
     >>> class Cube(torch.autograd.Function):
     ...     @staticmethod

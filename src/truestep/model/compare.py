@@ -76,7 +76,7 @@ class Comparison:
         one, other = self.size_bytes
         size = f"It has {other / one:.0%} of the size." if one else f"It has {other:,} bytes, the first none."
         threads = "1 thread" if self.num_threads == 1 else f"{self.num_threads} threads"
-        where = f"here ({self.device}, {threads})"
+        where = f"on this machine ({self.device}, {threads})"
         slow, fast = self.speed_interval
         speed = "It is faster" if slow > 1 else "It is slower" if fast < 1 else "No change of speed is shown"
         between = f"between {slow:.2f}x and {fast:.2f}x as fast"
@@ -96,7 +96,7 @@ def compare(
 ) -> Comparison:
     """Return accuracy, size and speed of two models on the same batches, in eval mode and without gradients.
 
-    Batches are (inputs, targets), or mappings with "labels". `metric(scores, targets)` says for each sample
+    Batches are (inputs, targets), or mappings with "labels". `metric(scores, targets)` gives for each sample
     whether it is right. The first batch is timed `repeats` times with each, in turns, in this process and
     with its threads; other work on the machine is in the spread. Modes and generators are as before.
 

@@ -325,11 +325,11 @@ def _check_reached(blanks: list[Blank], reached: set[int], init: Init | None) ->
         if _memory(blank.like) in reached:
             continue
         place = blank.places[0]
-        why = "leaves it as it is" if _acts(place.module, init) else "has no reset_parameters()"
+        why = "does not fill it" if _acts(place.module, init) else "has no reset_parameters()"
         raise UsageError(
             f"{place} has no values: the model was built on the meta device, and "
-            f"{type(place.module).__name__} {why}. Give it a reset_parameters() that fills all tensors of "
-            f"its own, or pass init= to run.place, a function that fills those of a module (Hugging Face: "
+            f"{type(place.module).__name__} {why}. Give it a reset_parameters() that fills all its "
+            f"tensors, or pass init= to run.place, a function that fills those of a module (Hugging Face: "
             f"init=model._init_weights)."
         )
 

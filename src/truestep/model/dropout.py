@@ -86,7 +86,7 @@ def set_dropout(model: nn.Module, p: float, *, what: What | None = None) -> Drop
 
     Dropout is `nn.Dropout` and its kin, and plain numbers that layers hand to a kernel: `nn.LSTM.dropout`,
     `nn.MultiheadAttention.dropout`, `attention_dropout` of transformers' layers. Numbers in configurations,
-    and what may drop whole layers or paths, are left alone and told. Not found: a number written in a
+    and what may drop whole layers or paths, are unchanged and reported. Not found: a number written in a
     `forward` (`F.dropout(x, 0.1)`). In a `with` statement, everything is set back at its end.
 
     >>> model = nn.Sequential(nn.LSTM(4, 4, num_layers=2, dropout=0.3), nn.Dropout(0.5))

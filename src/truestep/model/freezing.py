@@ -88,7 +88,7 @@ def freeze(model: nn.Module, what: What) -> Frozen:
 
     `what` is a name pattern, a type of module, or a list of these, as in `select`. A layer with running
     statistics (BatchNorm) all of whose parameters are frozen is put into eval mode and stays there when
-    `model.train()` is called. Dropout inside frozen parts is left alone, and told: to what is trained behind
+    `model.train()` is called. Dropout inside frozen parts is unchanged and listed: to what is trained behind
     it, it is the same noise as before.
 
     Freeze before wrapping in DDP or building the optimizer (`trainable(model)`, `decay_groups(model, ...)`).

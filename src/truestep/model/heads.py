@@ -22,11 +22,11 @@ _HEADS = (nn.Linear, *_CONVOLUTIONS)
 def replace_head(
     model: nn.Module, batch: Batch, *, num_outputs: int, ties: Literal["refuse", "break"] = "refuse"
 ) -> Replaced:
-    """Put a new last layer with so many outputs into the model, whatever the layer's name.
+    """Put a new last layer with `num_outputs` outputs into the model, whatever the layer's name.
 
     A copy of the model runs once on `batch` (a tensor, a tuple of arguments, or a mapping of named ones). The
     head is the linear or convolution layer whose output is the very tensor that the model returns, alone, as
-    `.logits` or in a tuple. If there is none, or more than one, nothing is changed and the error says so:
+    `.logits` or in a tuple. If there is none, or more than one, nothing is changed and the error explains it:
     name the layer then, in `replace(model, "fc", by=...)`.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 10))

@@ -41,7 +41,7 @@ class _Plan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Initialised:
-    """What `initialise` filled, and what it left alone."""
+    """What `initialise` filled, and what it did not change."""
 
     changed: tuple[tuple[str, str], ...]
     """Each parameter that has new values, and how they were made."""
@@ -69,7 +69,7 @@ def initialise(model: nn.Module, scheme: Scheme, *, generator: Generator | None 
     are for the weights of linear, convolution, attention and recurrent layers. Whatever the scheme, biases
     become 0 (the forget gate of an LSTM 1), normalisation becomes neutral with fresh statistics, and an
     embedding is drawn with standard deviation 1/sqrt(width), its padding row 0: it is a table without fans.
-    Frozen parameters and those of unknown layers are left alone, and told. A tied weight is filled once.
+    Frozen parameters and those of unknown layers are unchanged, and reported. A tied weight is filled once.
 
     A mapping fills only what it names: `{nn.Conv2d: "kaiming", "head.weight": nn.init.zeros_}`. A function is
     given each parameter that a name pattern stands for, and the weights (two dimensions or more) of a type.

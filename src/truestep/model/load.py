@@ -29,7 +29,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What became of every tensor, of the file and of the model."""
+    """What happened to every tensor, of the file and of the model."""
 
     source: str
     model: str
@@ -85,15 +85,15 @@ def load(
     resize: str | Iterable[str] = (),
     key: str | None = None,
 ) -> Loaded:
-    """Load weights into a model, on its device and in its dtype, and return what became of every tensor.
+    """Load weights into a model, on its device and in its dtype, and return what happened to each tensor.
 
     `source` is a .safetensors, .pt, .pth, .bin, .ckpt or .tar file, the index.json of one in parts, a folder
     with one of these, or a state_dict. Files are read as tensors; one that would run code is refused. A
-    nested state_dict is found by itself (`key` names it, if there are several), as are prefixes such as
+    nested state_dict is found automatically (`key` names it, if there are several), as are prefixes such as
     "module.".
 
     Unless every tensor finds its place it is an error with the report, and nothing is loaded.
-    `allow_missing="fc.*"` lets the model keep those of its own, `partial=True` anything.
+    `allow_missing="fc.*"` lets the model keep its own, `partial=True` anything.
     `rename={"old.*": "new.*"}` renames those of the file. `resize="wte.*"` loads the rows that both have.
 
     >>> saved = {"module." + name: value for name, value in nn.Linear(2, 1).state_dict().items()}
@@ -275,7 +275,7 @@ def _refuse_leftovers(report: Loaded, kept: set[str], *, needless: set[str]) -> 
     wrong += [f"{len(unused)} of the file's have no place"] if unused else []
     near = nearest(unused, missing[0]) if missing else []
     hints = [f"Is {near[0]} in the file meant for {missing[0]}? Then pass rename."] if near else []
-    hints += ["Pass allow_missing=[patterns] for what the model should keep of its own."] if missing else []
+    hints += ["Pass allow_missing=[patterns] for what the model should keep."] if missing else []
     hints += ["Pass partial=True to load what fits."]
     body = str(report).replace("loaded    ", "would load", 1).rpartition("\n")[0]
     raise UsageError("\n".join([f"{' and '.join(wrong)}. Nothing was loaded.", body, *hints]))

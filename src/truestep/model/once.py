@@ -27,7 +27,7 @@ def copied(model: nn.Module) -> nn.Module:
     except Exception as error:
         raise UsageError(
             f"{type(model).__name__} cannot be copied ({error}), and it is a copy that is run. "
-            "Build the model anew for this, without tensors that hold a graph."
+            "Build the model again for this, without tensors that hold a graph."
         ) from error
     made.zero_grad(set_to_none=True)
     return made

@@ -43,7 +43,7 @@ def activation_grid(
 
     Give a reading of a tap with `values=True`, or a tensor of shape (samples, channels, height, width) or
     (channels, height, width). `image` is drawn first, in grey (or colours), to compare with. A channel that
-    is zero everywhere says so.
+    is zero everywhere is marked.
 
     >>> picture = activation_grid(torch.rand(1, 4, 8, 8))
     """
@@ -123,7 +123,7 @@ def histograms(
     """Draw how the values of each layer are spread, one ridge per layer, from the first at the top downwards.
 
     Give taps with `values=True`, or tensors by name. Values that are exactly zero are left out of the ridge
-    and told at its right end. `log` puts the logarithm of absolute values on the axis; unless told, gradients
+    and shown at its right end. `log` puts the logarithm of absolute values on the axis; by default, gradients
     get it, because they differ by orders of magnitude from layer to layer.
 
     >>> picture = histograms({"first": torch.randn(100), "second": torch.randn(100)})

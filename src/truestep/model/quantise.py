@@ -55,8 +55,8 @@ def quantise(model: nn.Module, what: What = nn.Linear, *, scheme: Scheme = "int8
     """Return a quantised copy of a model for inference; the model itself is not changed.
 
     `what` are the layers, by pattern or type. torchao quantises `nn.Linear` only; other layers, and those
-    whose weight is shared (integers would untie it, and cost memory), stay as they are and are told.
-    "int8-weights" keeps activations as they are, "int8-dynamic" also rounds them in each call. Nothing is
+    whose weight is shared (integers would untie it, and cost memory), stay unmodified and are reported.
+    "int8-weights" keeps activations unmodified, "int8-dynamic" also rounds them in each call. Nothing is
     learnt from data. Measure the result with `compare`. The copy is in eval mode, and is not for training.
     """
     if scheme not in _CONFIGS:

@@ -33,8 +33,8 @@ def unregistered(model: nn.Module) -> tuple[Unregistered, ...]:
 
     `parameters()`, `state_dict()` and `.to(device)` go by what is registered: attributes that are modules,
     parameters or buffers, and `nn.ModuleList` and its kin. A plain list, tuple or dictionary is not looked
-    into by them, and a plain tensor is no buffer. It is looked into here, three deep. What is also registered
-    somewhere in the model is not told.
+    into by them, and a plain tensor is no buffer. It is searched, three deep. What is also registered
+    somewhere in the model is not reported.
 
     >>> import torch
     >>> model = nn.Module()

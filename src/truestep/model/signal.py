@@ -83,12 +83,12 @@ class Signal:
 
 
 def check_signal(model: nn.Module, batch: Batch, *, loss: Callable[[Any], Tensor] | None = None) -> Signal:
-    """Run the model forward and backward once, and tell whether activations or gradients vanish or explode.
+    """Run the model forward and backward once, and report whether activations or gradients vanish or explode.
 
     `batch` is a tensor, a tuple of arguments, or a mapping of named ones. `loss` makes a number of what the
     model returns; without it the output's own `.loss` is taken, or the output times noise of deviation 1. A
     copy of the model runs, in the model's own mode: weights, statistics, gradients and torch's generator stay
-    as they are.
+    unmodified.
 
     Gradients may be small in a side branch (queries and keys of attention). The verdict asks whether the
     signal gets through at all, so it looks at the largest one at or before each layer.
@@ -259,7 +259,9 @@ def _mark(axes: Any, signal: Signal, *, at: int) -> None:
     is_backward = signal.reason.startswith("gradients")
     axes.axvline(at, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     axes.annotate(
-        f"\u2190 {signal.verdict} from here" if is_backward else f"{signal.verdict} from here \u2192",
+        f"\u2190 {signal.verdict} from this layer"
+        if is_backward
+        else f"{signal.verdict} from this layer \u2192",
         (at, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(-5 if is_backward else 5, -12),

@@ -111,7 +111,7 @@ def summary(model: nn.Module, *inputs: Any, backward: bool = False, **batch: Any
     `summary(model)` runs nothing. `summary(model, x)` and `summary(model, **batch)` call the model as you do.
     It runs in eval mode, without gradients, and leaves modes, buffers, gradients, generators and the inputs
     as they were. A multiplication and an addition are two FLOPs; only matrix products, convolutions,
-    attention and LSTMs are counted, and what else ran is told. `backward=True` also counts the gradients of
+    attention and LSTMs are counted, and what else ran is listed. `backward=True` also counts the gradients of
     the trainable parameters.
 
     >>> print(summary(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))))

@@ -54,12 +54,12 @@ def left_alone(left: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each reason why something was left as it was, with the names.
 
     >>> left_alone([("a", "frozen"), ("b", "frozen")])
-    ['left alone (frozen): a, b']
+    ['unchanged (frozen): a, b']
     """
     reasons: dict[str, list[str]] = {}
     for name, reason in left:
         reasons.setdefault(reason, []).append(name)
-    return [f"left alone ({reason}): {shortened(names)}" for reason, names in reasons.items()]
+    return [f"unchanged ({reason}): {shortened(names)}" for reason, names in reasons.items()]
 
 
 def columns(rows: Iterable[Sequence[str]], *, left: int = 1) -> str:

@@ -41,7 +41,7 @@ def tap(
 
     `what` is a name pattern, a type of module, or a list of these; "*" is all but the model itself,
     which is "". Use it in `with`: at its end, or when the object is no longer used, the hooks are gone.
-    Statistics are kept of every pass; with `values=True` also copies, of the last pass. `keep` says how many
+    Statistics are kept of every pass; with `values=True` also copies, of the last pass. `keep` sets how many
     passes are kept.
     `inputs` reads what goes in too, `parameters` the gradient that each backward pass brings to the modules'
     own parameters (in this process, before processes are averaged). `on` is called with each reading at once;
@@ -113,7 +113,7 @@ class Taps:
         self._remove()
 
     def clear(self) -> None:
-        """Forget what was read, and go on reading."""
+        """Forget what was read, and keep reading."""
         self._kept.clear()
 
     @property
@@ -128,7 +128,7 @@ class Taps:
         return sum(len(kept) for kept in self._kept.values())
 
     def add(self, name: str, tensor: Tensor) -> Tensor:
-        """Read any tensor, and its gradient, under a name of your own; the tensor is given back as it is.
+        """Read any tensor, and its gradient, under a name that you choose; returns the tensor unmodified.
 
         >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
         >>> with tap() as taps:
@@ -143,7 +143,7 @@ class Taps:
     def output(
         self, name: str, *, forward: int = -1, call: int | None = None, path: str | None = None
     ) -> Reading:
-        """Return the one reading of a module's output; if there are several, say by `call` and `path` which.
+        """Return the one reading of a module's output; if there are several, choose by `call` and `path`.
 
         `forward` counts as in a list: -1 is the last pass that is kept.
         """

@@ -61,7 +61,7 @@ def _read_parts(index: Path) -> dict[str, torch.Tensor]:
     try:
         content = plainfile.read_json(index)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{index} cannot be read as JSON: {error}. Get or save it anew.") from error
+        raise UsageError(f"{index} cannot be read as JSON: {error}. Download or save it again.") from error
     listed = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
         raise UsageError(f"{index} has no 'weight_map'. Pass the index of a file that was saved in parts.")
@@ -71,20 +71,18 @@ def _read_parts(index: Path) -> dict[str, torch.Tensor]:
         if Path(name).name != name or name.endswith(".index.json"):
             raise UsageError(f"{index.name} names {name!r}, which is not a file beside it. It was not read.")
         if len(name) > _MAX_NAME or not (index.parent / name).is_file():
-            raise UsageError(
-                f"{index.name} names {name[:_MAX_NAME]}, which is missing. Get the missing part, or all anew."
-            )
+            raise UsageError(f"{index.name} names {name[:_MAX_NAME]}, which is missing. Download it again.")
         part = read_weights(index.parent / name)
         if not isinstance(part, Mapping):
             raise UsageError(
                 f"{name}, a part of {index.name}, holds a {type(part).__name__}, not tensors by name. "
-                "Get or save it anew."
+                "Download or save it again."
             )
         tensors.update(part)
     lost = sorted(set(listed) - set(tensors))
     if lost:
         raise UsageError(
-            f"{index.name} lists {len(lost)} tensors that its files do not hold: {lost[0]}. Get them anew."
+            f"{index.name} lists {len(lost)} tensors that its files lack: {lost[0]}. Download them again."
         )
     return tensors
 
@@ -93,7 +91,9 @@ def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
     except Exception as error:  # whatever a bad file does to its reader
-        raise UsageError(f"{path} is no whole safetensors file: {error}. Get or save it anew.") from error
+        raise UsageError(
+            f"{path} is not a complete safetensors file: {error}. Download or save it again."
+        ) from error
 
 
 def _read_torch(path: Path) -> Any:
@@ -101,7 +101,7 @@ def _read_torch(path: Path) -> Any:
     if is_zip and _is_compressed(path):
         raise UsageError(
             f"{path} has compressed parts, which torch.save does not write. It was not read: a few bytes of "
-            f"it may fill the memory. If you trust it, load it with torch.load and save it anew."
+            f"it may fill the memory. If you trust it, load it with torch.load and save it again."
         )
     try:
         with warnings.catch_warnings():
@@ -111,7 +111,7 @@ def _read_torch(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise UsageError(_refusal(path, is_zip=is_zip)) from error
     except Exception as error:  # whatever a bad file does to its reader
-        raise UsageError(f"{path} cannot be read as a torch file: {error}. Get or save it anew.") from error
+        raise UsageError(f"{path} is not a torch file: {error}. Download or save it again.") from error
 
 
 def _refusal(path: Path, *, is_zip: bool) -> str:

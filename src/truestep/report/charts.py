@@ -23,9 +23,10 @@ _MAX_DRAWN = 1e300
 _SIGNS = {
     "resume": ("resumed", "triangle-right", "var(--good)"),
     "kill": ("killed", "x", "var(--bad)"),
+    "stop": ("stopped", "octagon", "var(--warn)"),
     "processes": ("number of processes changed", "diamond", "var(--series-4)"),
     "lineage": ("lineage break", "star", "var(--warn)"),
-    "damage": ("damaged snapshot passed over", "square", "var(--warn)"),
+    "damage": ("damaged snapshot skipped", "square", "var(--warn)"),
     "save-failed": ("snapshot not written", "square-open", "var(--warn)"),
 }
 _MAX_BANDS = 600
@@ -97,6 +98,8 @@ def curves(
     layout["shapes"] = _lines(stories)
     lowest = min(float(series.finite.values.min()) for _, series in shown)
     highest = max(float(series.finite.values.max()) for _, series in shown)
+    if highest and highest - lowest <= 1e-6 * abs(highest):  # plotly's own axis would be from -1 to 1
+        layout["yaxis"]["range"] = sorted([0.0, 2 * min(max(highest, -_MAX_DRAWN), _MAX_DRAWN)])
     can_log = lowest > 0 and highest > _FAR * lowest
     return Chart(
         title=title,

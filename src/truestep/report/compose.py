@@ -26,9 +26,9 @@ _MB = 10**6
 _MAX_VALUE = 200
 """Characters of a value in the table of evaluations: a matrix is drawn, not spelled out."""
 _SAMENESS = {
-    True: ("same to the bit", "same", "good"),
-    False: ("not the same to the bit", "different", "bad"),
-    None: ("verify could not tell", "could not tell", "warn"),
+    True: ("bit-for-bit identical when repeated", "same", "good"),
+    False: ("different when repeated", "different", "bad"),
+    None: ("verify was inconclusive", "inconclusive", "warn"),
 }
 """What verify said: in the line on top, in its tile, and the tile's tone."""
 _OWN: tuple[Callable[[Story], Section | None], ...] = (
@@ -40,7 +40,7 @@ _OWN: tuple[Callable[[Story], Section | None], ...] = (
     sections.facts,
     sections.unread,
 )
-"""What is told of each run by itself where several are compared."""
+"""What is shown of each run where several are compared."""
 
 
 def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
@@ -56,7 +56,7 @@ def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
             file.write(page.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror}). Name another file with --out."
+            f"{path} cannot be written ({error.strerror}). Pass another file with --out."
         ) from error
     return path
 
@@ -99,8 +99,10 @@ def _verdict(story: Story) -> Markup:
     parts = []
     if len(story.loss):
         of = f" of {story.total:,}" if story.total is not None else ""
+        stopped = "stopped after " if _is_stopped(story) else ""
         spent = f" in {duration(float(story.seconds[-1]))}" if len(story.seconds) else ""
-        parts.append(f"{story.num_steps:,}{of} steps{spent}, last loss {plain(float(story.loss.values[-1]))}")
+        last = f"last loss {plain(float(story.loss.values[-1]))}"
+        parts.append(f"{stopped}{story.num_steps:,}{of} steps{spent}, {last}")
     kills, resumes = story.count("kill"), story.count("resume")
     if resumes:
         parts.append(f"resumed {_times(resumes)}" + (f" (killed {_times(kills)})" if kills else ""))
@@ -109,6 +111,10 @@ def _verdict(story: Story) -> Markup:
     if story.answers["check"]:
         parts.append(sections.findings_words(story))
     return join(["; ".join(parts) + "." if parts else "The record has no steps yet."])
+
+
+def _is_stopped(story: Story) -> bool:
+    return bool(story.lives) and story.lives[-1].is_stopped
 
 
 def _times(num: int) -> str:
@@ -145,8 +151,9 @@ def _progress(story: Story) -> Tile:
     if story.total is None:
         return Tile(label="Steps", value=f"{story.num_steps:,}")
     is_done = story.num_steps >= story.total
-    note = "all done" if is_done else f"of {story.total:,}"
-    return Tile(label="Steps", value=f"{story.num_steps:,}", note=note, tone="good" if is_done else "")
+    note = "all done" if is_done else f"of {story.total:,}{', stopped' if _is_stopped(story) else ''}"
+    tone = "good" if is_done else "warn" if _is_stopped(story) else ""
+    return Tile(label="Steps", value=f"{story.num_steps:,}", note=note, tone=tone)
 
 
 def _time(story: Story) -> Tile:
@@ -244,7 +251,7 @@ def _optimisation(stories: Sequence[Story]) -> Section | None:
     titles = {
         "loss_scale": "Loss scale",
         "skipped": "Steps without an update",
-        "nonfinite": "Steps left out by the device",
+        "nonfinite": "Steps skipped on the device",
     }
     for name, title in titles.items():
         drawn.append(charts.curves(title, _named(stories, _of(name), name=title.lower())))

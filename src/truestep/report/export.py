@@ -32,9 +32,7 @@ def open_run(run: str | Path) -> Live:
     live = Live(run)
     path = live.folder / "record.jsonl"
     if not plainfile.is_there(path):
-        raise UsageError(
-            f"{run} has no record.jsonl. Give the folder of a run, the one that truestep.Run was given."
-        )
+        raise UsageError(f"{run} has no record.jsonl. Pass the folder of a run, as given to truestep.Run.")
     live.poll()
     return live
 
@@ -57,7 +55,7 @@ def export(run: str | Path, to: To, *, out: str | Path | None = None, follow: bo
         _write(live, to, path=path, follow=follow)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror or error}). Name another one with --out."
+            f"{path} cannot be written ({error.strerror or error}). Pass another one with --out."
         ) from error
     return path
 

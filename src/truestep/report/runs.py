@@ -1,7 +1,7 @@
 """A run's folder read into a story: its processes' lives, what was measured at steps, what commands said.
 
-Owns what lines mean together: which steps are void, what was killed. A line that makes no sense is kept as it
-is and told, never an error: a record may be torn, or written by somebody else.
+Owns what lines mean together: which steps are void, what was killed. A line that makes no sense is kept
+and shown, never an error: a record may be damaged or untrusted.
 """
 
 import json
@@ -33,14 +33,16 @@ class Life:
     """The fields of its `start` line."""
     last_step: int
     is_ended: bool = False
-    """Whether it ended by itself. If not it was killed, or it still runs."""
+    """Whether its end was recorded. If not, it was killed or still runs."""
+    is_stopped: bool = False
+    """Whether it ended before the last step: Ctrl-C, SIGTERM, an error, or a `break`."""
     num_void: int = 0
     """Steps that were recorded and then done again by the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Something that happened at a step: resume, kill, processes, lineage, damage or save-failed."""
+    """Something that happened at a step: resume, kill, stop, processes, lineage, damage or save-failed."""
 
     step: int
     kind: str
@@ -50,7 +52,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What an evaluation gave after so many steps."""
+    """The result of an evaluation after `cursor` steps."""
 
     name: str
     cursor: int
@@ -104,7 +106,7 @@ def read_run(folder: Path) -> Story:
     path = folder / "record.jsonl"
     if not plainfile.is_there(path):
         raise UsageError(
-            f"{folder} has no record.jsonl. Give the folder of a run (that of truestep.Run, or of --record)."
+            f"{folder} has no record.jsonl. Pass the folder of a run: that of truestep.Run, or of --record."
         )
     reader = _Reader()
     num_events = 0
@@ -267,7 +269,7 @@ class _Reader:
 
     def _mark_between(self, before: Life, life: Life, event: dict[str, Any]) -> None:
         if not before.is_ended:
-            again = f"; {before.num_void:,} steps were done again" if before.num_void else ""
+            again = f"; {before.num_void:,} steps were repeated" if before.num_void else ""
             self._mark("kill", before.last_step, f"killed after step {before.last_step:,}{again}", event)
         if life.cursor or before.last_step:
             self._mark("resume", life.cursor, f"resumed at step {life.cursor:,}", event)
@@ -275,9 +277,13 @@ class _Reader:
             words = f"{before.processes} → {life.processes} processes at step {life.cursor:,}"
             self._mark("processes", life.cursor, words, event)
 
-    def _end(self, _event: dict[str, Any]) -> None:
+    def _end(self, event: dict[str, Any]) -> None:
         if self._lives:
-            self._lives[-1].is_ended = True
+            life = self._lives[-1]
+            life.is_ended = True
+            if self._total is not None and life.last_step < self._total:
+                life.is_stopped = True
+                self._mark("stop", life.last_step, f"stopped after step {life.last_step:,}", event)
 
     def _phase(self, event: dict[str, Any]) -> None:
         self._total = None if event["end"] is None else int(event["end"])
@@ -326,7 +332,7 @@ class _Reader:
     def _lineage(self, event: dict[str, Any]) -> None:
         step = int(event["step"])
         words = (
-            f"went on at step {step:,} although {event['field']} differed: {event['then']} → {event['now']}"
+            f"resumed at step {step:,} although {event['field']} differed: {event['then']} → {event['now']}"
         )
         self._mark("lineage", step, words, event)
 

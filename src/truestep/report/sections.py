@@ -1,6 +1,6 @@
 """The sections of a report that are words and tables: verdicts, findings, what happened, recipe.
 
-Owns what is said. Each returns None where the record has nothing to say, and is then left out.
+Owns the words. Each returns None where the record has no content for it, and is then omitted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +134,7 @@ def findings(story: Story) -> Section | None:
     answer = story.answers["check"][-1]
     blind = answer.get("not_observed")
     seen = f"{findings_words(story)} in {plain(answer.get('steps', 0))} steps of {answer.get('script', '')}."
-    unseen = f" {count(len(blind), 'rule')} had nothing to look at." if isinstance(blind, list) else ""
+    unseen = f" {count(len(blind), 'rule')} did not apply." if isinstance(blind, list) else ""
     body = [tag("p", seen, unseen, class_="lead"), *map(card, cards[:NUM_SHOWN])]
     return Section(
         key="findings",
@@ -146,7 +146,7 @@ def findings(story: Story) -> Section | None:
 
 
 def is_same(story: Story) -> bool | None:
-    """What the newest verify said; None if there is none, or it could not tell."""
+    """The newest answer of verify; None if there is none, or it is inconclusive."""
     answer = story.answers["verify"][-1] if story.answers["verify"] else {}
     same = answer.get("same")
     return same if isinstance(same, bool) else None
@@ -159,9 +159,9 @@ def verdict(story: Story) -> Section | None:
     answer = story.answers["verify"][-1]
     same = is_same(story)
     if same is None:
-        lead = join([badge("could not tell", tone="warn"), " ", answer.get("reason", "")])
+        lead = join([badge("inconclusive", tone="warn"), " ", answer.get("reason", "")])
     elif same:
-        lead = join([badge("same", tone="good"), " all runs are equal to the bit at every step"])
+        lead = join([badge("same", tone="good"), " all runs are bit-for-bit identical at every step"])
     else:
         lead = join([badge("different", tone="bad"), " ", _difference_words(answer)])
     runs = answer.get("runs")
@@ -191,8 +191,8 @@ def verdict(story: Story) -> Section | None:
 
 def _compared(run: Mapping[str, Any], *, is_first: bool) -> str:
     if run.get("parted_at") is not None:
-        return f"parts at step {run['parted_at']}"
-    return "the first" if is_first else "equal" if "parted_at" in run else ""
+        return f"diverges at step {run['parted_at']}"
+    return "first run" if is_first else "equal" if "parted_at" in run else ""
 
 
 def _difference_words(answer: Mapping[str, Any]) -> str:
@@ -232,7 +232,11 @@ def tuning(story: Story) -> Section | None:
     ratio = _ratio(answer.get("ratio"))
     told = list(_lines_in(answer.get("lines")))
     body = [
-        tag("p", f"All that pays, together: {ratio} as fast." if ratio else "Nothing pays.", class_="lead"),
+        tag(
+            "p",
+            f"All that pays off, together: {ratio} as fast." if ratio else "Nothing pays off.",
+            class_="lead",
+        ),
         table(("knob", "tried", "result", "speed", "memory", "bits", "why"), rows, label="Knobs of tune"),
         tag("pre", tag("code", "\n".join(told)), tabindex="0") if told else None,
     ]
@@ -287,12 +291,12 @@ def happened(story: Story) -> Section | None:
         )
         for index, life in enumerate(story.lives)
     ]
-    head = ("started", "steps", "processes", "ended", "done again", "machine", "command")
+    head = ("started", "steps", "processes", "ended", "steps repeated", "machine", "command")
     marks = [tag("li", tag("strong", mark.kind), " ", mark.words) for mark in story.marks]
     notes = list(dict.fromkeys(str(life.facts["note"]) for life in story.lives if life.facts.get("note")))
-    words = f"{count(story.num_snapshots, 'snapshot')}, which held the loop for {duration(story.held_s)}."
+    words = f"{count(story.num_snapshots, 'snapshot')}, which paused the loop for {duration(story.held_s)}."
     body = [
-        tag("p", words if story.num_snapshots else "No snapshot was taken.", class_="lead"),
+        tag("p", words if story.num_snapshots else "No snapshot was saved.", class_="lead"),
         table(head, rows, label="Lives of the run"),
         folded("All marks", tag("ul", *marks), num=len(marks)) if marks else None,
         *(tag("p", note) for note in notes),
@@ -308,8 +312,10 @@ def folded(title: str, body: Markup, *, num: int) -> Markup:
 
 
 def _ending(story: Story, index: int) -> Markup:
+    if story.lives[index].is_stopped:
+        return badge("stopped", tone="warn")
     if story.lives[index].is_ended:
-        return badge("ended", tone="good")
+        return badge("ended" if story.total is None else "done", tone="good")
     is_last = index == len(story.lives) - 1
     return badge("no end recorded", tone="warn") if is_last else badge("killed", tone="bad")
 
@@ -330,7 +336,7 @@ def facts(story: Story) -> Section | None:
         )
         for part, title in (("recipe", "Recipe"), ("fingerprint", "Fingerprint of the machine"))
     ]
-    note = tag("p", "What the bits depend on besides the script and its data.", class_="lead")
+    note = tag("p", "Everything that results depend on besides the script and its data.", class_="lead")
     return Section(
         key="facts", title="Recipe and fingerprint", body=join([note, tag("div", *tables, class_="pair")])
     )
@@ -361,8 +367,8 @@ def unread(story: Story) -> Section | None:
     """Lines of the record that could not be shown."""
     if not story.strange and not story.num_torn:
         return None
-    torn = f"{count(story.num_torn, 'line')} torn by killed processes. " if story.num_torn else ""
-    odd = f"{count(len(story.strange), 'line')} of a kind or form that is not known:" if story.strange else ""
+    torn = f"{count(story.num_torn, 'line')} cut short by killed processes. " if story.num_torn else ""
+    odd = f"{count(len(story.strange), 'line')} of an unknown kind or form:" if story.strange else ""
     lines = tag("pre", tag("code", "\n".join(story.strange)), tabindex="0")
     body = [tag("p", torn, odd), folded("Lines", lines, num=len(story.strange)) if story.strange else None]
-    return Section(key="unread", title="Not understood", body=join(body))
+    return Section(key="unread", title="Unreadable lines", body=join(body))

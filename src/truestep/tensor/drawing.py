@@ -42,7 +42,7 @@ def draw_memory(**tensors: Thing) -> Picture:
     """Draw the memory behind tensors or NumPy arrays, and each of them as a grid of the same cells.
 
     Equal colours and equal small numbers are the same cell: writing to one is seen in the other. A copy has
-    memory of its own. The numbers at the arrows say how many elements a step along that axis goes on.
+    separate memory. The numbers at the arrows show how many elements a step along that axis moves.
 
     >>> x = torch.arange(12).view(3, 4)
     >>> picture = draw_memory(x=x, y=x.T[::2], copy=x.T.reshape(-1))

@@ -34,11 +34,11 @@ _PLAIN = (int, float, complex, bool, str, slice, torch.dtype, torch.device, type
 
 
 def explain(*things: Any, **named: Any) -> Explanation:
-    """Tell where tensors and NumPy arrays are in memory, what they share, and what an expression does.
+    """Show where tensors and NumPy arrays are in memory, what they share, and what an expression does.
 
     Give tensors and arrays, by name or not; or code as text, with the tensors it uses by name. Code may
     use `torch`, `F`, `nn` and `np`, and several statements with `;` between them. It runs on copies that
-    share memory among themselves as the originals do: whatever it writes, what was given stays as it is.
+    share memory among themselves as the originals do: whatever it writes, what was given stays unmodified.
 
     >>> x = torch.arange(6).view(2, 3)
     >>> told = explain("x.T.reshape(-1)", x=x)

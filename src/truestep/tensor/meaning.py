@@ -189,7 +189,7 @@ def _moved(event: Event) -> list[str]:
         "; conjugated, by a mark on the tensor that is carried out when it is read" if is_turned else ""
     )
     if order == list(range(ndim)):
-        return ["the axes stay as they are" + mirrored]
+        return ["the axes do not change" + mirrored]
     old, new = (", ".join(map(str, axes)) for axes in (order, range(ndim)))
     return [f"axes {old} of the input become axes {new}{mirrored}"]
 
@@ -214,7 +214,7 @@ def _shaped(event: Event) -> list[str]:
         told.append(f"the same bytes, read as {after.dtype}")
     may_copy = event.name not in {"view", "view_as"}
     if may_copy and before.memory == after.memory and before.shape != after.shape:
-        told.append("a view here, but it would be a copy if the strides did not allow one")
+        told.append("a view in this case, but it would be a copy if the strides did not allow one")
     if before.memory != after.memory and before.num_bytes:
         reason = why_not_view(before, after.shape)
         told.append(f"no view can do this: {reason}" if reason else "")
@@ -273,7 +273,7 @@ def _repeated(event: Event) -> list[str]:
         axes = event.after[0].expanded_axes
         what = f"stride 0 along {axes_words(axes)}: " if axes else ""
         return [f"{what}no memory is added, the repeated elements are one cell each; clone() before writing"]
-    return ["the whole is repeated; each repetition is a copy of its own (expand would add no memory)"]
+    return ["the whole is repeated; each repetition is a separate copy (expand would add no memory)"]
 
 
 def _distances(event: Event) -> list[str]:

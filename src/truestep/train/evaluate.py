@@ -69,7 +69,7 @@ def _forward_pair(model: nn.Module, batch: Any) -> tuple[Any, ...]:
     if not (isinstance(batch, list | tuple) and len(batch) == 2):
         raise UsageError(
             f"evaluate expects batches (input, target), got {type(batch).__name__}. Pass "
-            f"forward=lambda model, batch: (prediction, target) to say what the metric is given."
+            f"forward=lambda model, batch: (prediction, target) to choose what the metric gets."
         )
     return model(batch[0]), batch[1]
 

@@ -56,7 +56,7 @@ def _obstacle_in(metric: Any, state: str) -> str | None:
         return "is concatenated and does not begin empty"
     if kind == "none" and not _is_own(metric):
         # torchmetrics' own (PearsonCorrCoef) take a stack of states in compute; others seldom mean that.
-        return "has dist_reduce_fx=None, which does not say how states are combined"
+        return "has dist_reduce_fx=None, which does not define how states are combined"
     return None
 
 

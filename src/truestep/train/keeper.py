@@ -40,7 +40,7 @@ class Snapshots:
     One is taken whenever `every_s` seconds have passed or the step is a multiple of `every_steps`, and at
     the end of the loop. None switches a rule off. By time they never take more than a hundredth of it: a
     large state is saved less often. `keep` counts the newest ones that stay on disk. In the background means
-    that training goes on while a copy is written; a state that does not fit into memory twice is written
+    that training continues while a copy is written; a state that does not fit into memory twice is written
     with `in_background=False`, while training waits.
     """
 
@@ -105,7 +105,7 @@ class Keeper:
                     f"got {type(item).__name__}."
                 )
             if self.tracked.get(name, item) is not item:
-                raise UsageError(f"{name!r} is tracked already. Give each tracked object a name of its own.")
+                raise UsageError(f"{name!r} is tracked already. Give each tracked object its own name.")
             self.tracked[name] = item
 
     def load(self) -> Snapshot | None:
@@ -123,7 +123,7 @@ class Keeper:
                 )
             )
         for damage in damages:
-            self._terminal.warn(f"damaged snapshot passed over: {damage.reason}")
+            self._terminal.warn(f"damaged snapshot skipped: {damage.reason}")
             self._record.write("damage", path=damage.path.name, reason=damage.reason)
         if snapshot is not None:
             _require_form(snapshot)
@@ -145,9 +145,9 @@ class Keeper:
                 f"the snapshot of step {cursor} does not fit what this script tracks: "
                 + "; ".join(
                     ([f"not in the snapshot: {', '.join(missing)}"] if missing else [])
-                    + ([f"not tracked here: {', '.join(extra)}"] if extra else [])
+                    + ([f"not tracked now: {', '.join(extra)}"] if extra else [])
                 )
-                + ". Track the same names, or give this run a folder of its own."
+                + ". Track the same names, or give this run its own folder."
             )
         for name, state in states.items():
             try:
@@ -161,7 +161,7 @@ class Keeper:
                 cause = error if printable(error, keep="\n\t") == str(error) else None
                 raise StateError(
                     f"{name} cannot take the state saved at step {cursor}: {error}\n"
-                    f"Make it as it was then, or give this run a folder of its own."
+                    f"Make it as it was then, or give this run its own folder."
                 ) from cause
 
     def compare(self, then: Mapping[str, Any], now: Mapping[str, Any], *, cursor: int) -> None:
@@ -182,7 +182,7 @@ class Keeper:
             raise shared(
                 DifferentRun(
                     f"resuming at step {cursor} would not give the same bits:\n" + "\n".join(lines) + "\n"
-                    f"Set it back, or pass accept={refused!r} to Run to go on; "
+                    f"Set it back, or pass accept={refused!r} to Run to continue; "
                     "the break is then written in the lineage."
                 )
             )
@@ -221,7 +221,7 @@ class Keeper:
         if not all(type(cursor) is int and cursor >= 0 for cursor in stops.values()):
             raise StateError(
                 f"what is noted beside the snapshot of step {snapshot.cursor} about an early end has another "
-                f"form than truestep.Run writes: {stops}. Give this run a folder of its own."
+                f"form than truestep.Run writes: {stops}. Give this run its own folder."
             )
         return stops
 
@@ -261,7 +261,7 @@ class Keeper:
                     f"made (witness {then} then, {now} now), though no field of recipe or machine differs. "
                     f"Something changed that the bits depend on: the model's code, the data's content, a "
                     f"library. The weights were not touched. Undo the change, or pass accept=['witness'] to "
-                    f"Run to go on; the break is then written in the lineage."
+                    f"Run to continue; the break is then written in the lineage."
                 )
             )
         self._break(cursor, "witness", then, now)
@@ -313,7 +313,7 @@ class Keeper:
         self._notice(self._saver.wait, then=_AT_THE_END)
         return self._saver.lost is None
 
-    def _notice(self, settle: Callable[[], None], *, then: str = "Training goes on.") -> None:
+    def _notice(self, settle: Callable[[], None], *, then: str = "Training continues.") -> None:
         try:
             settle()
         except (OSError, TruestepError) as error:
@@ -363,8 +363,8 @@ def _require_form(snapshot: Snapshot) -> None:
         is_form = False
     if not is_form:
         raise StateError(
-            f"the snapshot of step {snapshot.cursor} is whole, but truestep.Run did not write it: what it "
-            f"says about recipe, phases or lineage has another form. Give this run a folder of its own."
+            f"the snapshot of step {snapshot.cursor} is whole, but truestep.Run did not write it: its "
+            f"recipe, phases or lineage have another form. Give this run its own folder."
         )
 
 

@@ -24,7 +24,7 @@ class FolderLock:
         if found is not None and _held.get(_identity(found)) == os.getpid():
             raise FolderInUse(
                 f"{folder} is in use by another Run of this process. Call its close() first, "
-                f"or give this run a folder of its own."
+                f"or give this run its own folder."
             )
         self._file = runfiles.open_in_place(path)
         try:
@@ -38,7 +38,7 @@ class FolderLock:
                 raise  # a file system without locks, for example
             raise FolderInUse(
                 f"{folder} is in use by process {holder}. Wait for it or stop it (kill {holder}), "
-                f"or give this run a folder of its own."
+                f"or give this run its own folder."
             ) from None
         self._identity = _identity(os.fstat(self._file))
         _held[self._identity] = os.getpid()

@@ -217,8 +217,8 @@ class Steps:
         saved = "snapshot saved" if self._around.keeper.settle() else "its snapshot could not be saved"
         is_launched, is_notebook = self._parts.world.size > 1, self._around.terminal.is_notebook
         command = "the same command" if is_launched else shlex.join(redacted(sys.orig_argv))
-        again = "Run the cell again to go on; without `with`, call run.close() first."
-        advice = again if is_notebook else f"Go on with: {command}"
+        again = "Run the cell again to resume; without `with`, call run.close() first."
+        advice = again if is_notebook else f"Resume with: {command}"
         of = "" if self._total is None else f" of {self._total:,}"
         self._around.terminal.warn(f"stopped by {received.name} after step {cursor:,}{of}; {saved}. {advice}")
         # A notebook's kernel lives on, and knows this one as what its Interrupt button does.
@@ -239,7 +239,7 @@ class Steps:
         if received:
             self._stop(received[0])
         if cursor == self._first:
-            around.terminal.say(f"all {cursor:,} steps are done; a new folder starts anew")
+            around.terminal.say(f"all {cursor:,} steps are done; use a new folder to start over")
         else:
             seconds = time.monotonic() - self._started_s
             tracked = {name: item.state_dict() for name, item in around.keeper.tracked.items()}

@@ -54,13 +54,13 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 class Run:
-    """A training run in a folder: started, killed, started again, it gives one result to the bit.
+    """A training run in a folder: killed and restarted, it gives one bit-for-bit identical result.
 
     Seeds every global generator at once, so build the model after it. Pins torch's thread count and
     deterministic algorithms for the process. `lanes` cuts each batch into that many micro-batches; it is
     part of the result, as the seed is, and any number of processes up to it gives the same. Left out, there
-    are as many lanes as processes, and the result is tied to their number. `accept` names differences to go
-    on with when resuming. Speed settings in a file `truestep.toml` beside the script, as `truestep tune`
+    are as many lanes as processes, and the result is tied to their number. `accept` names differences to
+    accept when resuming. Speed settings in a file `truestep.toml` beside the script, as `truestep tune`
     writes it, stand in for the script's own.
     """
 
@@ -161,11 +161,11 @@ class Run:
 
         `precision` 'bf16' or 'fp16' runs its forward under autocast (fp16 with a loss scaler). `recompute`
         names modules by pattern ("blocks.*") whose activations are computed again in backward. `parallel`
-        says how several processes share it, with the same bits: 'ddp' sums gradients while backward runs,
+        sets how several processes share it, with the same bits: 'ddp' sums gradients while backward runs,
         'flat' after it (for models of which some parameters are not always used), 'fsdp' shards parameters
         and optimizer state: then make optimizers after this call, and an EMA before it, placed alike;
         'fsdp-offload' also keeps the shards of a GPU in CPU memory. A model built under
-        `torch.device("meta")` is filled here, one module at a time, by its `reset_parameters()` and then by
+        `torch.device("meta")` is filled, one module at a time, by its `reset_parameters()` and then by
         `init(module)`: no process ever holds all of it.
         `settings` names another file than the `truestep.toml` beside the script.
         """
@@ -394,7 +394,7 @@ class Run:
         """Return the metric over the loader's whole dataset: each sample once, eval mode, no gradients.
 
         A batch (input, target) gives `metric.update(model(input), target)`; for other batches `forward`
-        says what the metric is given. Afterwards every module is in its former mode.
+        sets what the metric gets. Afterwards every module is in its former mode.
         """
         loader.workers = self._settings.get("workers", loader.workers)
         value = evaluate(
@@ -433,7 +433,7 @@ class Run:
             self._unverified_at, self._loop = self._loop.unverified_at, None
 
     def close(self) -> None:
-        """Finish writing and give the folder free; done at exit by itself, and once only."""
+        """Finish writing and release the folder. Happens once, at exit at the latest."""
         self._close(is_failed=sys.exc_info()[1] is not None)
 
     def _close_at_exit(self) -> None:

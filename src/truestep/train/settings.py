@@ -62,7 +62,7 @@ def read(path: Path) -> Settings:
     except FileNotFoundError as error:
         raise UsageError(f"{path} does not exist. Write it with: truestep tune SCRIPT.") from error
     except (ValueError, OSError) as error:
-        raise UsageError(f"{path} cannot be read as TOML ({error}). Mend it, or delete it.") from error
+        raise UsageError(f"{path} cannot be read as TOML ({error}). Fix it, or delete it.") from error
     values = content.get(_TABLE, {})
     is_table = isinstance(values, dict)
     unknown = [key for key in content if key != _TABLE]

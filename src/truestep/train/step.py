@@ -92,7 +92,7 @@ class Parts:
             )
         if id(scheduler) not in self.tracked:
             raise UsageError(
-                f"this {type(scheduler).__name__} is not tracked, so a resumed run would begin it anew. "
+                f"this {type(scheduler).__name__} is not tracked, so a resumed run would start it over. "
                 f"Call run.track(scheduler=scheduler) before run.steps()."
             )
 
@@ -137,7 +137,7 @@ class Step:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a pass over its lanes has begun."""
+        """Whether iterating over its lanes has begun."""
         return self._num_passes > 0
 
     @property
@@ -198,7 +198,7 @@ class Step:
     ) -> None:
         """Compute the gradients of this lane's share of the batch's loss.
 
-        `loss` is a mean over the lane; `weight` says over how many things (default: the lane's samples).
+        `loss` is a mean over the lane; `weight` is over how many things (default: the lane's samples).
         With padded tokens pass their number without padding: the gradient is then the mean over all
         tokens of the whole batch, not the mean of the lanes' means. Nothing has to be divided by hand.
         """
@@ -255,10 +255,10 @@ class Step:
     ) -> bool:
         """Update the optimizer's parameters with the gradient of the whole batch; return whether it was done.
 
-        It is not done where a loss or gradient is not finite and the run was told to skip such steps, or
+        It is not done where a loss or gradient is not finite and the run skips such steps, or
         where the fp16 scaler is still looking for its scale. The scheduler moves only with the optimizer.
-        A fused optimizer on a device leaves such a step out by itself, and nobody waits for its answer: True
-        is returned, the scheduler moves, and the record tells later which steps were left out.
+        A fused optimizer on a device skips such a step on the device, and nothing waits for its answer: True
+        is returned, the scheduler moves, and the record lists later which steps were skipped.
         """
         parameters = self._parts.gradients.of(optimizer)
         if scheduler is not None:
@@ -447,7 +447,7 @@ class Step:
         for name, value in values.items():
             if name == NONFINITE:
                 raise UsageError(
-                    f"step.log({name}=...): under this name the record tells which steps a device left out. "
+                    f"step.log({name}=...): under this name the record stores which steps a device skipped. "
                     f"Give the value another name."
                 )
             kept = _one_number(name, value, is_at_hand=self._on_cpu)
@@ -478,6 +478,6 @@ def _unusable(loss: object) -> str:
     if loss.numel() != 1:
         return f"step.backward needs one number, got a loss of shape {tuple(loss.shape)}. Take its mean()."
     return (
-        "this loss does not depend on any parameter (requires_grad is False): it was detached, made anew "
+        "this loss does not depend on any parameter (requires_grad is False): it was detached, created again "
         "with torch.tensor(...), or computed under no_grad. Pass the loss as the model's output gave it."
     )

@@ -157,7 +157,7 @@ class Cache:
         check_bytes(shard, held.raw)
         num_samples = _prepare(shard.kind, held.raw, part)
         if num_samples != shard.num_samples:
-            raise Damaged(f"has {num_samples:,} samples where the index says {shard.num_samples:,}")
+            raise Damaged(f"has {num_samples:,} samples where the index lists {shard.num_samples:,}")
         part.replace(held.ready)
         if shard.kind == "parquet" and not is_local:
             held.raw.unlink()
@@ -196,9 +196,9 @@ def check_bytes(shard: Shard, path: Path) -> None:
     """Raise if a file is not the one that the index means."""
     num_bytes = path.stat().st_size
     if num_bytes != shard.num_bytes:
-        raise Damaged(f"has {num_bytes:,} bytes where the index says {shard.num_bytes:,}")
+        raise Damaged(f"has {num_bytes:,} bytes where the index lists {shard.num_bytes:,}")
     if shard.checksum is not None and checksum_of(path) != shard.checksum:
-        raise Damaged("has other bytes than the index says (its checksum differs)")
+        raise Damaged("has other bytes than the index lists (its checksum differs)")
 
 
 def checksum_of(path: Path) -> str:

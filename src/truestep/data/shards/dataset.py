@@ -33,7 +33,7 @@ class Shards:
 
     Shuffled, shards come in random order, and samples in random order inside a window of `window` shards; a
     process keeps no more than that open. `index` is the file that `write_index` wrote. `skip` names shards to
-    leave out; the recipe of a run says so. `cache` says where fetched shards are kept, `storage` is what
+    skip; the recipe of a run records them. `cache` sets where fetched shards are kept, `storage` is what
     fsspec needs to get in.
     """
 

@@ -80,7 +80,7 @@ def look_up(urls: Sequence[str], entries: Mapping[str, Mapping[str, Any]], *, so
     if missing:
         raise UsageError(
             f"{len(missing)} of {len(urls)} shards are not in {source}: {_few(missing)}."
-            " Write it anew with truestep.data.shards.write_index(urls, path)."
+            " Write it again with truestep.data.shards.write_index(urls, path)."
         )
     return [
         Shard(url=url, num_samples=entry["samples"], num_bytes=entry["bytes"], checksum=entry.get("checksum"))
@@ -95,10 +95,7 @@ def leave_out(urls: Sequence[str], skip: Iterable[str]) -> tuple[list[str], list
     skipped = [url for url in urls if any(f"/{url}".endswith(each) for each in wanted)] if wanted else []
     unknown = sorted(each[1:] for each in wanted if not any(f"/{url}".endswith(each) for url in skipped))
     if unknown:
-        raise UsageError(
-            f"skip names what is no shard of this dataset: {_few(unknown)}."
-            f" Pass names as they are, such as {urls[0]!r}."
-        )
+        raise UsageError(f"skip names unknown shards: {_few(unknown)}. Pass full names, such as {urls[0]!r}.")
     gone = set(skipped)
     return [url for url in urls if url not in gone], skipped
 

@@ -121,7 +121,7 @@ def _extended(records: bytes, name: str | None) -> tuple[str | None, int | None]
         space = records.index(b" ")
         length = int(records[:space])
         if not space < length <= len(records):
-            raise ValueError(f"a pax record says that it has {length:,} of {len(records):,} bytes")
+            raise ValueError(f"a pax record claims to have {length:,} of {len(records):,} bytes")
         key, _, value = records[space + 1 : length - 1].partition(b"=")
         if key == b"path":
             name = _text(value)

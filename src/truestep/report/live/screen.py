@@ -41,7 +41,7 @@ _STATUS = {
     "unknown": ("● on another machine", "cyan"),
 }
 _COLOURS = {"killed": "bright_red", "stopped": "yellow", "resumed": "green", "processes": "bright_magenta"}
-_VERDICTS = {"same": "green", "different": "red", "could not tell": "yellow"}
+_VERDICTS = {"same": "green", "different": "red", "inconclusive": "yellow"}
 _SEVERITIES = {"error": "bright_red", "warning": "yellow", "info": "cyan"}
 
 
@@ -290,7 +290,7 @@ class View:
         if live.facts.snapshot_cursor is not None:
             lines.append(Text(f"last snapshot at step {live.facts.snapshot_cursor:,}", "dim"))
         if live.num_unread:
-            lines.append(Text(f"{count(live.num_unread, 'torn or unknown line')} passed over", "dim"))
+            lines.append(Text(f"{count(live.num_unread, 'damaged or unknown line')} skipped", "dim"))
         room = height - 2
         if len(lines) > room:
             lines = [*lines[: room - 1], Text(f"and {len(lines) - room + 1:,} more", "dim")]

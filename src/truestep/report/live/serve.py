@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _LOOK_S = 0.25
 """The folder is looked at no more often than this, however many ask."""
-_OWN_FAULT = "truestep: this is a mistake in truestep; please report the lines above"
+_OWN_FAULT = "truestep: this is a bug in truestep. Please report it with the lines above"
 _SINCE = re.compile(r"since=([0-9]{1,18})")
 _FILES = {
     "": ("page.html", "text/html; charset=utf-8"),

@@ -370,7 +370,7 @@ def _add_end(facts: _Facts, _event: dict[str, Any]) -> None:
 def _add_note(facts: _Facts, event: dict[str, Any]) -> None:
     words = {
         "lineage": lambda: (
-            f"went on although {event['field']} differed: {event['then']} became {event['now']}"
+            f"resumed although {event['field']} differed: {event['then']} became {event['now']}"
         ),
         "damage": lambda: f"snapshot {event['path']} is damaged: {event['reason']}",
         "save-failed": lambda: f"a snapshot could not be written: {event['reason']}",

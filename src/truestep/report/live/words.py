@@ -50,5 +50,5 @@ def count(num: int, thing: str) -> str:
 
 
 def sameness(same: object) -> str:
-    """Return what verify said; in a stranger's record it may be anything, which is no answer either."""
-    return "same" if same is True else "different" if same is False else "could not tell"
+    """Return the answer of verify; an untrusted record may hold anything, which is inconclusive."""
+    return "same" if same is True else "different" if same is False else "inconclusive"

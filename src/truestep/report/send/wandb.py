@@ -20,7 +20,7 @@ def to_wandb(
     """Send losses, values, evaluations, recipe, fingerprint to Weights & Biases; return its id for the run.
 
     Each call makes a new run there. `mode` "offline" only writes files, into `folder`, for `wandb sync`;
-    left out it is what WANDB_MODE says.
+    by default it is WANDB_MODE.
     """
     try:
         import wandb  # noqa: PLC0415 - optional
