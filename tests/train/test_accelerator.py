@@ -1,0 +1,60 @@
+"""`Run` on an accelerator: the same as on the CPU, and never waiting for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.accelerator import FOLDER, run
+
+ROOT = FOLDER.parents[1]
+START = """
+import json, os, signal, sys
+from pathlib import Path
+import torch, toy
+import truestep as ts
+from tests.train import small
+"""
+
+
+def train(folder: Path, code: str) -> str:
+    return run(f"{START}\nfolder = Path({str(folder)!r})\n{code}", cwd=ROOT).strip()
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_training_on_an_accelerator_resumes_to_the_same_bits(tmp_path: Path, lanes: int) -> None:
+    whole = train(tmp_path, f"print(small.train(folder / 'whole', lanes={lanes}))")
+    train(tmp_path, f"small.train(folder / 'cut', lanes={lanes}, stop_at=13)")
+    assert train(tmp_path, f"print(small.train(folder / 'cut', lanes={lanes}))") == whole
+
+
+def test_a_killed_run_on_an_accelerator_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    whole = train(tmp_path, "print(small.train(folder / 'whole'))")
+    code = """
+if os.fork() == 0:
+    import toy  # the device is not in use yet: the child may have it
+    small.train(folder / 'killed', on_step=lambda step: step == 13 and os.kill(os.getpid(), signal.SIGKILL))
+assert os.waitstatus_to_exitcode(os.wait()[1]) == -signal.SIGKILL
+print(small.train(folder / 'killed'))
+"""
+    assert train(tmp_path, code) == whole
+
+
+@pytest.mark.parametrize("fused", [True, None])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_the_loop_waits_for_a_decision_only(tmp_path: Path, lanes: int, fused: bool | None) -> None:
+    """A fused optimizer leaves a step out by itself. For another the loop asks once whether all is finite."""
+    code = """
+from truestep.train import loop
+loop._TICK_S = 1e9  # once in a while losses are fetched together
+toy.count_steps()
+OPTIONS = dict(lanes=LANES, fused=FUSED, num_samples=640, snapshots=ts.Snapshots(every_steps=1000))
+small.train(folder, num_steps=30, **OPTIONS)
+steps = {}
+for wait in toy.waits():
+    steps.setdefault(wait.step, []).append(f"{wait.kind} {wait.line}")
+print(json.dumps([steps.get(step, []) for step in range(1, 30)]))
+"""
+    code = code.replace("LANES", str(lanes)).replace("FUSED", str(fused))
+    steps = json.loads(train(tmp_path, code))
+    assert {len(waits) for waits in steps} == ({0} if fused else {1}), steps
