@@ -33,6 +33,28 @@ def is_copied_late(tensor: torch.Tensor) -> bool:
     return tensor.device.type not in ("cpu", "meta", "mps")
 
 
+class LateCopy:
+    """A tensor's copy on the host, made while the host goes on."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._copy = tensor.to("cpu", non_blocking=is_copied_late(tensor))
+        self._end: torch.Event | None = None
+        if is_copied_late(tensor):
+            self._end = torch.Event(tensor.device)
+            self._end.record(torch.accelerator.current_stream(tensor.device))
+
+    def has_arrived(self) -> bool:
+        """Whether `wait` would not wait."""
+        return self._end is None or self._end.query()
+
+    def wait(self) -> torch.Tensor:
+        """Return the copy when it is complete."""
+        if not self.has_arrived():
+            assert self._end is not None
+            self._end.synchronize()
+        return self._copy
+
+
 def pinned_variables() -> dict[str, str]:
     """Return the environment variables without which an accelerator's kernels may give other bits."""
     return {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if torch.cuda.is_available() else {}

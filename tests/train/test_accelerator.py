@@ -28,6 +28,35 @@ def test_training_on_an_accelerator_resumes_to_the_same_bits(tmp_path: Path, lan
     assert train(tmp_path, f"print(small.train(folder / 'cut', lanes={lanes}))") == whole
 
 
+def test_values_arrive_in_the_record_whatever_device_they_are_on(tmp_path: Path) -> None:
+    """They are asked for after every step and written when they are there, the rest at the end."""
+    code = """
+from truestep import record
+from truestep.train import loop
+import torch.nn.functional as F
+loop._TICK_S = 0.0
+toy.set_kernel_time(us=1000)
+with ts.Run(folder, seed=1, progress=False) as run:
+    model = run.place(small.net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    for step in run.steps(ts.Loader(small.data(), batch_size=10), steps=10):
+        for x, y in step:
+            step.backward(F.cross_entropy(model(x), y))
+        there = torch.tensor(float(step.index), device="toy")
+        host, other = torch.tensor(float(step.index)), there.to("toy:1")
+        step.log(host=host, there=there, other=other, number=step.index)
+        there.fill_(-1)
+        step.update(optimizer)
+steps = record.read_steps(folder / "record.jsonl")
+assert list(steps) == list(range(10))
+for number, step in steps.items():
+    assert 0 < step["loss"] < 3
+    assert [step[name] for name in ("host", "there", "other", "number")] == [number] * 4, (number, step)
+"""
+    train(tmp_path, code)
+
+
 def test_a_killed_run_on_an_accelerator_resumes_to_the_same_bits(tmp_path: Path) -> None:
     whole = train(tmp_path, "print(small.train(folder / 'whole'))")
     code = """
@@ -46,7 +75,7 @@ def test_the_loop_waits_for_a_decision_only(tmp_path: Path, lanes: int, fused: b
     """A fused optimizer leaves a step out by itself. For another the loop asks once whether all is finite."""
     code = """
 from truestep.train import loop
-loop._TICK_S = 1e9  # once in a while losses are fetched together
+loop._TICK_S = 0.0  # losses are asked for after every step
 toy.count_steps()
 OPTIONS = dict(lanes=LANES, fused=FUSED, num_samples=640, snapshots=ts.Snapshots(every_steps=1000))
 small.train(folder, num_steps=30, **OPTIONS)
