@@ -17,6 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from truestep.device import module_in_use
 from truestep.memory import process_peak_bytes
 from truestep.tune.fetching import Fetch
 from truestep.tune.holding import hold_live, hold_traced, known_storages
@@ -64,7 +65,7 @@ class _Course:
         tape.listeners["closing"].append(self._close)
         tape.on_step = self._end_step
         _mark_closures(tape)
-        if torch.cuda.is_available():
+        if torch.accelerator.is_available():
             _mark_device(tape)
 
     def _meet_model(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
@@ -284,14 +285,14 @@ def _mark_closures(tape: Tape) -> None:
 def _mark_device(tape: Tape) -> None:
     """Wait for the device after each pass, and mark the waiting as a part of it; mark copies to it.
 
-    Not run on a GPU yet. It takes away what overlaps between passes: shares are those of a script that waits.
+    It takes away what overlaps between passes: shares are those of a script that waits.
     """
 
     def wait(phase: str) -> Callable[..., None]:
         def listener(*_: Any) -> None:
-            if torch.cuda.is_initialized():
+            if module_in_use() is not None:
                 begun = perf_counter_ns()
-                torch.cuda.synchronize()
+                torch.accelerator.synchronize()
                 tape.mark(("sync", 0, phase), begun)
 
         return listener
@@ -305,7 +306,7 @@ def _note_copy(tape: Tape, tensor: torch.Tensor, /, *_: Any, **__: Any) -> Obser
     begun = perf_counter_ns()
     moved = yield
     if isinstance(moved, torch.Tensor) and moved.device != tensor.device:
-        torch.cuda.synchronize()
+        torch.accelerator.synchronize()
         tape.mark(("copy", tape.sites.here(3), "to", None, None), begun)
 
 
