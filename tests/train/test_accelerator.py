@@ -23,9 +23,12 @@ def train(folder: Path, code: str) -> str:
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_training_on_an_accelerator_resumes_to_the_same_bits(tmp_path: Path, lanes: int) -> None:
-    whole = train(tmp_path, f"print(small.train(folder / 'whole', lanes={lanes}))")
-    train(tmp_path, f"small.train(folder / 'cut', lanes={lanes}, stop_at=13)")
-    assert train(tmp_path, f"print(small.train(folder / 'cut', lanes={lanes}))") == whole
+    code = """
+whole = small.train(folder / "whole", lanes=LANES)
+small.train(folder / "cut", lanes=LANES, stop_at=13)
+assert whole and small.train(folder / "cut", lanes=LANES) == whole
+"""
+    train(tmp_path, code.replace("LANES", str(lanes)))
 
 
 def test_values_arrive_in_the_record_whatever_device_they_are_on(tmp_path: Path) -> None:
@@ -48,6 +51,7 @@ with ts.Run(folder, seed=1, progress=False) as run:
         step.log(host=host, there=there, other=other, number=step.index)
         there.fill_(-1)
         step.update(optimizer)
+assert run.device == torch.device("toy", 0)
 steps = record.read_steps(folder / "record.jsonl")
 assert list(steps) == list(range(10))
 for number, step in steps.items():
