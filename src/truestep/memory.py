@@ -9,6 +9,8 @@ import sys
 
 import torch
 
+from truestep.device import module_in_use
+
 _STATUS = "/proc/self/status"
 _KIB = 1024
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -23,8 +25,8 @@ def peak_bytes() -> int:
     >>> peak_bytes() > 1_000_000
     True
     """
-    if torch.cuda.is_initialized():
-        return torch.cuda.max_memory_allocated()
+    if module_in_use() is not None:
+        return torch.accelerator.max_memory_allocated()
     return process_peak_bytes()
 
 

@@ -177,6 +177,8 @@ def run(words: list[str], *, client: str, path: list[str]) -> NoReturn:
     sys.executable = client
     sys.path[:] = path
     open_streams(is_unbuffered)
+    if "TOY_AUTOLOAD" in os.environ:  # importing torch would do it: tests.accelerator
+        import_module("toy")
     # As at a start. Python's own generator does so at every fork.
     sys.modules["torch"].seed()
     sys.modules["numpy"].random.seed()

@@ -35,13 +35,14 @@ def train(
     num_samples: int = 50,
     batch_size: int = 16,
     model: nn.Module | None = None,
+    fused: bool | None = None,
     **options: Any,
 ) -> str:
     """Train `num_steps` steps, fail before step `stop_at`, break after step `leave_at`; return the digest."""
     options = {"seed": 1, "lanes": 2, "progress": False, "snapshots": ts.Snapshots(every_steps=5), **options}
     with contextlib.suppress(InterruptedError), ts.Run(folder, **options) as run:
         model = run.place(model or net())
-        optimizer = AdamW(model.parameters(), lr=1e-2)
+        optimizer = AdamW(model.parameters(), lr=1e-2, fused=fused)
         run.track(model=model, optimizer=optimizer)
         for step in run.steps(ts.Loader(data(num_samples), batch_size=batch_size), steps=num_steps):
             on_step(step.index)

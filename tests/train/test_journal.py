@@ -100,8 +100,9 @@ def test_values_of_several_dtypes_are_fetched_exactly(tmp_path: Path) -> None:
 
 
 def test_a_loss_is_divided_by_its_weight_also_where_one_lane_is_all_there_is() -> None:
-    assert _losses([[(3, 10.0, 5.0)]]) == [2.0]
-    assert _losses([[(0, 0.3, 1.0)], [(0, 0.7, 1.0)]]) == [0.3, 0.7]
+    assert _losses([(0, 0.0, [(3, 10.0, 5.0)], 0.0)], iter([10.0, 5.0])) == [2.0]
+    plain = [(step, 0.0, [(0, loss, 1.0)], 0.0) for step, loss in enumerate([0.3, 0.7])]
+    assert _losses(plain, iter([])) == [0.3, 0.7]
 
 
 def _logged(folder: Path, log: Callable[[Step], None]) -> dict[str, dict[int, float]]:

@@ -20,6 +20,7 @@ from truestep.bits import put_together, take_apart
 from truestep.checkpoint import tensorfile
 from truestep.checkpoint.chunks import Stored
 from truestep.checkpoint.parts import Box, Part, Path, Target, box_of, is_dtensor, part_of, spread_like
+from truestep.device import is_copied_late
 from truestep.errors import StateError
 
 _Copy: TypeAlias = "tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]"
@@ -73,16 +74,16 @@ def copy(state: Any, *, into: Any = None) -> Any:
 
     A DTensor that is spread over processes becomes a `Part`, which `pack` takes like the DTensor.
     `into` is an earlier copy that nobody needs any more: its tensors are overwritten where they fit, which
-    saves the page faults of fresh memory (most of the time of a copy). From CUDA the copies go to pinned
-    memory without blocking, then one wait per device; that part has not been tested on a GPU yet.
+    saves the page faults of fresh memory (most of the time of a copy). From an accelerator the copies go
+    to pinned memory without blocking, then there is one wait per device.
     """
     packed = pack(state)
     spare = {} if into is None else pack(into).tensors
     copier = _Copier(packed, spare)
     copied = _Unpacker(copier.leaf, packed.tensors.__getitem__).build(packed.structure)
     _copy_memory(copier.later)
-    for device in {tensor.device for tensor in packed.tensors.values() if tensor.is_cuda}:
-        torch.cuda.current_stream(device).synchronize()
+    for device in {tensor.device for tensor in packed.tensors.values() if is_copied_late(tensor)}:
+        torch.accelerator.current_stream(device).synchronize()
     return copied
 
 
@@ -352,7 +353,7 @@ def _copy_to_cpu(
     if spare is not None and (spare.shape, spare.stride(), spare.dtype) == wanted:
         target = spare
     else:
-        target = _empty(stored.shape, stride, stored.dtype, pin_memory=stored.is_cuda)
+        target = _empty(stored.shape, stride, stored.dtype, pin_memory=is_copied_late(stored))
     if stored.device.type == "cpu" and stored.stride() == stride and stored.numel() >= _MANY_ELEMENTS:
         # torch's own copy has all its threads meet after every tensor; where loader workers or other programs
         # want the cores too, that took up to ten times as long as one thread alone.
@@ -362,7 +363,7 @@ def _copy_to_cpu(
         else:
             later += copies
         return target
-    return target.copy_(stored, non_blocking=stored.is_cuda)
+    return target.copy_(stored, non_blocking=is_copied_late(stored))
 
 
 def _copy_memory(copies: "list[_Copy]") -> None:

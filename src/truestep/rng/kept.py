@@ -7,10 +7,12 @@ from contextlib import contextmanager
 import numpy
 import torch
 
+from truestep.device import module_in_use
+
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """Give torch's (CPU and every GPU in use), Python's and NumPy's generators back as they were.
+    """Give torch's (CPU and every accelerator in use), Python's and NumPy's generators back as they were.
 
     >>> before = torch.get_rng_state()
     >>> with kept_generators():
@@ -19,9 +21,11 @@ def kept_generators() -> Iterator[None]:
     True
     """
     of_python, of_numpy = random.getstate(), numpy.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # untested on a GPU
+    module = module_in_use()
+    devices = () if module is None else range(module.device_count())
+    kind = torch.accelerator.current_accelerator()
     try:
-        with torch.random.fork_rng(devices=devices):
+        with torch.random.fork_rng(devices=devices, device_type=kind.type if kind else "cuda"):
             yield
     finally:
         random.setstate(of_python)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
+from truestep.device import module_in_use
 from truestep.rng.twister import NUM_WORDS, NumpyTwister, PythonTwister, Row, watch
 
 VERSION = 1
@@ -77,8 +78,8 @@ class Seeds:
         seed = block[1][number % _TORCH_BLOCK]
         # `torch.manual_seed` costs about 160 us; setting the generators themselves under 2.
         self._manual_seed(seed)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(seed)
+        if (module := module_in_use()) is not None:
+            module.manual_seed_all(seed)
 
     def _make(self, number: int, where: tuple[int, ...]) -> _Block:
         words = self._expand("twisters", number, where, num_words=_BLOCK * NUM_WORDS)

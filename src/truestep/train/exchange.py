@@ -64,7 +64,7 @@ class Exchange:
             flags, lanes = both[:_NUM_FLAGS], both[_NUM_FLAGS:].view(2, -1)
             weights, losses = lanes.tolist()
         else:
-            # What is on the device stays there: asking for it would make the loop wait (untested on a GPU).
+            # What is on the device stays there: asking for it would make the loop wait.
             self._world.add(flags)
             self._world.add(lanes)
             weights, losses = map(list, lanes)

@@ -12,6 +12,7 @@ import torch
 
 from truestep.bits import matmul_precision
 from truestep.cores import num_cores
+from truestep.device import describe, pinned_variables
 
 
 def pin_settings(threads: int | None, *, num_lanes: int) -> None:
@@ -29,8 +30,8 @@ def pin_settings(threads: int | None, *, num_lanes: int) -> None:
     torch.set_deterministic_debug_mode("error")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
-    if torch.cuda.is_available():
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    for name, value in pinned_variables().items():
+        os.environ.setdefault(name, value)
 
 
 def fingerprint(device: torch.device) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def fingerprint(device: torch.device) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "torch": torch.__version__,
         "torch_commit": torch.version.git_version,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        **describe(device),
         "machine": platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
@@ -50,9 +51,6 @@ def fingerprint(device: torch.device) -> dict[str, Any]:
     for variable in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_CBWR"):
         if variable in os.environ:
             facts[variable] = os.environ[variable]
-    if device.type == "cuda":
-        facts["cuda"] = torch.version.cuda
-        facts["cudnn"] = torch.backends.cudnn.version()
     return facts
 
 

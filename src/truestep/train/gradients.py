@@ -170,7 +170,7 @@ class FiniteCheck:
     """Looks whether gradients are finite, in one pass over memory and without temporaries.
 
     On the CPU the answer is there at once. Elsewhere asking for it would make the loop wait for the device:
-    a fused optimizer is given the flag instead and leaves the update out by itself (tested on the CPU only).
+    a fused optimizer is given the flag instead and leaves the update out by itself.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -5,11 +5,14 @@ Values are kept as they are and fetched in bulk, so that the loop never waits fo
 
 import itertools
 import operator
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeGuard
 
 import torch
 from torch.optim import Optimizer
 
+from truestep.device import LateCopy
 from truestep.dist import LaneSum
 from truestep.memory import peak_bytes
 from truestep.record import Record
@@ -23,6 +26,37 @@ NONFINITE = "nonfinite"
 
 Term = tuple[int, Scalar, Scalar]
 """What one lane contributed in one pass: its number, its loss times its weight, and the weight."""
+Finished = tuple[int, float, list[Term], float]
+"""A finished step: its number, its end in seconds, its terms, the seconds waited for the batch."""
+
+
+class Fetch:
+    """Numbers of which some are on the device: they are on their way to the host when this is made."""
+
+    def __init__(self, scalars: list[Scalar]) -> None:
+        self._scalars = scalars
+        late = [scalar for scalar in scalars if _is_late(scalar)]
+        self._late = LateCopy(_stack(late)) if late else None
+
+    def has_arrived(self) -> bool:
+        """Whether nobody would wait for the numbers."""
+        return self._late is None or self._late.has_arrived()
+
+    def numbers(self) -> Iterator[float]:
+        """Return them in their order."""
+        if self._late is None:
+            return map(float, self._scalars)
+        late = iter(self._late.wait().tolist())
+        return (next(late) if _is_late(scalar) else float(scalar) for scalar in self._scalars)
+
+
+def _is_late(scalar: Scalar) -> TypeGuard[torch.Tensor]:
+    return isinstance(scalar, torch.Tensor) and not scalar.is_cpu
+
+
+def _stack(scalars: list[torch.Tensor]) -> torch.Tensor:
+    device = scalars[0].device
+    return torch.stack([scalar.detach().to(device, torch.float64).reshape(()) for scalar in scalars])
 
 
 class Journal:
@@ -30,9 +64,9 @@ class Journal:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self.steps: list[tuple[int, float, list[Term], float]] = []
-        """Finished steps since the last flush: number, end in seconds, terms, seconds waited for the batch.
-        The loop appends to it."""
+        self.steps: list[Finished] = []
+        """Steps since values were last asked for. The loop appends to it."""
+        self._asked: deque[tuple[list[Finished], dict[str, tuple[list[int], list[Scalar]]], Fetch]] = deque()
         self._values: dict[str, tuple[list[int], list[Scalar]]] = {}
         self._names: dict[int, str] = {}
         self._rates: dict[str, object] = {}
@@ -67,26 +101,46 @@ class Journal:
         self.add_value(name, rate.clone() if isinstance(rate, torch.Tensor) else rate, step=step)
 
     def flush(self) -> None:
-        """Fetch everything noted so far, at once, and write it."""
+        """Write everything noted so far; wait for what is still on the device."""
+        self._ask()
+        self._write(lambda _: True)
+
+    def advance(self) -> None:
+        """Write what has arrived from the device and ask for the rest, without waiting for it."""
+        self._ask()
+        self._write(Fetch.has_arrived)
+
+    def _ask(self) -> None:
         if self.steps:
             self._add_peak(self.steps[-1][0])
         values, self._values = self._values, {}
-        if self.steps:
-            losses = _losses([terms for _, _, terms, _ in self.steps])
-            self.last_loss = losses[-1]
-            ends_us = [int(end_s * 1e6) for _, end_s, _, _ in self.steps]
-            waits_us = [int(wait_s * 1e6) for _, _, _, wait_s in self.steps]
-            first = self.steps[0][0]
-            self._record.write("steps", first=first, loss=losses, end_us=ends_us, wait_us=waits_us)
-            self.steps.clear()
-        if values:
-            fetched = _fetch([value for _, scalars in values.values() for value in scalars])
-            for name, (steps, _) in values.items():
-                numbers = list(itertools.islice(fetched, len(steps)))
+        steps = self.steps.copy()
+        self.steps.clear()
+        terms = (
+            []
+            if _are_plain(steps)
+            else [number for _, _, terms, _ in steps for _, *both in terms for number in both]
+        )
+        if steps or values:
+            fetch = Fetch([*terms, *(value for _, scalars in values.values() for value in scalars)])
+            self._asked.append((steps, values, fetch))
+
+    def _write(self, is_due: Callable[[Fetch], bool]) -> None:
+        while self._asked and is_due(self._asked[0][2]):
+            steps, values, fetch = self._asked.popleft()
+            fetched = fetch.numbers()
+            if steps:
+                losses = _losses(steps, fetched)
+                self.last_loss = losses[-1]
+                ends_us = [int(end_s * 1e6) for _, end_s, _, _ in steps]
+                waits_us = [int(wait_s * 1e6) for _, _, _, wait_s in steps]
+                self._record.write("steps", first=steps[0][0], loss=losses, end_us=ends_us, wait_us=waits_us)
+            for name, (numbered, _) in values.items():
+                numbers = list(itertools.islice(fetched, len(numbered)))
                 if name == NONFINITE and self.first_nonfinite is None:
-                    bad = (step for step, number in zip(steps, numbers, strict=True) if number)
+                    bad = (step for step, number in zip(numbered, numbers, strict=True) if number)
                     self.first_nonfinite = next(bad, None)
-                self._record.write("values", name=name, steps=steps, values=numbers)
+                self._record.write("values", name=name, steps=numbered, values=numbers)
 
     def _add_peak(self, step: int) -> None:
         now_bytes = peak_bytes()
@@ -95,21 +149,19 @@ class Journal:
             self.add_value("memory_bytes", now_bytes, step=step)
 
 
-def _losses(steps: list[list[Term]]) -> list[float]:
-    if all(len(terms) == 1 and terms[0][1].__class__ is float and terms[0][2] == 1.0 for terms in steps):
-        return [terms[0][1] for terms in steps]  # type: ignore[misc]  # one lane on the CPU, as it says
-    fetched = _fetch([scalar for terms in steps for _, *both in terms for scalar in both])
-    return [_mean_loss([(lane, next(fetched), next(fetched)) for lane, _, _ in terms]) for terms in steps]
+def _are_plain(steps: list[Finished]) -> bool:
+    """Whether there is one lane on the CPU: its numbers are the losses."""
+    return all(
+        len(terms) == 1 and terms[0][1].__class__ is float and terms[0][2] == 1.0 for _, _, terms, _ in steps
+    )
 
 
-def _fetch(scalars: list[Scalar]) -> Iterator[float]:
-    if set(map(type, scalars)) == {float}:
-        return iter(scalars)  # type: ignore[arg-type]  # as it says
-    on_device = [scalar for scalar in scalars if isinstance(scalar, torch.Tensor)]
-    if len({scalar.dtype for scalar in on_device}) > 1:
-        on_device = [scalar.to(torch.float64) for scalar in on_device]
-    numbers = iter(torch.stack(on_device).detach().to(torch.float64).tolist() if on_device else ())
-    return iter([next(numbers) if isinstance(scalar, torch.Tensor) else float(scalar) for scalar in scalars])
+def _losses(steps: list[Finished], fetched: Iterator[float]) -> list[float]:
+    if _are_plain(steps):
+        return [terms[0][1] for _, _, terms, _ in steps]  # type: ignore[misc]  # as it says
+    return [
+        _mean_loss([(lane, next(fetched), next(fetched)) for lane, _, _ in terms]) for _, _, terms, _ in steps
+    ]
 
 
 def _mean_loss(terms: list[Term]) -> float:

@@ -164,7 +164,8 @@ class Steps:
 
     def _tick(self, now_s: float) -> None:
         self._tick_due_s = now_s + _TICK_S
-        self._flush()
+        self._parts.journal.advance()
+        self._check_finite()
         self._around.terminal.advance(self._position.cursor, self._parts.journal.last_loss)
         self._around.keeper.poll()
         if self._around.keeper.is_late(now_s):
@@ -174,8 +175,12 @@ class Steps:
                 self._parts.exchange.is_save_due = self._parts.world.is_first
 
     def _flush(self) -> None:
-        """Fetch what the device has; a step that it had to leave out ends the run now."""
+        """Fetch what the device has."""
         self._parts.journal.flush()
+        self._check_finite()
+
+    def _check_finite(self) -> None:
+        """End the run if the device had to leave a step out, as far as it is known."""
         left_out = self._parts.journal.first_nonfinite
         if left_out is not None and self._parts.nonfinite == "stop":
             raise NonFiniteError(

@@ -19,15 +19,6 @@ Parallel = Literal["ddp", "flat", "fsdp", "fsdp-offload"]
 _AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def pick_device(local_rank: int) -> torch.device:
-    """Return the device to train on: this process's own CUDA device where there is one, else the CPU."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    device = torch.device("cuda", local_rank % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
-
-
 class Autocast:
     """A forward that runs under autocast and returns floating outputs in float32.
 

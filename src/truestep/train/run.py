@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from truestep import plainfile, record, rng, runfiles
 from truestep.checkpoint import Snapshot
 from truestep.data import Loader, Plan
+from truestep.device import pick_device
 from truestep.dist import join, lanes_of, tree
 from truestep.dist.pulse import Pulse
 from truestep.errors import TruestepError, UsageError
@@ -86,7 +87,7 @@ class Run:
         self._num_lanes = world.size if lanes is None else lanes
         self._pin(threads)
         rng.seed_generators(seed, "init")
-        self.device = placing.pick_device(world.local_rank)
+        self.device = pick_device(world.local_rank)
         self._team = Team(world, num_lanes=self._num_lanes, is_tied=lanes is None and world.size > 1)
         self._record = record.Record(None)
         self._run_id = self._team.first(self._claim)

@@ -19,6 +19,7 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
+from truestep.device import module_in_use
 from truestep.memory import peak_bytes
 from truestep.tune.in_script.seen import Seen
 from truestep.watch.script.tape import Tape
@@ -134,5 +135,5 @@ def _mean(losses: list[torch.Tensor]) -> float | None:
 
 
 def _wait_for_device() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    if module_in_use() is not None:
+        torch.accelerator.synchronize()

@@ -17,6 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from truestep.device import module_in_use
 from truestep.memory import process_peak_bytes
 from truestep.tune.in_script.fetching import Fetch
 from truestep.tune.in_script.operators import visible_operators
@@ -65,7 +66,7 @@ class _Course:
         tape.listeners["closing"].append(self._close)
         tape.after_step.append(self._end_step)
         _mark_closures(tape)
-        if torch.cuda.is_available():
+        if torch.accelerator.is_available():
             _mark_device(tape)
 
     def _meet_model(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
@@ -285,14 +286,14 @@ def _mark_closures(tape: Tape) -> None:
 def _mark_device(tape: Tape) -> None:
     """Wait for the device after each pass, and mark the waiting as a part of it; mark copies to it.
 
-    Not run on a GPU yet. It takes away what overlaps between passes: shares are those of a script that waits.
+    It takes away what overlaps between passes: shares are those of a script that waits.
     """
 
     def wait(phase: str) -> Callable[..., None]:
         def listener(*_: Any) -> None:
-            if torch.cuda.is_initialized():
+            if module_in_use() is not None:
                 begun = perf_counter_ns()
-                torch.cuda.synchronize()
+                torch.accelerator.synchronize()
                 tape.mark(HostWaited(phase), 0, begun)
 
         return listener
@@ -306,7 +307,7 @@ def _note_copy(tape: Tape, tensor: torch.Tensor, /, *_: Any, **__: Any) -> Obser
     begun = perf_counter_ns()
     moved = yield
     if isinstance(moved, torch.Tensor) and moved.device != tensor.device:
-        torch.cuda.synchronize()
+        torch.accelerator.synchronize()
         tape.mark(CopiedToDevice("to", None, None), tape.sites.here(3), begun)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from truestep.data.loader import Loader
+from truestep.device import module_in_use
 from truestep.memory import process_peak_bytes
 from truestep.tune.search.intervals import warm_up
 from truestep.watch.hooks.table import Function, Hook, bound, calling_module, put
@@ -187,8 +188,8 @@ class _Steps:
             self._before_bytes = reset_peak()
 
     def _end_step(self) -> None:
-        if _is_on_gpu():
-            torch.cuda.synchronize()
+        if module_in_use() is not None:
+            torch.accelerator.synchronize()
         self._ends.append(perf_counter())
         self._batches.append(self._loaders.num_batches)
         self._loaders.end_step()
@@ -218,7 +219,7 @@ class _Steps:
             trained=self._loaders.trained(len(self._ends)),
             before_bytes=self._before_bytes,
             peak_bytes=peak + workers,
-            device_bytes=torch.cuda.mem_get_info()[1] if _is_on_gpu() else None,
+            device_bytes=device.mem_get_info()[1] if (device := module_in_use()) else None,
         )
 
 
@@ -226,16 +227,11 @@ def _differences(values: list[Any]) -> list[Any]:
     return [after - before for before, after in pairwise(values)]
 
 
-def _is_on_gpu() -> bool:
-    # Untested on a GPU, as all that follows from it here.
-    return torch.cuda.is_available() and torch.cuda.is_initialized()
-
-
 def reset_peak() -> int:
     """Begin to look for the most memory that is held from here on, and return what is held now."""
-    if _is_on_gpu():
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_reserved()
+    if module_in_use() is not None:
+        torch.accelerator.reset_peak_memory_stats()
+        return torch.accelerator.memory_reserved()
     with suppress(OSError):  # not Linux, or not allowed: then the peak is that since the start
         Path("/proc/self/clear_refs").write_text("5")
     return _of_status("VmRSS") or peak_bytes()
@@ -243,8 +239,8 @@ def reset_peak() -> int:
 
 def peak_bytes() -> int:
     """Return the most memory that was held: of the device if there is one, else of the process."""
-    if _is_on_gpu():
-        return torch.cuda.max_memory_reserved()
+    if module_in_use() is not None:
+        return torch.accelerator.max_memory_reserved()
     return process_peak_bytes()
 
 
@@ -258,7 +254,7 @@ def _of_status(name: str) -> int:
 
 def _workers_bytes() -> int:
     """Return what loader workers hold now, their part of what is shared with others."""
-    if _is_on_gpu():
+    if module_in_use() is not None:
         return 0
     total = 0
     for child in multiprocessing.active_children():

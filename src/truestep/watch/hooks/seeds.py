@@ -66,6 +66,8 @@ def states() -> dict[str, Any]:
     found: dict[str, Any] = {}
     torch, numpy, random = (sys.modules.get(name) for name in ("torch", "numpy", "random"))
     assert torch is not None
+    from truestep.device import module_in_use  # noqa: PLC0415 - this module is imported before torch
+
     found["torch"] = torch.default_generator.get_state().numpy().tobytes()
     if random is not None:
         found["random"] = array("L", random.getstate()[1]).tobytes()
@@ -75,9 +77,8 @@ def states() -> dict[str, Any]:
         found["numpy"] = (
             inner["key"].tobytes() + bytes(str(inner["pos"]), "ascii") if "key" in inner else repr(inner)
         )
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        for index in range(torch.cuda.device_count()):
-            found[f"cuda:{index}"] = torch.cuda.default_generators[index].get_state().numpy().tobytes()
+    for generator in getattr(module_in_use(), "default_generators", ()):
+        found[str(generator.device)] = generator.get_state().numpy().tobytes()
     return found
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from truestep.device import module_in_use
 from truestep.watch.digests.fold import fold
 from truestep.watch.evidence.operation import stride_of
 from truestep.watch.evidence.process import values_path
@@ -202,9 +203,12 @@ def draws_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source | None:
     device = torch.device(device or "cpu")
     if device.type == "cpu":
         return Source(torch.default_generator)
-    if device.type == "cuda":
-        return Source(torch.cuda.default_generators[device.index or torch.cuda.current_device()])
-    return None
+    module = module_in_use()
+    if module is None or not hasattr(module, "default_generators"):
+        return None
+    return Source(
+        module.default_generators[module.current_device() if device.index is None else device.index]
+    )
 
 
 @dataclass(kw_only=True)

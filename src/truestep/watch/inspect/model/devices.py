@@ -1,6 +1,6 @@
-"""What happens between host and GPU: waiting for values, copies, and what the device can do.
+"""What happens between host and accelerator: waiting for values, copies, and what the device can do.
 
-Owns those calls of a tensor. Put in place only in builds of torch for GPUs; a tensor on the host costs one
+Owns those calls of a tensor. Put in place only where torch has an accelerator; a tensor on the host costs one
 look.
 """
 
@@ -18,7 +18,7 @@ _SIDE, _TIMES = 2048, 10
 
 def watch(tape: Tape) -> None:
     """Observe `item`, `tolist`, `cpu`, `to` and `cuda` of tensors."""
-    if torch.version.cuda is None and torch.version.hip is None:
+    if torch.accelerator.current_accelerator() is None:
         return
     names = ("item", "tolist", "cpu", "to", "cuda")
     put(tape, [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,)) for name in names], _Moves(tape))
@@ -38,12 +38,12 @@ class _Moves:
         if type(tensor) not in _PLAIN or torch.compiler.is_compiling():
             return
         with torch._C.DisableTorchFunction():
-            was_there, is_pinned = tensor.is_cuda, None
+            was_there, is_pinned = not tensor.is_cpu, None
             if not was_there and name in ("to", "cuda"):
                 is_pinned = tensor.is_pinned()
         begun = perf_counter_ns()
         result = yield
-        is_there, site = getattr(result, "is_cuda", False), self._tape.sites.here
+        is_there, site = not getattr(result, "is_cpu", True), self._tape.sites.here
         if was_there and not is_there:
             self._tape.mark(HostWaited(name), site(3), begun)
         elif is_pinned is not None and is_there:

@@ -1,0 +1,69 @@
+"""The accelerator of this process, whatever its make.
+
+Owns what `torch.accelerator` cannot tell, and the only lines of training that know a kind of device by name.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import torch
+
+
+def pick_device(local_rank: int) -> torch.device:
+    """Return the device to train on: this process's own accelerator where there is one, else the CPU."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None or accelerator.type == "mps":  # which has no float64; the record's sums need it
+        return torch.device("cpu")
+    device = torch.device(accelerator.type, local_rank % torch.accelerator.device_count())
+    torch.accelerator.set_device_index(device.index)
+    return device
+
+
+def module_in_use() -> ModuleType | None:
+    """Return the accelerator's module (`torch.cuda`, ...) if this process has used it. Never starts it."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None or accelerator.type == "mps":  # see `pick_device`
+        return None
+    module: ModuleType = torch.get_device_module(accelerator)
+    return module if module.is_initialized() else None
+
+
+def is_copied_late(tensor: torch.Tensor) -> bool:
+    """Whether its copy to the host can be made while the host goes on: into pinned memory."""
+    return tensor.device.type not in ("cpu", "meta", "mps")
+
+
+class LateCopy:
+    """A tensor's copy on the host, made while the host goes on."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._copy = tensor.to("cpu", non_blocking=is_copied_late(tensor))
+        self._end: torch.Event | None = None
+        if is_copied_late(tensor):
+            self._end = torch.Event(tensor.device)
+            self._end.record(torch.accelerator.current_stream(tensor.device))
+
+    def has_arrived(self) -> bool:
+        """Whether `wait` would not wait."""
+        return self._end is None or self._end.query()
+
+    def wait(self) -> torch.Tensor:
+        """Return the copy when it is complete."""
+        if not self.has_arrived():
+            assert self._end is not None
+            self._end.synchronize()
+        return self._copy
+
+
+def pinned_variables() -> dict[str, str]:
+    """Return the environment variables without which an accelerator's kernels may give other bits."""
+    return {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if torch.cuda.is_available() else {}
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Return what the bits depend on that belongs to the device: its name and its libraries' versions."""
+    module = torch.get_device_module(device)
+    facts = {"device": module.get_device_name(device) if hasattr(module, "get_device_name") else device.type}
+    if device.type == "cuda":
+        facts |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return facts

@@ -1,0 +1,42 @@
+"""Some of the corpus on an accelerator: the same findings as on the CPU, at the same lines."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.accelerator import environment
+from tests.accelerator.swapping import swap
+from tests.gathering import expected, judged
+
+HERE = Path(__file__).parent
+NAMES = (
+    *("loss01_digit_mlp", "loss03_rent_regression", "loss05_fraud_detector", "mode04_wine_regressor"),
+    *("loop02_document_tagger", "loop09_digit_reader", "par05_sensor_finetune", "par12_churn_model"),
+    *("data04_grain_sorter", "repro01_heartbeat_cnn"),
+)
+NO_PROBE = "a probe: ApartError: not made on toy: only on the CPU"
+"""Probes are made in a fork, which cannot use an accelerator: their rules do not apply there yet."""
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["buggy", "twins"])
+def test_a_script_on_an_accelerator_has_the_findings_of_the_cpu(tmp_path: Path, kind: str, name: str) -> None:
+    source = HERE / kind / f"{name}.py"
+    swapped = swap(source.read_text())
+    assert swapped is not None
+    script = tmp_path / source.name
+    script.write_text(swapped)
+    found, told = judged(script, steps=None if name == "par12_churn_model" else 40)
+    assert found.code == 0, found.output
+    assert told.failed == [] and set(found.evidence.first.troubles) <= {NO_PROBE}
+    wanted = {(code, line) for code, lines in expected(swapped).items() for line in lines}
+    hits = {(item.rule.meta.code, item.finding.line) for item in told.findings if item.severity != "info"}
+    assert {code for code, _ in hits} == {code for code, _ in wanted}
+    assert not wanted or hits & wanted, hits

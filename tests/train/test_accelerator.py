@@ -1,0 +1,93 @@
+"""`Run` on an accelerator: the same as on the CPU, and never waiting for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.accelerator import FOLDER, run
+
+ROOT = FOLDER.parents[1]
+START = """
+import json, os, signal, sys
+from pathlib import Path
+import torch, toy
+import truestep as ts
+from tests.train import small
+"""
+
+
+def train(folder: Path, code: str) -> str:
+    return run(f"{START}\nfolder = Path({str(folder)!r})\n{code}", cwd=ROOT).strip()
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_training_on_an_accelerator_resumes_to_the_same_bits(tmp_path: Path, lanes: int) -> None:
+    code = """
+whole = small.train(folder / "whole", lanes=LANES)
+small.train(folder / "cut", lanes=LANES, stop_at=13)
+assert whole and small.train(folder / "cut", lanes=LANES) == whole
+"""
+    train(tmp_path, code.replace("LANES", str(lanes)))
+
+
+def test_values_arrive_in_the_record_whatever_device_they_are_on(tmp_path: Path) -> None:
+    """They are asked for after every step and written when they are there, the rest at the end."""
+    code = """
+from truestep import record
+from truestep.train import loop
+import torch.nn.functional as F
+loop._TICK_S = 0.0
+toy.set_kernel_time(us=1000)
+with ts.Run(folder, seed=1, progress=False) as run:
+    model = run.place(small.net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    for step in run.steps(ts.Loader(small.data(), batch_size=10), steps=10):
+        for x, y in step:
+            step.backward(F.cross_entropy(model(x), y))
+        there = torch.tensor(float(step.index), device="toy")
+        host, other = torch.tensor(float(step.index)), there.to("toy:1")
+        step.log(host=host, there=there, other=other, number=step.index)
+        there.fill_(-1)
+        step.update(optimizer)
+assert run.device == torch.device("toy", 0)
+steps = record.read_steps(folder / "record.jsonl")
+assert list(steps) == list(range(10))
+for number, step in steps.items():
+    assert 0 < step["loss"] < 3
+    assert [step[name] for name in ("host", "there", "other", "number")] == [number] * 4, (number, step)
+"""
+    train(tmp_path, code)
+
+
+def test_a_killed_run_on_an_accelerator_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    whole = train(tmp_path, "print(small.train(folder / 'whole'))")
+    code = """
+if os.fork() == 0:
+    import toy  # the device is not in use yet: the child may have it
+    small.train(folder / 'killed', on_step=lambda step: step == 13 and os.kill(os.getpid(), signal.SIGKILL))
+assert os.waitstatus_to_exitcode(os.wait()[1]) == -signal.SIGKILL
+print(small.train(folder / 'killed'))
+"""
+    assert train(tmp_path, code) == whole
+
+
+@pytest.mark.parametrize("fused", [True, None])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_the_loop_waits_for_a_decision_only(tmp_path: Path, lanes: int, fused: bool | None) -> None:
+    """A fused optimizer leaves a step out by itself. For another the loop asks once whether all is finite."""
+    code = """
+from truestep.train import loop
+loop._TICK_S = 0.0  # losses are asked for after every step
+toy.count_steps()
+OPTIONS = dict(lanes=LANES, fused=FUSED, num_samples=640, snapshots=ts.Snapshots(every_steps=1000))
+small.train(folder, num_steps=30, **OPTIONS)
+steps = {}
+for wait in toy.waits():
+    steps.setdefault(wait.step, []).append(f"{wait.kind} {wait.line}")
+print(json.dumps([steps.get(step, []) for step in range(1, 30)]))
+"""
+    code = code.replace("LANES", str(lanes)).replace("FUSED", str(fused))
+    steps = json.loads(train(tmp_path, code))
+    assert {len(waits) for waits in steps} == ({0} if fused else {1}), steps
