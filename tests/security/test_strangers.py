@@ -68,7 +68,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path: Path) -> 
 def test_a_file_of_a_million_tiny_pickles_is_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / "weights.pt"
     file.write_bytes(pickle.dumps(None, protocol=2) * 1_000_000)
-    with pytest.raises(UsageError, match=r"is not a file that torch.save has written|cannot be read"):
+    with pytest.raises(UsageError, match=r"is not a (file that torch.save|torch file)|cannot be read"):
         ts.model.load(nn.Linear(1, 1), file)
 
 

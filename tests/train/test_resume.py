@@ -242,7 +242,7 @@ def test_another_set_of_tracked_objects_is_refused(tmp_path: Path) -> None:
 def test_a_model_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
     train(tmp_path, stop_at=10)
     wider = nn.Sequential(nn.Linear(6, 17), nn.ReLU(), nn.Dropout(0.2), nn.Linear(17, 3))
-    with pytest.raises(StateError, match=r"(?s)model cannot take the state saved at step 10.* of its own\.$"):
+    with pytest.raises(StateError, match=r"(?s)model cannot take the state saved.* its own folder\.$"):
         train(tmp_path, model=wider)
 
 
