@@ -31,6 +31,23 @@ assert whole and small.train(folder / "cut", lanes=LANES) == whole
     train(tmp_path, code.replace("LANES", str(lanes)))
 
 
+def test_recomputed_activations_draw_again_what_they_drew_on_the_device(tmp_path: Path) -> None:
+    code = """
+def trained(name, recompute):
+    with ts.Run(folder / name, seed=1, lanes=2, progress=False) as run:
+        model = run.place(small.net(), recompute=recompute)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(ts.Loader(small.data(), batch_size=16), steps=6):
+            for x, y in step:
+                step.backward(torch.nn.functional.cross_entropy(model(x), y))
+            step.update(optimizer)
+        return ts.digest_state(model.state_dict())
+assert trained("a", []) == trained("b", ["0", "2"])
+"""
+    train(tmp_path, code)
+
+
 def test_values_arrive_in_the_record_whatever_device_they_are_on(tmp_path: Path) -> None:
     """They are asked for after every step and written when they are there, the rest at the end."""
     code = """

@@ -137,9 +137,15 @@ def _memory_info(device: Any = None) -> tuple[int, int]:
     return torch.accelerator.get_memory_info(_index(device))
 
 
+class _Module(types.ModuleType):
+    @property
+    def _initialized(self) -> bool:  # torch.utils.checkpoint keeps a device's generators if this is true
+        return _CODE.toy_is_initialized()
+
+
 def _make_module() -> types.ModuleType:
     """Return `torch.toy`: what torch and scripts ask of a device's module, named as in `torch.cuda`."""
-    module = types.ModuleType(f"torch.{_NAME}")
+    module = _Module(f"torch.{_NAME}")
     same = ("empty_cache", "memory_stats", "memory_allocated", "max_memory_allocated", "memory_reserved")
     same += ("max_memory_reserved", "reset_peak_memory_stats", "current_stream", "set_stream", "synchronize")
     vars(module).update({name: getattr(torch.accelerator, name) for name in same})
