@@ -80,7 +80,7 @@ def _state(lost: set[str], document: dict[str, Any]) -> dict[str, Any]:
 def _mask(lines: Iterable[str]) -> list[str]:
     """Return lines without numbers, which differ from run to run where nothing is seeded."""
     return [
-        re.sub(r"[-+]?[\d.]+(e[-+]?\d+)?|\bnan\b|\s+", "#", line.split("\r")[-1])
+        re.sub(r"[-+]?[\d.]+(e[-+]?\d+)?|\b(nan|True|False)\b|\s+", "#", line.split("\r")[-1])
         for line in lines
         if line.strip()
     ]

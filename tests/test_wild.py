@@ -180,5 +180,7 @@ def test_runs_are_apart_by_their_largest_relative_difference(benchmark: Any) -> 
 
 def test_output_is_compared_at_its_end_and_without_numbers(benchmark: Any) -> None:
     lost_lines = benchmark("wild").lost_lines
-    assert not lost_lines("start\nloss 0.52\ndone in 3 s\n", "loss 0.48\na warning\ndone in 4 s\n")
+    assert not lost_lines(
+        "start\nloss 0.52\nis good: True\ndone in 3 s\n", "loss 0.4\nis good: False\ndone in 4 s\n"
+    )
     assert lost_lines("loss 0.52\ndone\n", "loss 0.48\n") == {"done"}
