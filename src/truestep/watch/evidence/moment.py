@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 Facts = tuple[Any, ...]
 F = TypeVar("F", bound=Facts)
@@ -21,6 +21,14 @@ LATE: set[type[Facts]] = set()
 """Kinds that are noted once the step which they belong to is counted."""
 _BY_NAME: dict[str, type[Facts]] = {}
 _PLAIN = (Any, bool, int, float, str, int | str, float | str)
+
+
+class Place(NamedTuple):
+    """A line of the user's."""
+
+    file: str
+    line: int
+    function: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,8 @@ import os
 import sys
 from types import CodeType, FrameType
 
+from truestep.watch.evidence.moment import Place
+
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - compared with what frames give, by text
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep  # noqa: PTH120
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -32,7 +34,7 @@ class Sites:
     """Numbers for lines. A place in the bytecode is looked up; its line is worked out once."""
 
     def __init__(self) -> None:
-        self.table: list[tuple[str, int, str]] = [("", 0, "")]
+        self.table = [Place("", 0, "")]
         self._is_own: dict[str, bool] = {}
         self._numbers: dict[tuple[int, int], int] = {}
         self._codes: list[CodeType] = []
@@ -93,7 +95,7 @@ class Sites:
     def _add(self, frame: FrameType) -> int:
         code = frame.f_code
         self._codes.append(code)  # kept, so that no other code gets its id
-        self.table.append((os.path.abspath(code.co_filename), frame.f_lineno, code.co_name))  # noqa: PTH100
+        self.table.append(Place(os.path.abspath(code.co_filename), frame.f_lineno, code.co_name))  # noqa: PTH100
         number = self._numbers[id(code), frame.f_lasti] = len(self.table) - 1
         return number
 

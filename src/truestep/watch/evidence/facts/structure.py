@@ -82,22 +82,40 @@ class ParametersListed(NamedTuple):
     value: Any
 
 
-@kind(varies_from="value")
+@kind()
 class LayerRepeated(NamedTuple):
     """One layer stands several times in a list."""
 
-    value: Any
+    class_name: str
+    path: str
+    """Of the list, from the model."""
+    holder: str
+    """The class that has the list, its file, and the attribute that leads to it."""
+    file: str | None
+    attribute: str
+    num_copies: int
+    num_others: int
+    """The other entries of the list, and those of them that have parameters."""
+    num_others_trained: int
 
 
-@kind(varies_from="value")
+@kind()
 class SwitchIneffective(NamedTuple):
     """An attribute that switches nothing."""
 
-    value: Any
+    attribute: str
+    is_on: bool
+    """What it was set to."""
+    path: str
+    """Of the module or parameter that has it."""
+    num_unaffected: int
+    """Parameters whose `requires_grad` is the opposite."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="paths")
 class StatisticsMoved(NamedTuple):
-    """Running statistics of a frozen layer move."""
+    """Running statistics of frozen layers move."""
 
-    value: Any
+    paths: list[str]
+    classes_around: list[str]
+    """Of the first layer and of all modules around it, the outermost first."""

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed, SwitchIneffective
+from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.moment import Facts, Place
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.model import norms
 from truestep.watch.inspect.model.structure import (
@@ -129,7 +130,7 @@ class _Page:
     """Parameters that never had a gradient."""
     is_seen: bool = False
 
-    def as_fields(self, table: list[tuple[str, int, str]]) -> dict[str, Any]:
+    def as_fields(self, table: list[Place]) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "suspects"}
         return {**fields, "site": table[self.site], "step_site": table[self.step_site]}
 
@@ -153,7 +154,7 @@ class _Roster:
         self._called_before: set[int] = set()
         self._leaves: list[Tensor] = []
         self._flow: Flow | None = None
-        self._told: set[str] = set()
+        self._told: set[Facts] = set()
 
     # Parameters
 
@@ -334,16 +335,10 @@ class _Roster:
             entry.is_training = is_training
             if entry.hidden is None:
                 entry.hidden = (holder.__qualname__, file_of(holder), attribute, what)
-        for facts in self._oddities(root):
-            if str(facts) not in self._told:
-                self._told.add(str(facts))
+        for facts in (*find_repeated(root, self._kinds), *find_switches(root)):
+            if facts not in self._told:
+                self._told.add(facts)
                 self._tape.note(facts)
-
-    def _oddities(self, root: nn.Module) -> Iterator[LayerRepeated | SwitchIneffective]:
-        for value in find_repeated(root, self._kinds):
-            yield LayerRepeated(value)
-        for value in find_switches(root):
-            yield SwitchIneffective(value)
 
     def _fill(self, module: nn.Module) -> None:
         """A module's parameters were filled with others' values."""
