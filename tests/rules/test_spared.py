@@ -12,7 +12,7 @@ from truestep.rules.env._machine import SOUND
 from truestep.watch import Facts, Moment, Process
 from truestep.watch.evidence.facts.loading import BatchFetched
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
-from truestep.watch.evidence.facts.structure import OptimizerNotResumed
+from truestep.watch.evidence.facts.structure import CheckpointLoaded, OptimizerNotResumed
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
 FILE = "/project/train.py"
@@ -305,8 +305,16 @@ def test_a_loss_of_the_scripts_own_may_be_a_sum() -> None:
 
 
 def resumed(key: str) -> list[Finding]:
-    facts = {"keys": [key, "model"], "keeps": ["exp_avg"], "optimizer": "AdamW", "optimizers": []}
-    return read("CKPT02", f'first = state["{key}"]\n', seen(OptimizerNotResumed(0, facts)))
+    checkpoint = CheckpointLoaded(
+        is_weights_only=True,
+        is_direct=True,
+        modules=[],
+        other_classes=[],
+        keys=[key, "model"],
+        num_optimizers=0,
+    )
+    facts = OptimizerNotResumed(0, "AdamW", kept_names=["exp_avg"], checkpoint=checkpoint)
+    return read("CKPT02", f'first = state["{key}"]\n', seen(facts))
 
 
 @pytest.mark.parametrize("key", ["timesteps", "batch_size", "num_steps", "max_epochs", "diffusion_steps"])

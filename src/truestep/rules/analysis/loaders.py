@@ -15,7 +15,6 @@ from truestep.watch.evidence.facts.loading import (
     EpochBegan,
     LoaderMade,
     LoaderOrder,
-    LoaderUsed,
     SamplesSeen,
 )
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModeSet
@@ -31,14 +30,11 @@ class Loader:
     """One loader of the script."""
 
     number: int
-    made: Moment[Any] | None = None
-    """Where it was made; with what, in the value."""
-    met: Moment[Any] | None = None
-    """Where it was first iterated, with the classes of dataset and sampler, batch size and length."""
-    epochs: list[Moment[Any]] = field(default_factory=list)
-    orders: list[Moment[Any]] = field(default_factory=list)
-    batches: list[Moment[Any]] = field(default_factory=list)
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    made: Moment[LoaderMade] | None = None
+    epochs: list[Moment[EpochBegan]] = field(default_factory=list)
+    orders: list[LoaderOrder] = field(default_factory=list)
+    batches: list[Moment[BatchFetched]] = field(default_factory=list)
+    samples: list[SamplesSeen] = field(default_factory=list)
     """For the first epochs: digests and labels."""
     trained: list[int] = field(default_factory=list)
     """Steps at which a batch of it was followed by a backward pass."""
@@ -56,13 +52,23 @@ class Loader:
         """Whether models are only run on it. A last batch may seem trained on, before a loop by hand."""
         return bool(self.scored) and len(self.trained) * 4 <= len(self.scored)
 
-    def fact(self, name: str, default: Any = None) -> Any:
-        """Return what was noted when it was made."""
-        return default if self.made is None else self.made.facts.value.get(name, default)
-
-    def told(self, name: str) -> Any:
-        """Return what was noted when it was first iterated."""
-        return None if self.met is None else getattr(self.met.facts, name)
+    @property
+    def facts(self) -> LoaderMade:
+        """What was noted when it was made; if nothing was, a plain loader with a dataset of its own."""
+        if self.made is not None:
+            return self.made.facts
+        return LoaderMade(
+            self.number,
+            is_direct=False,
+            dataset=-1 - self.number,
+            is_iterable=False,
+            is_ordered=False,
+            is_random=False,
+            num_workers=0,
+            is_persistent=False,
+            has_init=False,
+            num_cores=None,
+        )
 
     def name_says(self, evidence: Evidence) -> str | None:
         """Return `training` or `evaluation` if the lines that make and read it say one and not the other."""
@@ -123,33 +129,31 @@ def _find(evidence: Evidence) -> list[Loader]:
 
     for made in reversed(evidence.of(LoaderMade)):
         loader_of(made).made = made
-    for used in reversed(evidence.of(LoaderUsed)):
-        loader_of(used).met = used
     for order in evidence.of(LoaderOrder):
-        loader_of(order).orders.append(order)
+        loader_of(order).orders.append(order.facts)
     for epoch in evidence.of(EpochBegan):
         loader_of(epoch).epochs.append(epoch)
     for samples in evidence.of(SamplesSeen):
-        loader_of(samples).samples.append(samples.facts.value)
+        loader_of(samples).samples.append(samples.facts)
     for batch, follows in _uses(evidence):
         owner = found.get(batch.facts.loader)
         if owner is not None:
             _add_use(owner, batch, follows)
-    _find_first_makers(found.values())
+    _find_first_makers(list(found.values()))
     return [loader for loader in found.values() if loader.epochs]
 
 
-def _find_first_makers(loaders: Any) -> None:
+def _find_first_makers(loaders: list[Loader]) -> None:
     """A framework that makes a loader anew does so from one of the user's: that is the line to name."""
-    direct = {item.fact("dataset"): item.made for item in reversed(list(loaders)) if item.fact("direct")}
+    direct = {item.facts.dataset: item.made for item in reversed(loaders) if item.facts.is_direct}
     for loader in loaders:
-        if loader.made is not None and not loader.fact("direct") and loader.fact("dataset") in direct:
-            loader.made = direct[loader.fact("dataset")]
+        if not loader.facts.is_direct:
+            loader.made = direct.get(loader.facts.dataset, loader.made)
 
 
-def _uses(evidence: Evidence) -> Iterator[tuple[Moment[Any], list[Moment[Any]]]]:
+def _uses(evidence: Evidence) -> Iterator[tuple[Moment[BatchFetched], list[Moment[Any]]]]:
     """Yield each batch with what happened before the next."""
-    batch: Moment[Any] | None = None
+    batch: Moment[BatchFetched] | None = None
     follows: list[Moment[Any]] = []
     for moment in evidence.of(*_USES):
         if isinstance(moment.facts, BatchFetched):
@@ -162,7 +166,7 @@ def _uses(evidence: Evidence) -> Iterator[tuple[Moment[Any], list[Moment[Any]]]]
         yield batch, follows
 
 
-def _add_use(loader: Loader, batch: Moment[Any], follows: list[Moment[Any]]) -> None:
+def _add_use(loader: Loader, batch: Moment[BatchFetched], follows: list[Moment[Any]]) -> None:
     loader.batches.append(batch)
     forwards: list[Moment[Any]] = []
     for moment in follows:

@@ -14,7 +14,6 @@ Make the names fit (`key.removeprefix("module.")`), load with `strict=True`, and
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.par.aliased_state import is_updated
@@ -35,51 +34,47 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find loads that have loaded nothing."""
     moments = evidence.of(ModelRefilled)
     for place, moment in enumerate(moments):
-        facts = moment.facts.value
+        facts = moment.facts
         share = _share(facts)
         if share is not None and share <= _FEW and not _is_mended(moments[place + 1 :], moment):
-            matched = facts["num_given"] - facts["num_unexpected"]
+            matched = facts.num_keys - facts.num_unexpected
             yield Finding.at(
                 moment,
-                f"strict=False hides that {matched} of {facts['num_given']} tensors fit {facts['class']}",
-                evidence=f"missing: {_some(facts['missing'], facts['num_missing'])}; "
-                f"unexpected: {_some(facts['unexpected'], facts['num_unexpected'])}",
+                f"strict=False hides that {matched} of {facts.num_keys} tensors fit {facts.class_name}",
+                evidence=f"missing: {_some(facts.missing, facts.num_missing)}; "
+                f"unexpected: {_some(facts.unexpected, facts.num_unexpected)}",
             )
         elif _is_own(facts) and evidence.has(CheckpointLoaded) and is_updated(evidence, moment):
             yield Finding.at(
                 moment,
-                f"nothing is loaded into {facts['class']}: all values are its own",
-                evidence=f"all {facts['given']} tensors are the model's own memory; "
+                f"nothing is loaded into {facts.class_name}: all values are its own",
+                evidence=f"all {facts.num_tensors} tensors are the model's own memory; "
                 "none of what was read from the file fits its names",
             )
 
 
-def _share(facts: dict[str, Any]) -> float | None:
+def _share(facts: ModelRefilled) -> float | None:
     """Return how much of what could fit does; None if there was nothing to fit or it had to."""
-    matched = facts["num_given"] - facts["num_unexpected"]
-    own = matched + facts["num_missing"]
-    if facts["strict"] or not own:
+    matched = facts.num_keys - facts.num_unexpected
+    own = matched + facts.num_missing
+    if facts.is_strict or not own:
         return None
-    return float(matched / max(1, min(own, facts["num_given"])))
+    return matched / max(1, min(own, facts.num_keys))
 
 
-def _is_mended(later: list[Moment[Any]], moment: Moment[Any]) -> bool:
+def _is_mended(later: list[Moment[ModelRefilled]], moment: Moment[ModelRefilled]) -> bool:
     """Whether the same model is loaded again, and well."""
     model = moment.facts.model
     return any(
         other.facts.model == model and other.step == moment.step
         for other in later
-        if (share := _share(other.facts.value)) is None or share > _FEW
+        if (share := _share(other.facts)) is None or share > _FEW
     )
 
 
-def _is_own(facts: dict[str, Any]) -> bool:
-    return (
-        bool(facts["given"])
-        and facts["own"] >= _ALL * facts["given"]
-        and "taken" in facts
-        and not facts["written"]
-    )
+def _is_own(facts: ModelRefilled) -> bool:
+    is_all = facts.num_tensors > 0 and facts.num_own >= _ALL * facts.num_tensors
+    return is_all and facts.taken is not None and not facts.num_written
 
 
 def _some(names: list[str], num: int) -> str:

@@ -42,16 +42,20 @@ _TOLD = ("print", "info", "debug", "warning", "write", "log", "echo")
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers that begin anew in a run that does not."""
     for moment in evidence.of(OptimizerNotResumed):
-        facts = moment.facts.value
-        progress = [key for key in facts["keys"] if _is_progress(key)]
+        facts = moment.facts
+        progress = [key for key in facts.checkpoint.keys if _is_progress(key)]
         used = [key for key in progress if any(_is_used(source, key) for source in evidence.sources)]
-        if used and facts["keeps"]:
-            has = "has the optimizer's state, which is not loaded" if facts["optimizers"] else "lacks it"
+        if used and facts.kept_names:
+            has = (
+                "has the optimizer's state, which is not loaded"
+                if facts.checkpoint.num_optimizers
+                else "lacks it"
+            )
             yield Finding.at(
                 moment,
-                f"the model is resumed and {facts['optimizer']} begins without its state",
+                f"the model is resumed and {facts.class_name} begins without its state",
                 evidence=f"weights and {', '.join(used)} come from the checkpoint; the optimizer keeps "
-                f"{', '.join(facts['keeps'])} and began without; the checkpoint {has}",
+                f"{', '.join(facts.kept_names)} and began without; the checkpoint {has}",
             )
 
 

@@ -32,19 +32,19 @@ def is_observed(evidence: Evidence) -> bool:
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find files that depend on code, or run it."""
     for saved in evidence.of(StateSaved):
-        if saved.facts.value["modules"] and saved.facts.value["is_direct"]:
+        if saved.facts.modules and saved.facts.is_direct:
             yield Finding.at(
                 saved,
                 "a whole module is pickled: the file depends on where its class is in the code",
-                evidence=f"in what is saved: {', '.join(saved.facts.value['modules'])}",
+                evidence=f"in what is saved: {', '.join(saved.facts.modules)}",
             )
     for moment in evidence.of(CheckpointLoaded):
-        facts = moment.facts.value
-        if facts["weights_only"] is not False or not facts["is_direct"]:
+        facts = moment.facts
+        if facts.is_weights_only is not False or not facts.is_direct:
             continue
-        if facts["modules"]:
-            found = f"holds {', '.join(facts['modules'])}, pickled whole"
-        elif not facts["foreign"]:
+        if facts.modules:
+            found = f"holds {', '.join(facts.modules)}, pickled whole"
+        elif not facts.other_classes:
             found = "holds tensors and plain values only, which weights_only=True reads as well"
         else:
             continue

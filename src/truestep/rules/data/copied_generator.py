@@ -18,12 +18,17 @@ Draw from torch's global generator, or make the generator in the worker: in `wor
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.loaders import Loader, find_loaders
 from truestep.rules.analysis.syntax import walk
-from truestep.watch.evidence.facts.loading import GeneratorsHeld, LoaderUsed, WorkerState
+from truestep.watch.evidence.facts.loading import (
+    GeneratorPlace,
+    GeneratorsHeld,
+    LoaderUsed,
+    WorkerGenerator,
+    WorkerState,
+)
 
 RULE = Meta(
     code="DATA01",
@@ -36,34 +41,34 @@ _GLOBAL = ("numpy.random", "random", "torch")
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether samples were made by several workers."""
-    return any((loader.fact("workers") or 0) > 1 for loader in find_loaders(evidence))
+    return any(loader.facts.num_workers > 1 for loader in find_loaders(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find generators that workers share the state of."""
     for loader in find_loaders(evidence):
-        if (loader.fact("workers") or 0) < 2 or loader.fact("iterable"):
+        if loader.facts.num_workers < 2 or loader.facts.is_iterable:
             continue
-        reports = [item for item in evidence.of(WorkerState) if item.facts.loader == loader.number]
+        reports = [item.facts for item in evidence.of(WorkerState) if item.facts.loader == loader.number]
         if len(reports) > 1:
-            yield from _judge_states(evidence, loader, [item.facts.value for item in reports])
-        elif not reports and not loader.fact("has_init"):
+            yield from _judge_states(evidence, loader, reports)
+        elif not reports and not loader.facts.has_init:
             yield from _judge_source(evidence, loader)
 
 
-def _judge_states(evidence: Evidence, loader: Loader, reports: list[dict[str, Any]]) -> Iterator[Finding]:
+def _judge_states(evidence: Evidence, loader: Loader, reports: list[WorkerState]) -> Iterator[Finding]:
     """The states were seen in the workers themselves."""
-    known: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    known: dict[GeneratorPlace, list[WorkerGenerator]] = {}
     for report in reports:
-        for item in report["generators"]:
-            known.setdefault((item["owner"], item["name"], item["file"]), []).append(item)
+        for item in report.generators:
+            known.setdefault(item.place, []).append(item)
     for place, items in known.items():
-        is_same = len({item["before"][0] for item in items}) == 1 and len(items) > 1
-        after = [item["after"] for item in items if item["after"] is not None]
-        is_drawn = sum(one["after"] is not None and one["after"][0] != one["before"][0] for one in items) > 1
+        is_same = len({item.before.digest for item in items}) == 1 and len(items) > 1
+        pairs = [(item.before, item.after) for item in items if item.after is not None]
+        is_drawn = sum(before.digest != after.digest for before, after in pairs) > 1
         # Set anew for each sample, as from its index, its stream changes and draws do not repeat.
-        is_same_stream = len({state[0] for state in after}) == 1 or all(
-            item["after"] is not None and item["after"][1] == item["before"][1] for item in items
+        is_same_stream = len({after.digest for _, after in pairs}) == 1 or (
+            len(pairs) == len(items) and all(before.stream == after.stream for before, after in pairs)
         )
         if is_same and is_drawn and is_same_stream:
             text = f"{len(items)} workers began with {_name(place)} in the same state and drew from it"
@@ -73,16 +78,15 @@ def _judge_states(evidence: Evidence, loader: Loader, reports: list[dict[str, An
 def _judge_source(evidence: Evidence, loader: Loader) -> Iterator[Finding]:
     """The workers were not seen. The dataset holds a generator, draws from it and never makes it anew."""
     for moment in evidence.of(GeneratorsHeld):
-        for item in moment.facts.value if moment.facts.loader == loader.number else ():
-            source = evidence.source(item["file"])
-            if source is not None and item["name"] and _is_drawn(source, item):
-                workers = loader.fact("workers")
-                text = f"{_name((item['owner'], item['name']))} is copied into {workers} workers as it is"
-                yield _finding(evidence, loader, (item["owner"], item["name"], item["file"]), text)
+        for place in moment.facts.places if moment.facts.loader == loader.number else ():
+            source = evidence.source(place.file)
+            if source is not None and place.name and _is_drawn(source, place.name):
+                text = f"{_name(place)} is copied into {loader.facts.num_workers} workers as it is"
+                yield _finding(evidence, loader, place, text)
 
 
-def _is_drawn(source: Source, item: dict[str, Any]) -> bool:
-    name, drawn = item["name"], False
+def _is_drawn(source: Source, name: str) -> bool:
+    drawn = False
     for function in walk(source.tree):
         if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
             continue
@@ -98,12 +102,11 @@ def _named(node: ast.AST) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
 
 
-def _name(place: tuple[Any, ...]) -> str:
-    owner, name = place[0], place[1]
-    return f"`{owner}.{name}`" if owner else f"`{name}`"
+def _name(place: GeneratorPlace) -> str:
+    return f"`{place.owner}.{place.name}`" if place.owner else f"`{place.name}`"
 
 
-def _finding(evidence: Evidence, loader: Loader, place: tuple[Any, ...], text: str) -> Finding:
+def _finding(evidence: Evidence, loader: Loader, place: GeneratorPlace, text: str) -> Finding:
     owner, name, file = place
     what = (
         "the global generator" if owner is None and name in _GLOBAL else "a generator that the dataset holds"

@@ -40,15 +40,15 @@ def is_observed(evidence: Evidence) -> bool:
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find samples that come from more than one worker."""
     for loader in find_loaders(evidence):
-        pages = [page for page in loader.samples if page["epoch"] == 0 and page["digests"]]
+        pages = [page for page in loader.samples if page.epoch == 0 and page.digests]
         if not _is_asked(loader) or not pages:
             continue
-        workers = loader.fact("workers")
+        workers = loader.facts.num_workers
         # Batches come from the workers in turn.
-        given = [list(chain(*pages[0]["digests"][turn::workers])) for turn in range(workers)]
+        given = [list(chain(*pages[0].digests[turn::workers])) for turn in range(workers)]
         shared, repeated = _shares(given)
         place = loader.made or loader.epochs[0]
-        is_continuous = pages[0]["distinct"] >= _LEAST_DISTINCT  # then no two samples are equal by chance
+        is_continuous = pages[0].num_distinct >= _LEAST_DISTINCT  # then no two samples are equal by chance
         is_whole = shared >= _LEAST_SHARED and repeated <= _MOST_OWN
         is_part = is_continuous and shared >= _LEAST_PART and repeated <= shared / 10
         is_part = is_part and not _is_thought_of(evidence, loader)
@@ -65,11 +65,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _is_thought_of(evidence: Evidence, loader: Loader) -> bool:
     """Whether workers are told apart: an endless stream may go through all data in each, in other orders."""
     texts = (source.text for source in evidence.sources)
-    return bool(loader.fact("has_init")) or any("worker_info" in text for text in texts)
+    return loader.facts.has_init or any("worker_info" in text for text in texts)
 
 
 def _is_asked(loader: Loader) -> bool:
-    return bool(loader.fact("iterable")) and (loader.fact("workers") or 0) > 1
+    return loader.facts.is_iterable and loader.facts.num_workers > 1
 
 
 def _are_alike(given: list[list[int]]) -> bool:

@@ -17,7 +17,6 @@ part.
 import ast
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.loaders import Loader, find_loaders
@@ -55,15 +54,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     scored = [loader for loader in loaders if loader.is_evaluation]
     shared = {loader.number: _shared(loader, training) for loader in scored}
     is_any_disjoint = any(found is None for found in shared.values())
-    met: set[Any] = set()
+    met: set[int] = set()
     for loader in scored:
         found = shared[loader.number]
         if found is None or _is_on_purpose(evidence, loader, found[0], is_any_disjoint):
             continue
         other, num, total, how = found
-        if loader.fact("dataset", loader.number) in met:
+        if loader.facts.dataset in met:
             continue  # a framework makes a loader for each evaluation
-        met.add(loader.fact("dataset", loader.number))
+        met.add(loader.facts.dataset)
         line = other.made.line if other.made else other.epochs[0].line
         file, blamed = _blamed(evidence, loader, other, how)
         yield Finding.at(
@@ -80,8 +79,8 @@ def _check_rows(evidence: Evidence) -> Iterator[Finding]:
     """Find evaluations without a loader, on rows that the model was trained on before."""
     met: set[tuple[str, int]] = set()
     for moment in evidence.of(RowsReused):
-        value = moment.facts.value
-        for file, line in value["lines"]:
+        facts = moment.facts
+        for file, line in facts.lines:
             source = evidence.source(file)
             name = evaluated_at(source, line) if source is not None else None
             if source is None or name is None or (file, line) in met:
@@ -92,8 +91,8 @@ def _check_rows(evidence: Evidence) -> Iterator[Finding]:
                 "this evaluation runs on samples that the model is trained on",
                 file=file,
                 line=cut_at(source, name, before=line) or line,
-                evidence=f"{value['shared']} of {value['own']} rows that are evaluated at line {line} are "
-                f"equal to the bit to some of {value['known']} that were trained on before",
+                evidence=f"{facts.num_shared} of {facts.num_scored} rows that are evaluated at line {line} "
+                f"are equal to the bit to some of {facts.num_trained} that were trained on before",
             )
             break
 
@@ -101,14 +100,14 @@ def _check_rows(evidence: Evidence) -> Iterator[Finding]:
 def _blamed(evidence: Evidence, loader: Loader, other: Loader, how: str) -> tuple[str | None, int | None]:
     """Return the line that mixes them: the loader that takes too much, the one split, or the evaluation."""
     looped = (loader.epochs[0].file, loader.epochs[0].line)
-    if not loader.fact("direct") and not other.fact("direct"):
+    if not loader.facts.is_direct and not other.facts.is_direct:
         source = evidence.source(looped[0])
         given = given_at(source.tree, "eval_dataset") if source is not None else None
         looped = (looped[0], given or looped[1])  # a framework has made both of what it was given there
     if how == _BY_INDEX:
-        is_all = bool(_order(other)) and _order(other).get("indices") is None
+        is_all = bool(other.orders) and other.orders[0].indices is None
         wrong, right = (other, loader) if is_all else (loader, other)
-        made = (wrong.made.file, wrong.made.line) if wrong.made and wrong.fact("direct") else None
+        made = (wrong.made.file, wrong.made.line) if wrong.made and wrong.facts.is_direct else None
         is_shared = made is None or (right.made and made == (right.made.file, right.made.line))
         return looped if made is None or is_shared else made
     source = evidence.source(looped[0])
@@ -128,7 +127,7 @@ def _is_on_purpose(evidence: Evidence, loader: Loader, other: Loader, is_any_dis
     says = loader.name_says(evidence)
     if says is not None:
         return says == "training"
-    return is_any_disjoint or loader.fact("dataset") == other.fact("dataset", -1)
+    return is_any_disjoint or loader.facts.dataset == other.facts.dataset
 
 
 def _shared(loader: Loader, training: list[Loader]) -> tuple[Loader, int, int, str] | None:
@@ -154,19 +153,14 @@ def _are_together(loader: Loader, other: Loader) -> bool:
 
 
 def _shared_indices(loader: Loader, other: Loader) -> tuple[int, int, str] | None:
-    first, second = (_order(item) for item in (loader, other))
-    if not first or not second or first["base"] != second["base"]:
+    if not loader.orders or not other.orders or loader.orders[0].base != other.orders[0].base:
         return None
-    mine, theirs = first["indices"], second["indices"]
+    mine, theirs = loader.orders[0].indices, other.orders[0].indices
     if mine is None or theirs is None:  # all samples of the dataset, of unknown number
         known = mine or theirs
         return None if known is None else (len(known), len(known), _BY_INDEX)
     num = len(set(mine) & set(theirs))
     return (num, len(set(mine)), _BY_INDEX) if num >= _LEAST_SHARED else None
-
-
-def _order(loader: Loader) -> dict[str, Any]:
-    return loader.orders[0].facts.value if loader.orders else {}
 
 
 def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | None:
@@ -176,9 +170,9 @@ def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | Non
     if num < _LEAST_SHARED or num < _LEAST_SHARE * len(own):
         return None
     pages = [loader.samples[0], other.samples[0]]
-    if min(page["distinct"] for page in pages) >= _LEAST_DISTINCT:
+    if min(page.num_distinct for page in pages) >= _LEAST_DISTINCT:
         return num, len(own), "equal to the bit"
-    is_wide = min(page["width"] for page in pages) >= _LEAST_WIDTH
+    is_wide = min(page.width for page in pages) >= _LEAST_WIDTH
     is_unlike = _share_repeated(loader) <= _MOST_OWN and _share_repeated(other) <= _MOST_OWN
     is_much = num >= _LEAST_SHARE_DISCRETE * len(own)
     return (num, len(own), "equal to the bit") if is_wide and is_unlike and is_much else None
@@ -186,12 +180,12 @@ def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | Non
 
 def _share_repeated(loader: Loader) -> float:
     """Return which part of an epoch's samples equals others of it: so often two are equal by chance."""
-    first = list(chain(*loader.samples[0]["digests"]))
+    first = list(chain(*loader.samples[0].digests))
     return 1 - len(set(first)) / len(first) if first else 1.0
 
 
 def _digests(loader: Loader) -> list[int]:
-    return [digest for page in loader.samples for batch in page["digests"] for digest in batch]
+    return [digest for page in loader.samples for batch in page.digests for digest in batch]
 
 
 BUGGY = """

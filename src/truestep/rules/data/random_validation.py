@@ -15,7 +15,6 @@ share one dataset, and so its transform.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.loaders import Loader, find_loaders
@@ -42,25 +41,25 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not any(loader.is_training for loader in loaders):
         return
     for loader in loaders:
-        if not loader.is_evaluation or loader.fact("iterable") or loader.name_says(evidence) == "training":
+        if not loader.is_evaluation or loader.facts.is_iterable or loader.name_says(evidence) == "training":
             continue
-        pages = [page for page in loader.samples if page["digests"]]
+        pages = [page for page in loader.samples if page.digests]
         # Several passes over one state of the model are averages over augmentations, on purpose.
         if len(pages) > 1 and len({moment.step for moment in loader.epochs[: len(pages)]}) == len(pages):
             yield from _compare(loader, pages)
 
 
-def _compare(loader: Loader, pages: list[dict[str, Any]]) -> Iterator[Finding]:
+def _compare(loader: Loader, pages: list[SamplesSeen]) -> Iterator[Finding]:
     first, second = pages[0], pages[1]
-    is_whole = all(len(page["digests"]) == page["num_batches"] for page in (first, second))
-    if not first["is_float"] or not (loader.fact("ordered") or is_whole):
+    is_whole = all(len(page.digests) == page.num_batches for page in (first, second))
+    if not first.is_float or not (loader.facts.is_ordered or is_whole):
         return
-    common = min(len(first["digests"]), len(second["digests"]))
+    common = min(len(first.digests), len(second.digests))
     before, after = (
-        Counter(digest for batch in page["digests"][:common] for digest in batch) for page in (first, second)
+        Counter(digest for batch in page.digests[:common] for digest in batch) for page in (first, second)
     )
     kept, num = sum((before & after).values()), sum(before.values())
-    are_kept = _are_in_place(first, second, common) if loader.fact("ordered") else _are_as_many(pages)
+    are_kept = _are_in_place(first, second, common) if loader.facts.is_ordered else _are_as_many(pages)
     if num < _LEAST_SAMPLES or kept > _MOST_KEPT * num or not are_kept:
         return
     yield Finding.at(
@@ -71,19 +70,19 @@ def _compare(loader: Loader, pages: list[dict[str, Any]]) -> Iterator[Finding]:
     )
 
 
-def _are_in_place(first: dict[str, Any], second: dict[str, Any], common: int) -> bool:
+def _are_in_place(first: SamplesSeen, second: SamplesSeen, common: int) -> bool:
     """Whether the labels came again: otherwise the data are made anew, and nothing is augmented."""
-    return bool(first["labels"]) and first["labels"][:common] == second["labels"][:common]
+    return bool(first.labels) and first.labels[:common] == second.labels[:common]
 
 
-def _are_as_many(pages: list[dict[str, Any]]) -> bool:
+def _are_as_many(pages: list[SamplesSeen]) -> bool:
     """Whether there are as many of each label in every epoch; two kinds may be so by chance."""
     counts = []
     for page in pages:
         count: Counter[int] = Counter()
-        for _, _, _, *pairs in page["labels"]:
-            count.update(dict(zip(pairs[0::2], pairs[1::2], strict=True)))
-        if len(page["digests"]) == page["num_batches"]:
+        for batch in page.labels:
+            count.update(batch.counts)
+        if len(page.digests) == page.num_batches:
             counts.append(count)
     is_enough = len(counts) > (1 if len(counts[0]) > 2 else 2)
     return is_enough and bool(counts[0]) and all(count == counts[0] for count in counts)

@@ -17,7 +17,6 @@ returns.
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Operation
@@ -61,7 +60,7 @@ _SAME = (
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find what is wrong with the inputs of each model."""
-    by_model: dict[int, list[Moment[Any]]] = {}
+    by_model: dict[int, list[Moment[InputMeasured]]] = {}
     for moment in evidence.of(InputMeasured):
         by_model.setdefault(moment.facts.model, []).append(moment)
     for moments in by_model.values():
@@ -70,35 +69,35 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding.at(found[0], found[1], evidence=found[2])
 
 
-def _judge(moments: list[Moment[Any]]) -> tuple[Moment[Any], str, str] | None:
+def _judge(moments: list[Moment[InputMeasured]]) -> tuple[Moment[InputMeasured], str, str] | None:
     for moment in moments:
-        value = moment.facts.value
-        if value["nan"] or value["infinite"]:
-            text = f"{value['nan']} NaN and {value['infinite']} infinite values in shape {value['shape']}"
+        facts = moment.facts
+        if facts.num_nan or facts.num_infinite:
+            text = f"{facts.num_nan} NaN and {facts.num_infinite} infinite values in shape {facts.shape}"
             return moment, "the model's input has values that are not finite", text
-    moments = [moment for moment in moments if moment.facts.value["read"]]
-    if not moments:
+    read = [(moment, moment.facts.spread) for moment in moments]
+    known = [(moment, spread) for moment, spread in read if spread is not None]
+    if not known:
         return None
-    first, values = moments[0], [moment.facts.value for moment in moments]
-    is_large = all(value["read"] >= _LEAST_ELEMENTS and value["shape"][0] > 1 for value in values)
-    is_constant = len({number for value in values for number in (value["least"], value["most"])}) == 1
-    if is_large and is_constant and len(moments) >= _LEAST_CONSTANT:
-        text = f"in {len(values)} forward passes every value was {first.facts.value['least']:g}"
+    first, spread = known[0]
+    is_large = all(item.num_read >= _LEAST_ELEMENTS and moment.facts.shape[0] > 1 for moment, item in known)
+    is_constant = len({number for _, item in known for number in (item.lowest, item.highest)}) == 1
+    if is_large and is_constant and len(known) >= _LEAST_CONSTANT:
+        text = f"in {len(known)} forward passes every value was {spread.lowest:g}"
         return first, "the model's input is one constant", text
-    sizes = sorted((value["mean"] ** 2 + value["std"] ** 2) ** 0.5 for value in values)
+    sizes = sorted((item.mean**2 + item.std**2) ** 0.5 for _, item in known)
     if sizes[len(sizes) // 2] > _MOST_SIZE:
-        value = first.facts.value
         text = (
-            f"shape {value['shape']}, from {value['least']:g} to {value['most']:g}, "
-            f"mean {value['mean']:.3g}, standard deviation {value['std']:.3g}"
+            f"shape {first.facts.shape}, from {spread.lowest:g} to {spread.highest:g}, "
+            f"mean {spread.mean:.3g}, standard deviation {spread.std:.3g}"
         )
         return first, "the model's input was never scaled", text
     return None
 
 
-def _is_taken_raw(evidence: Evidence, moment: Moment[Any]) -> bool:
+def _is_taken_raw(evidence: Evidence, moment: Moment[InputMeasured]) -> bool:
     """Whether a weight layer is the first that changes the input's values."""
-    shape = tuple(moment.facts.value["shape"])
+    shape = tuple(moment.facts.shape)
     operations = [
         item for item in evidence.operations if item.phase == "forward" and item.step == moment.step
     ]

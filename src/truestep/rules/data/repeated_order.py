@@ -21,7 +21,7 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.loaders import Loader, find_loaders
 from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
-from truestep.watch.evidence.facts.loading import LoaderOrder
+from truestep.watch.evidence.facts.loading import EpochNumber, LoaderOrder
 
 RULE = Meta(
     code="DATA03",
@@ -67,34 +67,39 @@ def _rebuilt(loaders: list[Loader]) -> Iterator[tuple[Loader, list[int]]]:
     """Yield loaders that are made at one line for each epoch of one model, with their samplers' epochs."""
     groups: dict[tuple[Any, ...], list[Loader]] = {}
     for loader in loaders:
-        told = _told(loader, "distributed")
-        if loader.is_training and loader.made is not None and len(loader.epochs) == 1 and told and told[0][0]:
-            place = (loader.made.file, loader.made.line, loader.orders[0].facts.value.get("base"))
+        told = _distributed(loader)
+        is_once = loader.is_training and len(loader.epochs) == 1
+        if is_once and loader.made is not None and told and told[0].is_shuffled:
+            place = (loader.made.file, loader.made.line, loader.orders[0].base)
             groups.setdefault(place, []).append(loader)
     for items in groups.values():
         if len(items) > 1 and set.intersection(*(item.models for item in items)):
-            yield items[0], [_told(item, "distributed")[0][1] for item in items]
+            yield items[0], [_distributed(item)[0].epoch for item in items]
 
 
 def _epochs(loader: Loader) -> list[int]:
-    told = _told(loader, "distributed")
+    told = _distributed(loader)
     if not told and _is_repeated(loader):
-        told = _told(loader, "numbered")
-    return [item[1] for item in told if item[0]]
+        told = _numbered(loader)
+    return [item.epoch for item in told if item.is_shuffled]
 
 
-def _told(loader: Loader, kind: str) -> list[list[int]]:
-    return [moment.facts.value[kind] for moment in loader.orders if moment.facts.value.get(kind) is not None]
+def _distributed(loader: Loader) -> list[EpochNumber]:
+    return [order.distributed for order in loader.orders if order.distributed is not None]
+
+
+def _numbered(loader: Loader) -> list[EpochNumber]:
+    return [order.numbered for order in loader.orders if order.numbered is not None]
 
 
 def _name(loader: Loader) -> str:
-    told = _told(loader, "distributed") or _told(loader, "numbered")
-    return str(told[0][2]) if told else ""
+    told = _distributed(loader) or _numbered(loader)
+    return told[0].class_name if told else ""
 
 
 def _is_repeated(loader: Loader) -> bool:
     """Whether the second epoch gave the samples of the first in the same order."""
-    pages = [page["digests"] for page in loader.samples[:2]]
+    pages = [page.digests for page in loader.samples[:2]]
     num = min(map(len, pages)) if len(pages) > 1 else 0
     is_same = num >= _LEAST_BATCHES and pages[0][:num] == pages[1][:num]
     return is_same and len({digest for batch in pages[0][:num] for digest in batch}) >= _LEAST_BATCHES

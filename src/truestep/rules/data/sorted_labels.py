@@ -18,13 +18,12 @@ Pass `shuffle=True` to the training loader, or a sampler that mixes the classes.
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import Flow
 from truestep.rules.analysis.loaders import Loader, find_loaders
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.loading import LabelsSliced
+from truestep.watch.evidence.facts.loading import Labels, LabelsSliced
 from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
@@ -56,7 +55,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield from _check_slices(evidence, is_recurrent)
     for loader in find_loaders(evidence):
         labels = _labels(loader)
-        if not loader.is_training or not loader.fact("ordered") or len(labels) < _LEAST_BATCHES:
+        if not loader.is_training or not loader.facts.is_ordered or len(labels) < _LEAST_BATCHES:
             continue
         blocks = _Blocks(labels)
         is_stream = is_recurrent and not blocks.is_sorted  # what follows in time belongs together
@@ -72,16 +71,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
     """Find batches that follow each other in one tensor of labels, which lie in blocks."""
-    by_storage: dict[int, list[Moment[Any]]] = {}
+    by_storage: dict[int, list[Moment[LabelsSliced]]] = {}
     for moment in evidence.of(LabelsSliced):
-        by_storage.setdefault(moment.facts.value["storage"], []).append(moment)
+        by_storage.setdefault(moment.facts.storage, []).append(moment)
     for moments in by_storage.values():
-        first = moments[0].facts.value
-        offsets = [moment.facts.value["offset"] for moment in moments]
-        is_in_turn = offsets == [first["size"] * place for place in range(len(moments))]
-        if len(moments) < _LEAST_SLICES or not is_in_turn or len(first["labels"]) < _LEAST_BATCHES:
+        first = moments[0].facts
+        offsets = [moment.facts.offset for moment in moments]
+        is_in_turn = offsets == [first.size * place for place in range(len(moments))]
+        if len(moments) < _LEAST_SLICES or not is_in_turn or len(first.labels) < _LEAST_BATCHES:
             continue
-        blocks = _Blocks(first["labels"])
+        blocks = _Blocks(first.labels)
         is_stream = is_recurrent and not blocks.is_sorted
         if blocks.num_kinds > 1 and not is_stream and blocks.are_unlikely():
             yield Finding.at(
@@ -89,16 +88,16 @@ def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
                 "batches are cut one after another from data that lie sorted by label: they hold one class",
                 line=_cut_at(evidence, moments[0]),
                 evidence=f"the first batches begin at the labels {', '.join(map(str, offsets))} of "
-                f"{first['length']}; {blocks.num_alike} of {blocks.num_batches} such batches have a single "
+                f"{first.length}; {blocks.num_alike} of {blocks.num_batches} such batches have a single "
                 f"class of {blocks.num_kinds}, by chance it would be {blocks.expected_alike:.1f}",
                 fix="Cut a random order instead: order = torch.randperm(len(x)), in each epoch.",
             )
 
 
-def _cut_at(evidence: Evidence, moment: Moment[Any]) -> int | None:
+def _cut_at(evidence: Evidence, moment: Moment[LabelsSliced]) -> int | None:
     """Return the line that cuts the batch; that of the loss if it is not known."""
     flow = Flow(evidence.operations)
-    loss = flow.at(moment.facts.value["index"])
+    loss = flow.at(moment.facts.operation)
     if loss is None or len(loss.ins) < 2:
         return moment.line
     target, line = loss.ins[1], moment.line
@@ -111,25 +110,24 @@ def _cut_at(evidence: Evidence, moment: Moment[Any]) -> int | None:
     return line
 
 
-def _labels(loader: Loader) -> list[list[int]]:
-    return next((page["labels"] for page in loader.samples if page["epoch"] == 0), [])
+def _labels(loader: Loader) -> list[Labels]:
+    return next((page.labels for page in loader.samples if page.epoch == 0), [])
 
 
 class _Blocks:
     """How labels lie, against how they would in a random order."""
 
-    def __init__(self, labels: list[list[int]]) -> None:
+    def __init__(self, labels: list[Labels]) -> None:
         counts: Counter[int] = Counter()
         sizes = []
         self.num_alike = self.num_changes = 0
-        for _, _, _, *pairs in labels:
-            batch = dict(zip(pairs[0::2], pairs[1::2], strict=True))
-            counts.update(batch)
-            sizes.append(sum(batch.values()))
-            self.num_alike += len(batch) == 1
+        for batch in labels:
+            counts.update(batch.counts)
+            sizes.append(sum(batch.counts.values()))
+            self.num_alike += len(batch.counts) == 1
         self.num_kinds = len(counts)
-        self.num_changes = sum(item[0] for item in labels)
-        self.num_changes += sum(one[2] != two[1] for one, two in pairwise(labels))
+        self.num_changes = sum(batch.num_changes for batch in labels)
+        self.num_changes += sum(one.last != two.first for one, two in pairwise(labels))
         total = sum(sizes)
         shares = [count / total for count in counts.values()]
         self.expected_alike = sum(sum(share**size for share in shares) for size in sizes)

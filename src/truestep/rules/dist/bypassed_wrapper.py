@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moment in evidence.of(WrapperBypassed):
         yield Finding.at(
             moment,
-            f"{moment.facts.value['class']} is called past its DDP wrapper: gradients are not averaged",
+            f"{moment.facts.class_name} is called past its DDP wrapper: gradients are not averaged",
             evidence=f"step {moment.step + 1} used gradients of this call, the wrapper was not called",
         )
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment, Process
-from truestep.watch.evidence.facts.surroundings import ReplicaDigested
+from truestep.watch.evidence.facts.surroundings import BESIDE, UNWRAPPED, ReplicaDigested
 
 RULE = Meta(
     code="DIST02",
@@ -30,7 +30,6 @@ RULE = Meta(
     fix="Let gradients be exchanged: call the DDP wrapper, and change weights in all processes alike.",
     caused_by=("DIST01",),
 )
-_ALONE, _BESIDE = -1, -2
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -40,19 +39,22 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find the first step after which replicas differ."""
-    ranks: list[dict[tuple[int, int, int], Moment[Any]]] = []
+    ranks: list[dict[tuple[int, int, int], Moment[ReplicaDigested]]] = []
     for process in evidence.processes:
-        found = {_key(moment): moment for moment in process.of(ReplicaDigested)}
+        found = {
+            (item.step, item.facts.optimizer, item.facts.wrapper): item
+            for item in process.of(ReplicaDigested)
+        }
         if found:
             ranks.append(found)
     done = set()
     for key in sorted(set.intersection(*(set(rank) for rank in ranks))) if ranks else ():
-        all_digests = [rank[key].facts.value["digests"] for rank in ranks]
+        all_digests = [rank[key].facts.digests for rank in ranks]
         names = [name for name in all_digests[0] if len({item.get(name) for item in all_digests}) > 1]
         moments = [rank[key] for rank in ranks]
-        if key[2] == _BESIDE:
+        if key[2] == BESIDE:
             names = [name for name in names if _was_equal(moments, name)]
-        is_parallel = key[2] != _ALONE or _has_same_gradients(moments)
+        is_parallel = key[2] != UNWRAPPED or _has_same_gradients(moments)
         if names and is_parallel and key[1:] not in done:
             done.add(key[1:])
             yield Finding.at(
@@ -63,15 +65,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _key(moment: Moment[Any]) -> tuple[int, int, int]:
-    wrapper = moment.facts.value["wrapper"]
-    return (moment.step, moment.facts.optimizer, _ALONE if wrapper is None else wrapper)
-
-
-def _was_equal(moments: list[Moment[Any]], name: str) -> bool:
+def _was_equal(moments: list[Moment[ReplicaDigested]], name: str) -> bool:
     """Whether a parameter was the same in all processes before the first step, so that it is a replica."""
-    begun = {moment.facts.value["begun"].get(name) for moment in moments}
-    return len(begun) == 1 and None not in begun
+    digests = {moment.facts.first_digests.get(name) for moment in moments}
+    return len(digests) == 1 and None not in digests
 
 
 def _recorded(*weights: str) -> Evidence:
@@ -79,8 +76,8 @@ def _recorded(*weights: str) -> Evidence:
     place: dict[str, Any] = {"file": "train.py", "line": 9, "function": "<module>"}
     processes = []
     for rank, digest in enumerate(weights):
-        value = {"wrapper": 0, "digests": {"weight": digest}, "gradients": "ab"}
-        moment = Moment(facts=ReplicaDigested(0, value), step=0, at_s=1.0, took_s=0.0, **place)
+        facts = ReplicaDigested(0, 0, {"weight": digest}, "ab", {})
+        moment = Moment(facts=facts, step=0, at_s=1.0, took_s=0.0, **place)
         processes.append(Process(pid=rank, argv=[], rank=rank, size=len(weights), moments=[moment]))
     return Evidence(processes=processes)
 
@@ -89,6 +86,6 @@ BUGGY = _recorded("0a", "0b")
 CLEAN = _recorded("0a", "0a")
 
 
-def _has_same_gradients(moments: list[Moment[Any]]) -> bool:
+def _has_same_gradients(moments: list[Moment[ReplicaDigested]]) -> bool:
     """Whether gradients were exchanged by hand: without, each process may well train a model of its own."""
-    return len({moment.facts.value["gradients"] for moment in moments}) == 1
+    return len({moment.facts.gradients for moment in moments}) == 1

@@ -7,73 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from truestep.rules.evidence import Evidence
-from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
+from truestep.watch.evidence.moment import Place
 
 _FEW = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """A parameter; the fields are those of the watch's roster."""
-
-    path: str | None
-    shape: list[int]
-    first_step: int
-    last_step: int
-    model: int | None
-    holder: str | None
-    origin: str | None
-    is_norm: bool
-    is_training: bool
-    hidden: list[Any] | None
-    groups: list[list[int]]
-    is_frozen: bool
-    is_loaded: bool
-    is_changed: bool
-    has_grad: bool
-    num_passes: int
-    num_alone: int
-    is_beside: bool
-    share: float
-    num_steps: int
-    num_lost: int
-
-    @property
-    def name(self) -> str:
-        """Its name, or its shape if it has none."""
-        return self.path or f"one of shape {tuple(self.shape)}"
-
-    def is_in(self, optimizer: "Optimizer") -> bool:
-        """Whether the optimizer holds it."""
-        return any(index == optimizer.index for index, _ in self.groups)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Optimizer:
-    """An optimizer; the fields are those of the watch's roster."""
-
-    index: int
-    kind: str
-    site: list[Any]
-    was_frozen: bool
-    number: int | None
-    step_site: list[Any]
-    first_step: int
-    num_steps: int
-    is_frozen: bool
-    groups: list[dict[str, Any]]
-    defaults: dict[str, Any]
-    is_seen: bool
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """Where it is made, as a finding says it."""
-        return {"file": self.site[0] or None, "line": self.site[1] or None}
-
-    @property
-    def step_place(self) -> dict[str, Any]:
-        """Where its steps are made."""
-        return {"file": self.step_site[0] or None, "line": self.step_site[1] or None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +23,7 @@ class Roster:
 
     def of(self, optimizer: Optimizer) -> list[Parameter]:
         """Return an optimizer's parameters."""
-        return [item for item in self.parameters if item.is_in(optimizer)]
+        return [item for item in self.parameters if optimizer.number in item.groups]
 
     @property
     def stepped(self) -> list[Optimizer]:
@@ -118,12 +55,13 @@ def read_roster(evidence: Evidence) -> Roster | None:
     moments = evidence.of(ParametersListed)
     if not moments:
         return None
-    value = moments[-1].facts.value
-    return Roster(
-        parameters=[Parameter(**item) for item in value["parameters"]],
-        optimizers=[Optimizer(**item) for item in value["optimizers"]],
-        num_steps=evidence.first.num_steps,
-    )
+    parameters, optimizers = moments[-1].facts
+    return Roster(parameters=parameters, optimizers=optimizers, num_steps=evidence.first.num_steps)
+
+
+def at(place: Place) -> dict[str, Any]:
+    """Return a place as a finding says it."""
+    return {"file": place.file or None, "line": place.line or None}
 
 
 def names(parameters: list[Parameter]) -> str:

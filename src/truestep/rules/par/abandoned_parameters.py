@@ -16,10 +16,10 @@ Make the optimizer last: after replacing layers, copying, sharding or converting
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.par._roster import Optimizer, Parameter, Roster, names, read_roster
+from truestep.rules.par._roster import Roster, at, names, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
-from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
 
 RULE = Meta(
     code="PAR03",
@@ -38,9 +38,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         lost, new = find_abandoned(roster, optimizer)
         if lost and new:
             yield Finding(
-                message=f"{optimizer.kind} holds parameters that the model no longer uses, "
+                message=f"{optimizer.class_name} holds parameters that the model no longer uses, "
                 "and not those that have taken their place",
-                **optimizer.place,
+                **at(optimizer.made_at),
                 step=optimizer.first_step + 1,
                 evidence=f"without use and gradient: {names(lost)}; "
                 f"with gradients and in no optimizer: {names(new)}",

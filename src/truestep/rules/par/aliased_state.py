@@ -17,14 +17,13 @@ file.
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.places import assignments, calls, covers, is_called_at, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
-from truestep.watch.evidence.facts.structure import ModelRefilled, StateSaved, StatesShareMemory
+from truestep.watch.evidence.facts.structure import ModelRefilled, StateSaved, StatesShareMemory, TakenState
 
 RULE = Meta(
     code="PAR12",
@@ -44,22 +43,24 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find states that have changed with the model."""
-    uses = [moment for moment in evidence.of(ModelRefilled, StateSaved) if "taken" in moment.facts.value]
-    num_uses = Counter(moment.facts.value["taken"] for moment in uses)
-    for moment in uses:
-        if _is_stale(moment, num_uses[moment.facts.value["taken"]]) and not is_updated(evidence, moment):
-            file, line, _ = moment.facts.value["taken_at"]
+    used = [(moment, moment.facts.taken) for moment in evidence.of(ModelRefilled, StateSaved)]
+    uses = [(moment, taken) for moment, taken in used if taken is not None]
+    num_uses = Counter(taken.number for _, taken in uses)
+    for moment, taken in uses:
+        is_stale = _is_stale(moment, taken, num_uses[taken.number])
+        if is_stale and not is_updated(evidence, moment):
+            file, line, _ = taken.place
             if not is_called_at(evidence.source(file), line, name="state_dict"):
                 continue  # a framework did it
             what = "loaded" if isinstance(moment.facts, ModelRefilled) else "saved"
-            passed = moment.step - moment.facts.value["taken_step"]
+            passed = moment.step - taken.step
             yield Finding(
                 message="this state_dict() is kept without a copy: it changes with the model",
                 file=file or None,
                 line=line or None,
-                step=moment.facts.value["taken_step"] + 1,
+                step=taken.step + 1,
                 evidence=f"{what} at line {moment.line}, {passed} steps later; "
-                + ("changed with the model since" if moment.facts.value["written"] else "nothing is put back")
+                + ("changed with the model since" if moment.facts.num_written else "nothing is put back")
                 + ": its tensors share the model's memory",
             )
     yield from _check_views(evidence)
@@ -67,8 +68,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding.at(
             kept,
             "states are collected without a copy: all of them are the model as it is now",
-            evidence=f"{kept.facts.value['alive']} states, taken at steps {kept.facts.value['steps']}, "
-            "share memory",
+            evidence=f"{kept.facts.num_states} states, taken at steps {kept.facts.steps}, share memory",
         )
     yield from _kept_models(evidence)
 
@@ -76,13 +76,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _check_views(evidence: Evidence) -> Iterator[Finding]:
     """Find states of other tensors with the same memory, as `{k: v.detach() for k, v in ...}` has them."""
     for moment in evidence.of(ModelRefilled):
-        views = moment.facts.value.get("views", ())
-        if moment.facts.value["own"] <= _MOST * max(1, moment.facts.value["given"]) or is_updated(
-            evidence, moment
-        ):
+        if not _is_self(moment.facts) or is_updated(evidence, moment):
             continue
         names = _given_names(evidence, moment)
-        for file, line, step in views:
+        for taken in moment.facts.taken_before:
+            file, line, _ = taken.place
             source = evidence.source(file)
             kept = [item for name in names if source for item, _ in assignments(source.tree, name)]
             if any(covers(item, line) for item in kept) and is_called_at(source, line, name="state_dict"):
@@ -90,13 +88,13 @@ def _check_views(evidence: Evidence) -> Iterator[Finding]:
                     message="this state_dict() is kept without a copy: it changes with the model",
                     file=file,
                     line=line,
-                    step=step + 1,
+                    step=taken.step + 1,
                     evidence=f"loaded at line {moment.line}; nothing is put back: its tensors share the "
                     "model's memory",
                 )
 
 
-def _given_names(evidence: Evidence, moment: Moment[Any]) -> set[str]:
+def _given_names(evidence: Evidence, moment: Moment[ModelRefilled | StateSaved]) -> set[str]:
     """Return the names of the state that is loaded there."""
     source = evidence.source(moment.file)
     found = calls(source.tree, "load_state_dict") if source is not None else ()
@@ -104,21 +102,23 @@ def _given_names(evidence: Evidence, moment: Moment[Any]) -> set[str]:
     return {name for name in names if name is not None}
 
 
-def _is_stale(moment: Moment[Any], num_uses: int) -> bool:
+def _is_self(facts: ModelRefilled) -> bool:
+    """Whether a model is filled with its own memory."""
+    return facts.num_own > _MOST * max(1, facts.num_tensors)
+
+
+def _is_stale(moment: Moment[ModelRefilled | StateSaved], taken: TakenState, num_uses: int) -> bool:
     """Whether what is used is not what was taken; one state used again and again may be live on purpose."""
-    facts = moment.facts.value
-    if isinstance(moment.facts, StateSaved):
-        return bool(facts["written"]) and num_uses == 1
-    is_self = facts["own"] > _MOST * max(1, facts["given"])
-    if is_self:
-        return bool(facts["taken_at"][1] != moment.line or facts["written"])
-    return bool(facts["written"]) and num_uses == 1
+    facts = moment.facts
+    if isinstance(facts, ModelRefilled) and _is_self(facts):
+        return taken.place.line != moment.line or facts.num_written > 0
+    return facts.num_written > 0 and num_uses == 1
 
 
-def is_updated(evidence: Evidence, moment: Moment[Any]) -> bool:
+def is_updated(evidence: Evidence, moment: Moment[ModelRefilled | StateSaved]) -> bool:
     """Whether the state was taken to be filled with another one's values first, by `update`."""
     source = evidence.source(moment.file)
-    if source is None or not isinstance(moment.facts, ModelRefilled) or moment.facts.value["written"]:
+    if source is None or not isinstance(moment.facts, ModelRefilled) or moment.facts.num_written:
         return False
     changed = {
         name_of(call.func.value)

@@ -15,7 +15,7 @@ Use `torch.optim.AdamW`, or `decoupled_weight_decay=True` where the class has it
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.par._roster import read_roster
+from truestep.rules.par._roster import at, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import ParametersListed
 
@@ -32,13 +32,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find decay that is scaled like a gradient."""
     roster = read_roster(evidence)
     for optimizer in roster.stepped if roster is not None else ():
-        decays = [group.get("weight_decay") or 0.0 for group in optimizer.groups]
-        is_decoupled = any(group.get("decoupled_weight_decay") for group in optimizer.groups)
-        if optimizer.kind in _COUPLED and any(decays) and not is_decoupled:
+        decays = [group.weight_decay for group in optimizer.groups]
+        is_decoupled = any(group.is_decoupled for group in optimizer.groups)
+        if optimizer.class_name in _COUPLED and any(decays) and not is_decoupled:
             yield Finding(
-                message=f"{optimizer.kind} adds weight decay to the gradient and rescales it: "
+                message=f"{optimizer.class_name} adds weight decay to the gradient and rescales it: "
                 "it is not the decay of AdamW",
-                **optimizer.place,
+                **at(optimizer.made_at),
                 step=optimizer.first_step + 1,
                 evidence=f"weight_decay={max(decays):g} in {sum(map(bool, decays))} of {len(decays)} groups",
             )

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.syntax import walk
-from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
+from truestep.rules.par._roster import at, names, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
-from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
 
 RULE = Meta(
     code="PAR08",
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         own = [item for item in roster.of(optimizer) if not item.is_frozen] if roster is not None else []
         vectors = [item for item in own if len(item.shape) <= 1 and item.path is not None]
         decayed = [item for item in vectors if _decay_of(item, optimizer)]
-        kinds = {bool(group.get("weight_decay")) for group in optimizer.groups}
+        kinds = {bool(group.weight_decay) for group in optimizer.groups}
         if not decayed:
             continue
         if kinds == {True, False}:
@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         elif kinds == {True} and _is_chosen(optimizer) and any(item.is_norm for item in decayed):
             yield Finding(
                 message="weight decay also pulls biases and weights of normalisation towards zero",
-                **optimizer.place,
+                **at(optimizer.made_at),
                 step=optimizer.first_step + 1,
                 evidence=f"{len(decayed)} vectors are decayed: {names(decayed)}",
             )
@@ -68,7 +68,7 @@ def _missed(
     message = "the groups without weight decay miss biases or weights of normalisation"
     return Finding(
         message=message + (": the filter matches other names than the model has" if is_wrong else ""),
-        **optimizer.place,
+        **at(optimizer.made_at),
         step=optimizer.first_step + 1,
         evidence=f"{len(decayed)} of {len(vectors)} vectors are decayed: {names(decayed)}"
         + (f"; no parameter is called {', '.join(dead[:4])}" if dead else ""),
@@ -92,9 +92,8 @@ def _filters(source: Source) -> Iterator[str]:
 
 
 def _decay_of(item: Parameter, optimizer: Optimizer) -> float:
-    group = next((group for index, group in item.groups if index == optimizer.index), 0)
-    known = optimizer.groups[group] if group < len(optimizer.groups) else {}
-    return float(known.get("weight_decay") or 0.0)
+    group = item.groups.get(optimizer.number, 0)
+    return optimizer.groups[group].weight_decay if group < len(optimizer.groups) else 0.0
 
 
 def _misses(vectors: list[Parameter], decayed: list[Parameter]) -> bool:
@@ -104,8 +103,8 @@ def _misses(vectors: list[Parameter], decayed: list[Parameter]) -> bool:
 
 
 def _is_chosen(optimizer: Optimizer) -> bool:
-    decays = {group.get("weight_decay") for group in optimizer.groups}
-    return decays != {_STANDARD.get(optimizer.kind)}
+    decays = {group.weight_decay for group in optimizer.groups}
+    return decays != {_STANDARD.get(optimizer.class_name)}
 
 
 BUGGY = """

@@ -18,10 +18,10 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.places import Function, assignments, calls, covers, only_call
-from truestep.rules.par._roster import Optimizer, names, read_roster
+from truestep.rules.par._roster import at, names, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
-from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.structure import Optimizer, ParametersListed
 
 RULE = Meta(
     code="PAR05",
@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         own = roster.of(optimizer) if roster is not None else []
         if optimizer.is_frozen and own and optimizer.num_steps >= min(2, evidence.first.num_steps):
             yield Finding(
-                message=f"all parameters of {optimizer.kind} are frozen: its steps change nothing",
+                message=f"all parameters of {optimizer.class_name} are frozen: its steps change nothing",
                 **_place(evidence, optimizer),
                 step=optimizer.first_step + 1,
                 evidence=f"{optimizer.num_steps} steps, {len(own)} parameters, none with requires_grad "
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _place(evidence: Evidence, optimizer: Optimizer) -> dict[str, Any]:
     """Return where they are frozen, if that came later and is one line; else where the optimizer is made."""
     if optimizer.was_frozen:
-        return optimizer.place
+        return at(optimizer.made_at)
     found = []
     for source in evidence.sources:
         lines = {
@@ -63,7 +63,7 @@ def _place(evidence: Evidence, optimizer: Optimizer) -> dict[str, Any]:
             if call.args and _is_off(call.args[0])
         }
         found += [{"file": source.path, "line": _call_of(source, line)} for line in lines]
-    return found[0] if len(found) == 1 else optimizer.step_place
+    return found[0] if len(found) == 1 else at(optimizer.stepped_at)
 
 
 def _call_of(source: Source, line: int) -> int:

@@ -32,20 +32,20 @@ _METHOD = "requires_grad_"
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find switches that are none."""
-    seen = {moment.facts.value["attribute"]: moment for moment in evidence.of(SwitchIneffective)}
+    seen = {moment.facts.attribute: moment for moment in evidence.of(SwitchIneffective)}
     for source in evidence.sources:
         for name in sorted({_METHOD, *seen}):
             moment = seen.get(name)
-            facts = moment.facts.value if moment is not None else None
-            for line, text in _set_lines(source, name, facts["wanted"] if facts is not None else None):
+            facts = moment.facts if moment is not None else None
+            for line, text in _set_lines(source, name, facts.is_on if facts is not None else None):
                 yield Finding(
                     message=f"`{text}` switches nothing: "
                     + ("a method is overwritten" if name == _METHOD else f"{name} is no switch here"),
                     file=source.path,
                     line=line,
                     step=moment.step + 1 if moment is not None else 0,
-                    evidence=f"{facts['path'] or 'the model'} has {name} = {facts['wanted']}, and "
-                    f"{facts['against']} parameters have requires_grad = {not facts['wanted']}"
+                    evidence=f"{facts.path or 'the model'} has {name} = {facts.is_on}, and "
+                    f"{facts.num_unaffected} parameters have requires_grad = {not facts.is_on}"
                     if facts is not None
                     else "the tensors' own requires_grad stays as it was",
                 )

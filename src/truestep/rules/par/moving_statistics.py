@@ -36,7 +36,7 @@ RULE = Meta(
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find statistics that move in frozen layers."""
     for moment in evidence.of(StatisticsMoved):
-        paths = moment.facts.value["paths"]
+        paths = moment.facts.paths
         yield Finding(
             message=f"{len(paths)} frozen BatchNorm layers are in training mode: their statistics move",
             **_place(evidence, moment),
@@ -45,14 +45,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _place(evidence: Evidence, moment: Moment[Any]) -> dict[str, Any]:
+def _place(evidence: Evidence, moment: Moment[StatisticsMoved]) -> dict[str, Any]:
     """Return the line that switched to training mode; if none did, the one that freezes."""
     switches = [
         mode
         for mode in evidence.of(ModeSet)
         if mode.at_s < moment.at_s
         and mode.facts.is_training
-        and mode.facts.class_name in moment.facts.value["around"]
+        and mode.facts.class_name in moment.facts.classes_around
     ]
     if switches:
         return {"file": switches[-1].file, "line": switches[-1].line}

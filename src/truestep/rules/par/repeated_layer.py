@@ -15,7 +15,6 @@ layer shall be applied several times, keep it once and call it in a loop.
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.places import Function, assignments, calls, class_in, name_of, own_nodes
@@ -36,36 +35,35 @@ _ON_PURPOSE = ("shared", "tied", "share", "tie")
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find containers that hold one layer several times."""
     for moment in evidence.of(LayerRepeated):
-        facts = moment.facts.value
+        facts = moment.facts
         place = _find_place(evidence, facts)
         if place is None:
             continue
         file, line = place
         yield Finding(
-            message=f"one {facts['class']} stands {facts['copies']} times in {facts['holder']}: "
+            message=f"one {facts.class_name} stands {facts.num_copies} times in {facts.holder}: "
             "all of them share one set of weights",
             file=file,
             line=line,
             step=moment.step + 1,
-            evidence=f"{facts['copies']} entries of {facts['path'] or facts['holder']} are the same object",
+            evidence=f"{facts.num_copies} entries of {facts.path or facts.holder} are the same object",
         )
 
 
-def _find_place(evidence: Evidence, facts: dict[str, Any]) -> tuple[str, int] | None:
-    own = evidence.source(facts["file"])
+def _find_place(evidence: Evidence, facts: LayerRepeated) -> tuple[str, int] | None:
+    own = evidence.source(facts.file)
     sources = [own] if own is not None else []
     sources += [source for source in evidence.sources if source not in sources]
     for source in sources:
-        trees = [class_in(source, facts["holder"])] if source is own else []
-        line = next(
-            filter(None, (_multiplied(tree, facts["attribute"]) for tree in [*trees, source.tree])), None
-        )
+        trees = [class_in(source, facts.holder)] if source is own else []
+        lines = (_multiplied(tree, facts.attribute) for tree in [*trees, source.tree])
+        line = next(filter(None, lines), None)
         if line is not None:
             return source.path, line
-    if facts.get("rivals", facts["others"]):  # a layer that comes again among others may be meant
+    if facts.num_others_trained:  # a layer that comes again among others may be meant
         return None
     for source in sources:
-        line = _extended(source) if facts["others"] else _added(source, facts["attribute"])
+        line = _extended(source) if facts.num_others else _added(source, facts.attribute)
         if line is not None:
             return source.path, line
     return None

@@ -18,7 +18,6 @@ Make the target a copy of its own, `copy.deepcopy(policy)`, and load it from the
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.places import assignments, calls, is_called_at, name_of
@@ -42,7 +41,7 @@ _MOST = 0.9
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether there is a second model, or one that is loaded from another."""
-    if any("taken" in moment.facts.value for moment in evidence.of(ModelRefilled)):
+    if any(moment.facts.taken is not None for moment in evidence.of(ModelRefilled)):
         return True
     names = {name for source in evidence.sources for name in _called_names(source)}
     return any(_TARGET.search(name) for name in names)
@@ -52,9 +51,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models that are their own target."""
     places: set[tuple[str | None, int | None]] = set()
     for moment in evidence.of(ModelRefilled):
-        facts = moment.facts.value
-        is_self = "taken" in facts and facts["own"] >= _MOST * max(1, facts["given"])
-        if not is_self or facts["written"] or facts["taken_at"][1] != moment.line:
+        facts = moment.facts
+        if facts.taken is None or facts.num_written or facts.taken.place.line != moment.line:
+            continue
+        if facts.num_own < _MOST * max(1, facts.num_tensors):
             continue
         if not is_called_at(evidence.source(moment.file), moment.line, name="load_state_dict"):
             continue  # a framework did it
@@ -63,18 +63,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             places.add(place)
             is_load = place == (moment.file, moment.line)
             yield Finding(
-                message=f"{facts['class']} is loaded from its own weights: the target never changes"
+                message=f"{facts.class_name} is loaded from its own weights: the target never changes"
                 if is_load
                 else "target and policy are one object: the target moves with every step",
                 file=place[0],
                 line=place[1],
                 step=moment.step + 1,
-                evidence=f"all {facts['given']} tensors loaded at line {moment.line} are its own memory",
+                evidence=f"all {facts.num_tensors} tensors loaded at line {moment.line} are its own memory",
             )
     yield from _find_aliases(evidence, places)
 
 
-def _assigned_at(evidence: Evidence, moment: Moment[Any]) -> tuple[str, int] | None:
+def _assigned_at(evidence: Evidence, moment: Moment[ModelRefilled]) -> tuple[str, int] | None:
     """Return where the target became a second name of the policy, if the load names two models."""
     source = evidence.source(moment.file)
     if source is None:

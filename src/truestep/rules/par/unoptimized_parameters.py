@@ -15,11 +15,11 @@ which also saves their gradients.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.par._roster import Optimizer, Parameter, Roster, names, read_roster
+from truestep.rules.par._roster import Roster, at, names, read_roster
 from truestep.rules.par.abandoned_parameters import find_abandoned
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
-from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
 
 RULE = Meta(
     code="PAR04",
@@ -40,17 +40,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     found: dict[int, list[Parameter]] = {}
     for item in roster.left_out:
         if item.hidden is None and _is_forgotten(item):
-            found.setdefault(_optimizer_of(item, roster).index, []).append(item)
+            found.setdefault(_optimizer_of(item, roster).number, []).append(item)
     for index, items in found.items():
         optimizer = roster.optimizers[index]
         if all(find_abandoned(roster, optimizer)):
             continue
         yield Finding(
             message=f"{len(items)} parameters get gradients and are in no optimizer: they are never trained",
-            **optimizer.place,
+            **at(optimizer.made_at),
             step=items[0].first_step + 1,
-            evidence=f"not in {optimizer.kind}, and unchanged although each backward pass reaches them: "
-            f"{names(items)}",
+            evidence=f"not in {optimizer.class_name}, and unchanged although each backward pass reaches "
+            f"them: {names(items)}",
         )
 
 

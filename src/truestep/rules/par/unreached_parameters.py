@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.places import assignments, class_in
-from truestep.rules.par._roster import Optimizer, Parameter, names, read_roster
+from truestep.rules.par._roster import at, names, read_roster
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
-from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
 
 RULE = Meta(
     code="PAR06",
@@ -56,7 +56,7 @@ def _is_unreached(item: Parameter) -> bool:
 
 def _tell(evidence: Evidence, optimizer: Optimizer, part: str, items: list[Parameter]) -> Finding:
     cut = _find_cut(evidence, items[0])
-    place = optimizer.place
+    place = at(optimizer.made_at)
     if cut is not None:
         place = {"file": cut.file, "line": cut.line}
     else:

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.places import find_assignment
-from truestep.rules.par._roster import Parameter, names, read_roster
+from truestep.rules.par._roster import names, read_roster
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
-from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.structure import HidingPlace, Parameter, ParametersListed
 
 RULE = Meta(
     code="PAR01",
@@ -33,12 +33,12 @@ RULE = Meta(
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find parameters that models use and do not know."""
     roster = read_roster(evidence)
-    found: dict[tuple[str, str], list[Parameter]] = {}
+    found: dict[tuple[str, str], tuple[HidingPlace, list[Parameter]]] = {}
     for item in roster.left_out if roster is not None else ():
         if item.hidden is not None and item.is_training:
-            found.setdefault((item.hidden[0], item.hidden[2]), []).append(item)
-    for (holder, attribute), items in found.items():
-        _, file, _, what = items[0].hidden or ("", None, "", "")
+            key = (item.hidden.holder, item.hidden.attribute)
+            found.setdefault(key, (item.hidden, []))[1].append(item)
+    for (holder, file, attribute, class_name), items in found.values():
         place = find_assignment(evidence, attribute, holder=holder, file=file)
         if place is None:
             call = evidence.of(ForwardPass, BackwardPass)[0]
@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             file=place[0] or None,
             line=place[1] or None,
             step=items[0].first_step + 1,
-            evidence=f"{len(items)} parameters in {what} got gradients, are in no optimizer "
+            evidence=f"{len(items)} parameters in {class_name} got gradients, are in no optimizer "
             f"and did not change: {names(items)}",
         )
 

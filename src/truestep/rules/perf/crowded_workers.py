@@ -29,13 +29,13 @@ RULE = Meta(
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a loader has workers."""
-    return any(loader.fact("workers") for loader in find_loaders(evidence))
+    return any(loader.facts.num_workers for loader in find_loaders(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find loaders with too many workers."""
     for loader in find_loaders(evidence):
-        workers, cores = loader.fact("workers") or 0, loader.fact("cores") or 0
+        workers, cores = loader.facts.num_workers, loader.facts.num_cores
         if loader.made is not None and cores and workers > cores:
             yield Finding.at(
                 loader.made,
@@ -47,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _cost(loader: Loader) -> str:
     starts = [moment.took_s for moment in loader.epochs]
-    if loader.fact("persistent"):
+    if loader.facts.is_persistent:
         starts = starts[:1]
     return f"{sum(starts):.2f} s to start workers, {len(starts)} times"
 

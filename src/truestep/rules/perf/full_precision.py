@@ -39,14 +39,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         item for item in evidence.operations if item.phase == "forward" and item.name.startswith(_PRODUCTS)
     ]
     kinds = {out.dtype for item in products for out in item.outs}
-    device = evidence.of(DeviceMeasured)[-1]
-    faster = device.facts.value["float32_s"] / max(device.facts.value["bfloat16_s"], 1e-9)
-    if products and kinds == {"float32"} and not device.facts.value["tf32"] and faster >= _LEAST_FASTER:
+    device = evidence.of(DeviceMeasured)[-1].facts
+    faster = device.float32_s / max(device.bfloat16_s, 1e-9)
+    if products and kinds == {"float32"} and not device.is_tf32_allowed and faster >= _LEAST_FASTER:
         yield Finding.at(
             evidence.of(ForwardPass)[0],
             "products run in float32 on a GPU that is much faster in bfloat16",
             evidence=f"{len(products)} products and convolutions of the first steps, all in float32, on "
-            f"{device.facts.name}",
+            f"{device.name}",
             cost=f"a large product takes {faster:.1f} times as long as in bfloat16, measured on this device",
         )
 
@@ -55,10 +55,12 @@ def _recorded(*, dtype: str) -> Evidence:
     """One forward pass with one product on a device that is four times faster in bfloat16."""
     common: dict[str, Any] = {"step": 0, "file": "train.py", "function": "main"}
     called = ForwardPass(0, is_training=True, is_grad_enabled=True, is_inference=False, tensors=[])
-    times = {"tf32": False, "benchmark": False, "float32_s": 0.004, "bfloat16_s": 0.001}
+    device = DeviceMeasured(
+        "GPU", is_tf32_allowed=False, is_benchmark_on=False, float32_s=0.004, bfloat16_s=0.001
+    )
     moments: list[Moment[Any]] = [
         Moment(facts=called, at_s=0.1, took_s=0.01, line=6, **common),
-        Moment(facts=DeviceMeasured("GPU", times), at_s=0.2, took_s=0.0, line=6, **common),
+        Moment(facts=device, at_s=0.2, took_s=0.0, line=6, **common),
     ]
     product = Operation(
         index=0,

@@ -66,7 +66,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 "training waits for its data",
                 step=waits and where.step + 1,
                 evidence=f"a batch takes {1000 * wait_s:.1f} ms, the whole step {1000 * step_s:.1f} ms "
-                f"(medians of {len(waits)} steps); {loader.fact('workers', 0)} workers",
+                f"(medians of {len(waits)} steps); {loader.facts.num_workers} workers",
                 cost=f"{share:.0%} of the time of each step",
                 severity=None if _is_heavy(loader, waits) else "info",
             )
@@ -95,7 +95,7 @@ def _check_generated(evidence: Evidence) -> Iterator[Finding]:
 def _is_much(loader: Loader, waits: list[tuple[float, float]]) -> bool:
     wait_s = _low(wait for wait, _ in waits)
     share = _low(wait / step for wait, step in waits)
-    if loader.fact("workers"):
+    if loader.facts.num_workers:
         return wait_s >= _LEAST_WAIT_OF_WORKERS_S and share >= _LEAST_SHARE_OF_WORKERS
     each_s = wait_s / max(1, _num_samples(loader.batches[0]))
     return wait_s >= _LEAST_WAIT_S and each_s >= _LEAST_WAIT_EACH_S and share >= _LEAST_SHARE
@@ -104,7 +104,7 @@ def _is_much(loader: Loader, waits: list[tuple[float, float]]) -> bool:
 def _is_heavy(loader: Loader, waits: list[tuple[float, float]]) -> bool:
     wait_s = _low(wait for wait, _ in waits)
     each_s = wait_s / max(1, _num_samples(loader.batches[0]))
-    return wait_s >= _LEAST_TO_WARN_S and (bool(loader.fact("workers")) or each_s >= _LEAST_EACH_TO_WARN_S)
+    return wait_s >= _LEAST_TO_WARN_S and (loader.facts.num_workers > 0 or each_s >= _LEAST_EACH_TO_WARN_S)
 
 
 def _low(values: Iterable[float]) -> float:
@@ -123,7 +123,7 @@ def _num_samples(batch: Moment[Any]) -> int:
 def _waits(loader: Loader) -> list[tuple[float, float]]:
     """Return, for each step within an epoch, how long its batch took, and how long until the next."""
     begins = [moment.at_s for moment in loader.epochs]
-    num_ahead = 2 * (loader.fact("workers") or 0)  # so many are made while workers start
+    num_ahead = 2 * loader.facts.num_workers  # so many are made while workers start
     trained, found = set(loader.trained), []
     place = -1
     for batch, later in pairwise(loader.batches):

@@ -33,11 +33,11 @@ _LEAST_SHAPES, _LEAST_SLOWER = 6, 2.0
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Compare forward passes with new shapes and with known ones."""
-    if not evidence.of(DeviceMeasured)[-1].facts.value["benchmark"]:
+    if not evidence.of(DeviceMeasured)[-1].facts.is_benchmark_on:
         return
     met: set[str] = set()
-    new: list[Moment[Any]] = []
-    known: list[Moment[Any]] = []
+    new: list[Moment[ForwardPass]] = []
+    known: list[Moment[ForwardPass]] = []
     for moment in evidence.of(ForwardPass):
         key = f"{moment.facts.model} {moment.facts.tensors}"
         (known if key in met else new).append(moment)
@@ -66,8 +66,10 @@ def _recorded(*, num_shapes: int) -> Evidence:
         took_s = 0.1 if step < num_shapes else 0.01
         called = ForwardPass(0, is_training=True, is_grad_enabled=True, is_inference=False, tensors=shape)
         moments.append(Moment(facts=called, step=step, at_s=float(step), took_s=took_s, **common))
-    value = {"tf32": True, "benchmark": True, "float32_s": 0.004, "bfloat16_s": 0.001}
-    moments.append(Moment(facts=DeviceMeasured("GPU", value), step=32, at_s=33.0, took_s=0.0, **common))
+    device = DeviceMeasured(
+        "GPU", is_tf32_allowed=True, is_benchmark_on=True, float32_s=0.004, bfloat16_s=0.001
+    )
+    moments.append(Moment(facts=device, step=32, at_s=33.0, took_s=0.0, **common))
     return Evidence(processes=[Process(pid=1, argv=[], num_steps=32, moments=moments)])
 
 

@@ -106,7 +106,7 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
         )
     elif not is_late and not draws:
         for loader in find_loaders(evidence):
-            if loader.is_training and loader.fact("random") and loader.made is not None:
+            if loader.is_training and loader.facts.is_random and loader.made is not None:
                 yield Finding.at(
                     loader.made,
                     f"the order of the training data is drawn from torch's generator, {when}",

@@ -43,64 +43,161 @@ class BatchFetched(NamedTuple):
     """Shape and data type of its first tensors, with their names where it is a mapping."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="is_direct")
 class LoaderMade(NamedTuple):
     """A loader is made."""
 
     loader: int
-    value: Any
+    is_direct: bool
+    """Whether the user's own code makes it."""
+    dataset: int
+    """The same for loaders of one dataset."""
+    is_iterable: bool
+    is_ordered: bool
+    """Whether samples come in their stored order."""
+    is_random: bool
+    """Whether they are shuffled by torch's global generator."""
+    num_workers: int
+    is_persistent: bool
+    has_init: bool
+    """Whether it has a `worker_init_fn`."""
+    num_cores: int | None
 
 
-@kind(varies_from="value")
+class EpochNumber(NamedTuple):
+    """What a sampler or a dataset knows of the epoch, by which it shuffles."""
+
+    is_shuffled: bool
+    epoch: int
+    class_name: str
+
+
+@kind(varies_from="distributed")
 class LoaderOrder(NamedTuple):
     """The order in which a loader goes through its data in an epoch."""
 
     loader: int
-    value: Any
+    distributed: EpochNumber | None
+    """Of a distributed sampler."""
+    numbered: EpochNumber | None
+    """Of something else that has a `set_epoch`."""
+    base: int | None
+    """In the first epoch: the dataset under all subsets, and which of its samples are taken, None for all."""
+    indices: list[int] | None
 
 
-@kind(varies_from="value")
+class Labels(NamedTuple):
+    """How the labels of a batch lie."""
+
+    num_changes: int
+    """From one label to the next."""
+    first: int
+    last: int
+    counts: dict[int, int]
+    """How many there are of which label."""
+
+
+@kind(varies_from="epoch")
 class SamplesSeen(NamedTuple):
     """The samples of an epoch, by digest."""
 
     loader: int
-    value: Any
+    epoch: int
+    num_batches: int
+    num_samples: int
+    digests: list[list[int]]
+    """Of the samples of each batch."""
+    num_distinct: int
+    """Of the first samples: how many different numbers one has, fractions only; 0 for whole numbers."""
+    width: int
+    is_float: bool
+    labels: list[Labels]
+    """Of each batch."""
 
 
-@kind(varies_from="value")
+class GeneratorPlace(NamedTuple):
+    """Where a generator is kept: the class, the attribute or global name, and the user's file."""
+
+    owner: str | None
+    name: str | None
+    file: str | None
+
+
+class GeneratorState(NamedTuple):
+    """Digests of a generator's state, and of what in it stays while it is only drawn from."""
+
+    digest: str
+    stream: str
+
+
+class WorkerGenerator(NamedTuple):
+    """A generator in a worker, before and after its first batch."""
+
+    place: GeneratorPlace
+    before: GeneratorState
+    after: GeneratorState | None
+
+
+@kind(varies_from="generators")
 class WorkerState(NamedTuple):
     """What a loader's worker starts with."""
 
     loader: int
-    value: Any
+    generators: list[WorkerGenerator]
 
 
-@kind(varies_from="value")
+@kind(varies_from="places")
 class GeneratorsHeld(NamedTuple):
     """Generators that a dataset holds, of which each worker gets a copy."""
 
     loader: int
-    value: Any
+    places: list[GeneratorPlace]
 
 
-@kind(varies_from="value")
+@kind(varies_from="num_shared")
 class RowsReused(NamedTuple):
     """Samples of training that are scored, too."""
 
     model: int
-    value: Any
+    num_shared: int
+    num_scored: int
+    num_trained: int
+    lines: list[tuple[str, int]]
+    """Files and lines of the user's that are under way, innermost first."""
 
 
-@kind(varies_from="value")
+@kind(varies_from="operation")
 class LabelsSliced(NamedTuple):
     """A slice of the labels is used."""
 
-    value: Any
+    operation: int
+    """The index of the loss."""
+    offset: int
+    """Where in the storage the slice begins, its size, and that of the storage."""
+    size: int
+    length: int
+    storage: int
+    labels: list[Labels]
+    """For the first slice: of all slices of its size."""
 
 
-@kind(varies_from="value")
+class Spread(NamedTuple):
+    """How large finite values are."""
+
+    num_read: int
+    lowest: float
+    highest: float
+    mean: float
+    std: float
+
+
+@kind(varies_from="shape")
 class InputMeasured(NamedTuple):
     """The range of a model's input."""
 
     model: int
-    value: Any
+    shape: list[int]
+    num_infinite: int
+    num_nan: int
+    spread: Spread | None
+    """None if no value is finite."""

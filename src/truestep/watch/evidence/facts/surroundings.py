@@ -1,6 +1,6 @@
 """Facts about randomness, processes, devices, and what a script takes from outside."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from truestep.watch.evidence.moment import kind
 
@@ -69,20 +69,30 @@ class TorchImported(NamedTuple):
     num_threads: int
 
 
-@kind(varies_from="value")
+@kind()
 class WrapperBypassed(NamedTuple):
     """A module is called past its parallel wrapper."""
 
     optimizer: int
-    value: Any
+    class_name: str
 
 
-@kind(varies_from="value")
+UNWRAPPED, BESIDE = -1, -2
+"""For the number of a wrapper: the optimizer has none, or has one and these parameters are not in it."""
+
+
+@kind(varies_from="digests")
 class ReplicaDigested(NamedTuple):
     """Digests of a process's weights, comparable between processes."""
 
     optimizer: int
-    value: Any
+    wrapper: int
+    digests: dict[str, str]
+    """Of the parameters after the step, by name."""
+    gradients: str | None
+    """A digest of what the step applied."""
+    first_digests: dict[str, str]
+    """Of parameters beside a wrapper, before the first step."""
 
 
 @kind()
@@ -101,9 +111,13 @@ class CopiedToDevice(NamedTuple):
     is_non_blocking: bool | None
 
 
-@kind(varies_from="value")
+@kind(varies_from="float32_s")
 class DeviceMeasured(NamedTuple):
-    """What a device can do."""
+    """What a device can do, and what it is allowed to."""
 
     name: str
-    value: Any
+    is_tf32_allowed: bool
+    is_benchmark_on: bool
+    float32_s: float
+    """How long a large product takes."""
+    bfloat16_s: float

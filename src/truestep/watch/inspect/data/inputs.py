@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.loading import InputMeasured
+from truestep.watch.evidence.facts.loading import InputMeasured, Spread
 from truestep.watch.inspect.data.samples import array_of
 from truestep.watch.script.leaves import find_tensors
 from truestep.watch.script.tape import Tape
@@ -32,7 +32,7 @@ def watch(tape: Tape) -> None:
         tensor = _first_float(args or kwargs)
         if tensor is not None:
             noted[number] = noted.get(number, 0) + 1
-            tape.note(InputMeasured(number, _measure(tensor)))
+            tape.note(_measure(number, tensor))
 
     tape.near["forward_begins"].append(forward_begins)
 
@@ -47,19 +47,19 @@ def _first_float(values: Any) -> Tensor | None:
     return None
 
 
-def _measure(tensor: Tensor) -> dict[str, Any]:
+def _measure(model: int, tensor: Tensor) -> InputMeasured:
     """Return the range of some of the values; those that are not finite are looked for in all of them."""
     values = array_of(tensor).reshape(-1)
-    found: dict[str, Any] = {"shape": list(tensor.shape), "infinite": 0, "nan": 0}
+    num_infinite = num_nan = 0
     with np.errstate(all="ignore"):
         is_finite = bool(np.isfinite(values.sum()))
     if not is_finite:
-        found |= {"infinite": int(np.isinf(values).sum()), "nan": int(np.isnan(values).sum())}
+        num_infinite, num_nan = int(np.isinf(values).sum()), int(np.isnan(values).sum())
     some = values[:: -(-len(values) // _MAX_READ)].astype(np.float64)
     some = some if is_finite else some[np.isfinite(some)]
-    found["read"] = len(some)
+    spread = None
     if len(some):
         all_of_them = values if is_finite else some  # the few that are not zero may be missed in some
-        found |= {"least": float(all_of_them.min()), "most": float(all_of_them.max())}
-        found |= {"mean": float(some.mean()), "std": float(some.std())}
-    return found
+        low, high = float(all_of_them.min()), float(all_of_them.max())
+        spread = Spread(len(some), low, high, float(some.mean()), float(some.std()))
+    return InputMeasured(model, list(tensor.shape), num_infinite, num_nan, spread)

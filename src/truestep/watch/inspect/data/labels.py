@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from truestep.watch.evidence.facts.loading import Labels
+
 _MAX_KINDS = 64
 
 
-def outline_labels(values: npt.NDArray[Any]) -> list[int] | None:
-    """Return the changes from one label to the next, the first, the last, and how many there are of which."""
+def outline_labels(values: npt.NDArray[Any]) -> Labels | None:
+    """Return how labels lie; None if they are fractions, or of too many kinds."""
     if values.dtype.kind == "f":
         whole = values.astype(np.int64)
         if not np.array_equal(whole, values):
@@ -23,5 +25,4 @@ def outline_labels(values: npt.NDArray[Any]) -> list[int] | None:
     if len(counts) > _MAX_KINDS:
         return None
     changes = int(np.count_nonzero(values[1:] != values[:-1]))
-    pairs = [item for pair in sorted(counts.items()) for item in pair]
-    return [changes, int(values[0]), int(values[-1]), *map(int, pairs)]
+    return Labels(changes, int(values[0]), int(values[-1]), dict(sorted(counts.items())))

@@ -69,8 +69,7 @@ class _Rows:
         if num < max(_LEAST_SHARED, _LEAST_SHARE * len(own)) or own in self._passes[number]:
             return
         self._num_scored[number] = _NUM_SCORED
-        value = {"shared": num, "own": len(own), "known": len(known), "lines": _lines(self._tape)}
-        self._tape.note(RowsReused(number, value))
+        self._tape.note(RowsReused(number, num, len(own), len(known), _lines(self._tape)))
 
 
 def _digests(given: Any) -> frozenset[int]:

@@ -23,7 +23,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
-from truestep.watch.evidence.facts.loading import LoaderMade, LoaderOrder, SamplesSeen
+from truestep.watch.evidence.facts.loading import EpochNumber, Labels, LoaderMade, LoaderOrder, SamplesSeen
 from truestep.watch.hooks.table import Hook, Observation, calling_frame, put
 from truestep.watch.inspect.data.labels import outline_labels
 from truestep.watch.script.leaves import find_tensors
@@ -66,19 +66,20 @@ def _maker_of(loader: Any) -> str:
     return str(frame.f_code.co_filename)
 
 
-def _describe(loader: Any, is_direct: bool) -> dict[str, Any]:
+def _describe(tape: Tape, loader: Any, is_direct: bool) -> LoaderMade:
     batches = getattr(loader, "batch_sampler", None)
-    return {
-        "direct": is_direct,
-        "dataset": id(loader.dataset),
-        "iterable": isinstance(loader.dataset, IterableDataset),
-        "ordered": type(loader.sampler) is SequentialSampler and type(batches) in (BatchSampler, type(None)),
-        "random": type(loader.sampler).__name__ == "RandomSampler" and not _is_seeded(loader.sampler),
-        "workers": loader.num_workers,
-        "persistent": bool(getattr(loader, "persistent_workers", False)),
-        "has_init": getattr(loader, "worker_init_fn", None) is not None,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-    }
+    return LoaderMade(
+        tape.number("loader", loader),
+        is_direct=is_direct,
+        dataset=id(loader.dataset),
+        is_iterable=isinstance(loader.dataset, IterableDataset),
+        is_ordered=type(loader.sampler) is SequentialSampler and type(batches) in (BatchSampler, type(None)),
+        is_random=type(loader.sampler).__name__ == "RandomSampler" and not _is_seeded(loader.sampler),
+        num_workers=loader.num_workers,
+        is_persistent=bool(getattr(loader, "persistent_workers", False)),
+        has_init=getattr(loader, "worker_init_fn", None) is not None,
+        num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    )
 
 
 def _is_seeded(sampler: Any) -> bool:
@@ -88,19 +89,17 @@ def _is_seeded(sampler: Any) -> bool:
 
 @dataclass
 class _Page:
-    """One epoch of a loader."""
+    """One epoch of a loader, with the fields of `SamplesSeen`."""
 
     loader: int
     epoch: int
     num_batches: int = 0
     num_samples: int = 0
     digests: list[list[int]] = field(default_factory=list)
-    distinct: int = 0
-    """Of the first samples: how many different numbers one has, fractions only; 0 for whole numbers."""
+    num_distinct: int = 0
     width: int = 0
     is_float: bool = False
-    labels: list[list[int]] = field(default_factory=list)
-    """Of each batch: how many changes from one label to the next, and how many of which label."""
+    labels: list[Labels] = field(default_factory=list)
 
 
 class _Book:
@@ -115,7 +114,7 @@ class _Book:
         tape = self._tape
         try:
             is_direct = tape.sites.is_own(_maker_of(loader))
-            tape.note(LoaderMade(tape.number("loader", loader), _describe(loader, is_direct)))
+            tape.note(_describe(tape, loader, is_direct))
         except Exception as error:  # noqa: BLE001 - samplers and datasets of the user's; written down
             tape.note_trouble("a loader that was made", error)
 
@@ -125,7 +124,7 @@ class _Book:
         if epoch < len(_NUM_BATCHES):
             self._pages[number] = _Page(number, epoch)
         if epoch < _NUM_ORDERS:
-            self._tape.note(LoaderOrder(number, _order(loader, is_first=epoch == 0)))
+            self._tape.note(_order(loader, number, is_first=epoch == 0))
 
     def batch(self, number: int, batch: Any) -> None:
         page = self._pages.get(number)
@@ -148,29 +147,27 @@ class _Book:
 
     def _close(self, page: _Page | None) -> None:
         if page is not None and page.num_batches:
-            fields = {name: value for name, value in vars(page).items() if name != "loader"}
-            self._tape.note(SamplesSeen(page.loader, fields))
+            self._tape.note(SamplesSeen(**vars(page)))
 
 
-def _order(loader: Any, *, is_first: bool) -> dict[str, Any]:
+def _order(loader: Any, number: int, *, is_first: bool) -> LoaderOrder:
     """Return what decides which samples come, and in which order."""
-    found: dict[str, Any] = {}
+    distributed: EpochNumber | None = None
+    numbered: EpochNumber | None = None
     for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
         if isinstance(sampler, DistributedSampler):
-            found["distributed"] = [bool(sampler.shuffle), int(sampler.epoch), type(sampler).__name__]
+            distributed = EpochNumber(bool(sampler.shuffle), int(sampler.epoch), type(sampler).__name__)
     for thing in (loader.sampler, getattr(loader, "batch_sampler", None), loader.dataset):
         known = getattr(thing, "__dict__", {})  # asks no property, and no `__getattr__` of the user's
         is_numbered = type(known.get("epoch")) is int and callable(getattr(type(thing), "set_epoch", None))
         if is_numbered and known.get("shuffle") is not False:
-            found.setdefault("numbered", [True, known["epoch"], type(thing).__name__])
-    if is_first:
-        base, indices = _indices(loader)
-        found["base"] = id(base)
-        found["indices"] = indices
-    return found
+            name = type(thing).__name__
+            numbered = numbered or EpochNumber(is_shuffled=True, epoch=known["epoch"], class_name=name)
+    base, indices = _indices(loader) if is_first else (None, None)
+    return LoaderOrder(number, distributed, numbered, base, indices)
 
 
-def _indices(loader: Any) -> tuple[Any, list[int] | None]:
+def _indices(loader: Any) -> tuple[int, list[int] | None]:
     """Return the dataset under all subsets, and which of its samples are taken; None for all."""
     dataset, indices = loader.dataset, None
     if isinstance(loader.sampler, SubsetRandomSampler):
@@ -180,8 +177,8 @@ def _indices(loader: Any) -> tuple[Any, list[int] | None]:
         indices = inner if indices is None else [inner[index] for index in indices]
         dataset = dataset.dataset
     if indices is None or len(indices) > _MAX_INDICES:
-        return dataset, None
-    return dataset, [int(index) for index in indices]
+        return id(dataset), None
+    return id(dataset), [int(index) for index in indices]
 
 
 def _parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
@@ -235,7 +232,7 @@ def _add_digests(page: _Page, tensor: Tensor) -> None:
     if not page.digests:
         page.width = rows.shape[1]
         page.is_float = tensor.is_floating_point()
-        page.distinct = _num_distinct(rows)
+        page.num_distinct = _num_distinct(rows)
     page.num_samples += len(rows)
     page.digests.append(_digest(rows))
 

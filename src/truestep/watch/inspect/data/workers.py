@@ -19,13 +19,21 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from truestep.watch.evidence.facts.loading import GeneratorsHeld, WorkerState
+from truestep.watch.evidence.facts.loading import (
+    GeneratorPlace,
+    GeneratorsHeld,
+    GeneratorState,
+    WorkerGenerator,
+    WorkerState,
+)
+from truestep.watch.evidence.moment import named, unnamed
 from truestep.watch.hooks.table import Hook, Observation, drop_frames, put, unseen
 from truestep.watch.script.tape import Tape
 
 Function = Callable[..., Any]
 _MAX_DEPTH, _MAX_OBJECTS, _MAX_ITEMS = 4, 200, 16
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
+_UNNAMED = GeneratorPlace(None, None, None)
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, torch.Tensor, type)
 
 
@@ -60,7 +68,7 @@ class _Scout:
             return
         self._loaders[id(loader.dataset)] = number
         if not isinstance(loader.dataset, IterableDataset):
-            held = [place for place, _ in self.find(loader) if place["file"] is not None]
+            held = [place for place, _ in self.find(loader) if place.file is not None]
             if held:
                 self._tape.note(GeneratorsHeld(number, held))
 
@@ -73,24 +81,23 @@ class _Scout:
             and not isinstance(dataset, IterableDataset)  # those may share out one common order
         )
 
-    def find(self, maker: Any) -> list[tuple[dict[str, Any], Any]]:
+    def find(self, maker: Any) -> list[tuple[GeneratorPlace, Any]]:
         """Return all generators that a loader's or a fetcher's code can reach, with where they are kept."""
         return list(_generators((maker.dataset, maker.collate_fn), self._tape.sites.is_own))
 
-    def write(self, dataset: Any, found: list[dict[str, Any]]) -> None:
-        """Leave what was seen for the process that started this worker."""
+    def write(self, dataset: Any, found: list[WorkerGenerator]) -> None:
+        """Leave what was seen for the process that started this worker, which knows the loader's number."""
         self._loaders[id(dataset)] = -1
-        info: Any = get_worker_info()
-        fields = {"dataset": id(dataset), "worker": info.id, "generators": found}
+        facts = WorkerState(id(dataset), found)
         path = self._folder / f"worker-{self._pid}-{os.getpid()}.json"
-        path.with_suffix(".part").write_text(json.dumps(fields))
+        path.with_suffix(".part").write_text(json.dumps(named(facts)))
         path.with_suffix(".part").rename(path)
 
     def closing(self) -> None:
         """Note what the workers have left."""
         for path in sorted(self._folder.glob(f"worker-{self._pid}-*.json")):
-            fields = json.loads(path.read_text())
-            self._tape.note(WorkerState(self._loaders.get(fields.pop("dataset"), -1), fields))
+            dataset, generators = unnamed(*json.loads(path.read_text()))
+            self._tape.note(WorkerState(self._loaders.get(dataset, -1), generators))
 
 
 def _wrap_fetch(fetcher: Any, scout: _Scout) -> Function:
@@ -105,10 +112,8 @@ def _wrap_fetch(fetcher: Any, scout: _Scout) -> Function:
             drop_frames(error)
             raise
         try:
-            after = {json.dumps(place): _state(item) for place, item in scout.find(fetcher)}
-            found = [
-                {**place, "before": state, "after": after.get(json.dumps(place))} for place, state in before
-            ]
+            after = {place: _state(item) for place, item in scout.find(fetcher)}
+            found = [WorkerGenerator(place, state, after.get(place)) for place, state in before]
             scout.write(fetcher.dataset, found)
         except Exception:  # noqa: BLE001 - as above
             pass
@@ -117,13 +122,12 @@ def _wrap_fetch(fetcher: Any, scout: _Scout) -> Function:
     return wrapper
 
 
-def _state(generator: Any) -> list[str]:
-    """Return digests of a generator's state, and of what in it stays while it is only drawn from."""
+def _state(generator: Any) -> GeneratorState:
     if isinstance(generator, torch.Generator):
-        return [_digest(generator.get_state().numpy().tobytes()), str(generator.initial_seed())]
+        return GeneratorState(_digest(generator.get_state().numpy().tobytes()), str(generator.initial_seed()))
     if isinstance(generator, random.Random):
         state = generator.getstate()
-        return [_digest(repr(state).encode()), _digest(repr(state[1][:-1]).encode())]
+        return GeneratorState(_digest(repr(state).encode()), _digest(repr(state[1][:-1]).encode()))
     known = (
         generator.bit_generator.state
         if isinstance(generator, np.random.Generator)
@@ -133,7 +137,7 @@ def _state(generator: Any) -> list[str]:
     kept = inner.get("inc", inner)
     kept = kept["key"].tobytes() if isinstance(kept, dict) and "key" in kept else repr(kept).encode()
     with np.printoptions(threshold=sys.maxsize):
-        return [_digest(repr(known).encode()), _digest(kept)]
+        return GeneratorState(_digest(repr(known).encode()), _digest(kept))
 
 
 def _digest(raw: bytes) -> str:
@@ -142,13 +146,13 @@ def _digest(raw: bytes) -> str:
 
 def _generators(
     roots: tuple[Any, ...], is_own: Callable[[str], bool]
-) -> Iterator[tuple[dict[str, Any], Any]]:
+) -> Iterator[tuple[GeneratorPlace, Any]]:
     for name, item in (
         ("numpy.random", np.random.mtrand._rand),
         ("random", random._inst),
         ("torch", torch.default_generator),
     ):
-        yield {"owner": None, "name": name, "file": None}, item
+        yield GeneratorPlace(None, name, None), item
     met: set[int] = set()
     waiting: list[tuple[Any, int]] = [(root, 0) for root in roots]
     while waiting and len(met) < _MAX_OBJECTS:
@@ -165,12 +169,12 @@ def _generators(
                 waiting.append((item, depth + 1))
 
 
-def _reached(thing: Any, is_own: Callable[[str], bool]) -> Iterator[tuple[dict[str, Any], Any]]:
+def _reached(thing: Any, is_own: Callable[[str], bool]) -> Iterator[tuple[GeneratorPlace, Any]]:
     """Yield what an object holds, and what the functions of its class read from their module."""
     if isinstance(thing, list | tuple | dict):
         items = list(thing.values() if isinstance(thing, dict) else thing)
         for item in items[:_MAX_ITEMS]:
-            yield {"owner": None, "name": None, "file": None}, item
+            yield _UNNAMED, item
     elif isinstance(thing, functools.partial):
         yield from _reached([thing.func, *thing.args, *thing.keywords.values()], is_own)
     elif isinstance(thing, MethodType):
@@ -181,28 +185,28 @@ def _reached(thing: Any, is_own: Callable[[str], bool]) -> Iterator[tuple[dict[s
         yield from _reached_by_object(thing, is_own)
 
 
-def _reached_by_object(thing: Any, is_own: Callable[[str], bool]) -> Iterator[tuple[dict[str, Any], Any]]:
+def _reached_by_object(thing: Any, is_own: Callable[[str], bool]) -> Iterator[tuple[GeneratorPlace, Any]]:
     kind = type(thing)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     is_users = file is not None and is_own(file)
     for name, item in list(vars(thing).items()):
-        yield {"owner": kind.__qualname__, "name": name, "file": file if is_users else None}, item
+        yield GeneratorPlace(kind.__qualname__, name, file if is_users else None), item
     for name, item in list(vars(kind).items()) if is_users else ():
         if isinstance(item, _GENERATORS):
-            yield {"owner": kind.__qualname__, "name": name, "file": file}, item
+            yield GeneratorPlace(kind.__qualname__, name, file), item
         elif isinstance(item, FunctionType) and name != "__init__":
             yield from _reached_by_function(item)
 
 
-def _reached_by_function(function: FunctionType) -> Iterator[tuple[dict[str, Any], Any]]:
+def _reached_by_function(function: FunctionType) -> Iterator[tuple[GeneratorPlace, Any]]:
     code = function.__code__
-    place = {"owner": None, "file": os.path.abspath(code.co_filename)}  # noqa: PTH100 - resolves no link
+    file = os.path.abspath(code.co_filename)  # noqa: PTH100 - resolves no link
     for name in code.co_names:
         item = function.__globals__.get(name)
         if isinstance(item, (*_GENERATORS, FunctionType)):
-            yield {**place, "name": name}, item
+            yield GeneratorPlace(None, name, file), item
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield {**place, "name": name}, cell.cell_contents
+            yield GeneratorPlace(None, name, file), cell.cell_contents
         except ValueError:  # not filled yet
             continue

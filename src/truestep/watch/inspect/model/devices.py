@@ -56,12 +56,10 @@ def _note_device(tape: Tape) -> None:
     tape.note(
         DeviceMeasured(
             torch.cuda.get_device_name(),
-            {
-                "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
-                "benchmark": bool(torch.backends.cudnn.benchmark),
-                "float32_s": _time(torch.float32),
-                "bfloat16_s": _time(torch.bfloat16),
-            },
+            is_tf32_allowed=bool(torch.backends.cuda.matmul.allow_tf32),
+            is_benchmark_on=bool(torch.backends.cudnn.benchmark),
+            float32_s=_time(torch.float32),
+            bfloat16_s=_time(torch.bfloat16),
         )
     )
 

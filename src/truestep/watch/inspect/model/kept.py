@@ -20,6 +20,7 @@ from truestep.watch.evidence.facts.structure import (
     OptimizerNotResumed,
     StateSaved,
     StatesShareMemory,
+    TakenState,
 )
 from truestep.watch.hooks.table import UNSEEN, Hook, Observation, put
 from truestep.watch.script import parts
@@ -47,17 +48,9 @@ def watch(tape: Tape) -> None:
 class _Taken:
     """A state as `state_dict` returned it."""
 
-    index: int
+    number: int
     site: int
     step: int
-
-
-@dataclass
-class _Opened:
-    """A file as it was read."""
-
-    index: int
-    facts: dict[str, Any]
 
 
 @dataclass
@@ -66,7 +59,7 @@ class _Filled:
 
     ref: "weakref.ref[nn.Module]"
     site: int
-    file: _Opened
+    file: CheckpointLoaded
     parameters: set[int] = field(default_factory=set)
 
 
@@ -94,13 +87,14 @@ class _States:
         self._tape = tape
         self._taken = _Known()
         self._from_file = _Known()
-        self._num_taken = self._num_opened = 0
+        self._num_taken = 0
         self._is_taking = False
         self._takes: dict[int, dict[int, _Taken]] = {}
         """By the address of a state's first tensor: the first state that each line has taken."""
         self._piles: dict[int, list[tuple[weakref.ref[Tensor], int]]] = {}
         self._piled: set[int] = set()
-        self._given: dict[str, Any] = {}
+        self._given: dict[int, tuple[ModelRefilled, CheckpointLoaded | None]] = {}
+        """By the ids of models that are being filled: with what, and from which file."""
         self._filled: list[_Filled] = []
         self._met = ByIdentity[Optimizer, bool]()
         self._fresh: list[tuple[_Filled, int]] = []
@@ -122,7 +116,7 @@ class _States:
         strict = args[1] if len(args) > 1 else kwargs.get("strict", True)
         self._tape.tell_one(self._give, module, state, bool(strict))
         result = yield
-        self._tape.tell_one(self._put, module, state, result)
+        self._tape.tell_one(self._put, module, result)
 
     def observe_save(self, /, *args: Any, **kwargs: Any) -> None:
         """Observe `torch.save`."""
@@ -149,53 +143,66 @@ class _States:
         steps = sorted({step for ref, step in pile if _address(ref()) == address and step < taken.step})
         if len(steps) >= _MIN_PILE and taken.site not in self._piled:
             self._piled.add(taken.site)
-            self._tape.note(StatesShareMemory({"alive": len(steps), "steps": steps[:_MAX_NAMES]}))
+            self._tape.note(StatesShareMemory(len(steps), steps[:_MAX_NAMES]))
         self._piles[taken.site] = [*pile[-_MAX_NAMES:], (Ref(tensor), taken.step)]
 
     def _give(self, module: nn.Module, state: Any, strict: bool) -> None:
-        own = {item.data_ptr() for item in _own_tensors(module)}
-        facts: dict[str, Any] = {"strict": strict, "given": 0, "own": 0, "written": 0, "file": None}
+        memory = {item.data_ptr() for item in _own_tensors(module)}
+        num_tensors = num_own = num_written = 0
         takens: dict[int, _Taken] = {}
+        file: CheckpointLoaded | None = None
         for _, tensor in _tensors_of(state):
-            facts["given"] += 1
-            facts["own"] += tensor.data_ptr() in own and tensor.numel() > 0
+            num_tensors += 1
+            num_own += tensor.data_ptr() in memory and tensor.numel() > 0
             found = self._taken.find(tensor)
             if found is not None:
-                takens[found[0].index] = found[0]
-                facts["written"] += found[1]
+                takens[found[0].number] = found[0]
+                num_written += found[1]
             source = self._from_file.find(tensor)
             if source is not None:
-                facts["file"] = source[0].index
-                facts["opened"] = source[0]
-        if takens:
-            taken = takens[min(takens)]
-            facts["taken"] = taken.index
-            facts["taken_at"] = self._tape.sites.table[taken.site]
-            facts["taken_step"] = taken.step
-        elif facts["own"]:  # its own memory through other tensors, as detach() makes them
+                file = source[0]
+        before: list[_Taken] = []
+        if num_own and not takens:  # its own memory through other tensors, as detach() makes them
             first = next((tensor.data_ptr() for _, tensor in _tensors_of(state)), 0)
-            takes = [item for item in self._takes.get(first, {}).values() if item.step < self._tape.num_steps]
-            facts["views"] = [
-                [*self._tape.sites.table[item.site][:2], item.step] for item in takes[-_MAX_NAMES:]
+            before = [
+                item for item in self._takes.get(first, {}).values() if item.step < self._tape.num_steps
             ]
-        self._given = facts
+        facts = ModelRefilled(
+            model=self._tape.number("model", module),
+            class_name=type(module).__qualname__,
+            is_strict=strict,
+            num_keys=len(state) if isinstance(state, Mapping) else num_tensors,
+            num_tensors=num_tensors,
+            num_own=num_own,
+            num_written=num_written,
+            num_missing=0,
+            num_unexpected=0,
+            missing=[],
+            unexpected=[],
+            taken=self._fact(takens[min(takens)]) if takens else None,
+            taken_before=[self._fact(item) for item in before[-_MAX_NAMES:]],
+        )
+        self._given[id(module)] = (facts, file)
 
-    def _put(self, module: nn.Module, state: Any, result: Any) -> None:
-        facts, self._given = self._given, {}
-        opened = facts.pop("opened", None)
+    def _fact(self, taken: _Taken) -> TakenState:
+        return TakenState(taken.number, self._tape.sites.table[taken.site], taken.step)
+
+    def _put(self, module: nn.Module, result: Any) -> None:
+        facts, file = self._given.pop(id(module))
         missing = list(getattr(result, "missing_keys", ()) or ())
         unexpected = list(getattr(result, "unexpected_keys", ()) or ())
-        facts["num_given"] = len(state) if isinstance(state, Mapping) else facts.get("given", 0)
-        facts["num_missing"], facts["num_unexpected"] = len(missing), len(unexpected)
-        facts["missing"], facts["unexpected"] = missing[:_MAX_NAMES], unexpected[:_MAX_NAMES]
-        facts["class"] = type(module).__qualname__
+        facts = facts._replace(
+            num_missing=len(missing),
+            num_unexpected=len(unexpected),
+            missing=missing[:_MAX_NAMES],
+            unexpected=unexpected[:_MAX_NAMES],
+        )
         site = self._tape.sites.here(2)
-        number = self._tape.number("model", module)
-        self._tape.mark(ModelRefilled(number, facts), site, perf_counter_ns())
-        if opened is not None and not missing and not unexpected:
+        self._tape.mark(facts, site, perf_counter_ns())
+        if file is not None and not missing and not unexpected:
             ids = {id(item) for item in parts.parameters(module)}
             before = [item for item in self._filled if item.ref() not in (None, module)]
-            self._filled = [*before[1 - _MAX_FILLED :], _Filled(weakref.ref(module), site, opened, ids)]
+            self._filled = [*before[1 - _MAX_FILLED :], _Filled(weakref.ref(module), site, file, ids)]
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         if optimizer in self._met:
@@ -214,46 +221,39 @@ class _States:
         fresh, self._fresh = self._fresh, []
         kept = sorted(_kept_names(optimizer))
         for filled, number in fresh:
-            value = {**filled.file.facts, "optimizer": type(optimizer).__qualname__, "keeps": kept}
-            self._tape.mark(OptimizerNotResumed(number, value), filled.site, perf_counter_ns())
+            facts = OptimizerNotResumed(number, type(optimizer).__qualname__, kept, filled.file)
+            self._tape.mark(facts, filled.site, perf_counter_ns())
 
     def _store(self, thing: Any) -> None:
-        modules, takens, written = [], set(), 0
+        modules, num_written = [], 0
+        taken: TakenState | None = None
         for item in _walk(thing):
             if isinstance(item, nn.Module):
                 modules.append(type(item).__qualname__)
             elif isinstance(item, Tensor):
                 found = self._taken.find(item)
                 if found is not None and found[1]:
-                    takens.add(found[0].index)
-                    self._kept_at = found[0]
-                    written += 1
+                    taken = self._fact(found[0])
+                    num_written += 1
         is_script = any(isinstance(item, torch.jit.ScriptModule) for item in _walk(thing))
-        if (modules and not is_script) or takens:
-            value: dict[str, Any] = {"modules": modules[:_MAX_NAMES], "written": written}
-            if takens:
-                value["taken"] = self._kept_at.index
-                value["taken_at"] = self._tape.sites.table[self._kept_at.site]
-                value["taken_step"] = self._kept_at.step
-            value["is_direct"] = _is_direct(self._tape)
-            self._tape.note(StateSaved(value))
+        if (modules and not is_script) or taken is not None:
+            self._tape.note(StateSaved(modules[:_MAX_NAMES], num_written, taken, _is_direct(self._tape)))
 
-    def _open(self, thing: Any, weights_only: Any) -> None:
-        facts: dict[str, Any] = {"weights_only": weights_only, "is_direct": _is_direct(self._tape)}
+    def _open(self, thing: Any, weights_only: bool | None) -> None:
         items = list(_walk(thing))
-        facts["modules"] = [type(item).__qualname__ for item in items if isinstance(item, nn.Module)][
-            :_MAX_NAMES
-        ]
-        foreign = {type(item).__qualname__ for item in items if not isinstance(item, _SIMPLE)}
-        facts["foreign"] = sorted(foreign - {"dict", "list", "tuple", "set", "OrderedDict"})[:_MAX_NAMES]
-        facts["keys"] = [key for key in thing if isinstance(key, str)][:64] if isinstance(thing, dict) else []
-        facts["optimizers"] = sum(_is_optimizers(item) for item in items)
-        opened = _Opened(self._num_opened, facts)
-        self._num_opened += 1
+        classes = {type(item).__qualname__ for item in items if not isinstance(item, _SIMPLE)}
+        facts = CheckpointLoaded(
+            is_weights_only=weights_only,
+            is_direct=_is_direct(self._tape),
+            modules=[type(item).__qualname__ for item in items if isinstance(item, nn.Module)][:_MAX_NAMES],
+            other_classes=sorted(classes - {"dict", "list", "tuple", "set", "OrderedDict"})[:_MAX_NAMES],
+            keys=[key for key in thing if isinstance(key, str)][:64] if isinstance(thing, dict) else [],
+            num_optimizers=sum(_is_optimizers(item) for item in items),
+        )
         for item in items:
             if isinstance(item, Tensor):
-                self._from_file.add(item, opened)
-        self._tape.note(CheckpointLoaded(facts))
+                self._from_file.add(item, facts)
+        self._tape.note(facts)
 
 
 def _is_optimizers(item: Any) -> bool:

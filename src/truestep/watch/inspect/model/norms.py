@@ -84,8 +84,7 @@ class _Norms:
                 seen.is_told = True
                 told.append(seen)
         if told:
-            value = {"paths": [seen.path for seen in told], "around": told[0].around}
-            self._tape.note(StatisticsMoved(value))
+            self._tape.note(StatisticsMoved([seen.path for seen in told], told[0].around))
 
 
 def _find(root: nn.Module, path: str) -> Any:

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch.digests.fold import fold
-from truestep.watch.evidence.facts.surroundings import ReplicaDigested, WrapperBypassed
+from truestep.watch.evidence.facts.surroundings import BESIDE, UNWRAPPED, ReplicaDigested, WrapperBypassed
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
-_BESIDE = -2
 _EVENTS = ("forward_begins", "backward_ends", "step_begins", "step_ends")
 
 
@@ -110,8 +109,8 @@ class _Replicas:
             if not self._is_owned(known, optimizer, number):
                 continue
             if known.passed_by is not None and not known.num_calls and known.has_backward:
-                value = {"class": known.part}
-                self._tape.mark(WrapperBypassed(number, value), known.passed_by, perf_counter_ns())
+                facts = WrapperBypassed(number, known.part)
+                self._tape.mark(facts, known.passed_by, perf_counter_ns())
             known.num_calls, known.passed_by, known.has_backward = 0, None, False
 
     def _is_owned(self, known: _Wrapper, optimizer: Optimizer, number: int) -> bool:
@@ -132,7 +131,7 @@ class _Replicas:
                 if not _has_hook(wrapper):
                     self._note(number, place, list(parts.named_parameters(wrapper)))
         if self._gradients is not None and (beside := self._beside(optimizer)):
-            self._note(number, _BESIDE if is_wrapped else None, beside)
+            self._note(number, BESIDE if is_wrapped else UNWRAPPED, beside)
 
     def _beside(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
         """Return an optimizer's parameters that no wrapper holds."""
@@ -140,11 +139,9 @@ class _Replicas:
         every = enumerate(_parameters(optimizer))
         return [(f"parameter {place}", item) for place, item in every if id(item) not in inside]
 
-    def _note(self, number: int, place: int | None, named: list[tuple[str, Tensor]]) -> None:
-        value = {"wrapper": place, "digests": _digests(named), "gradients": self._gradients}
-        if place == _BESIDE:
-            value["begun"] = self._begun.get(number, {})
-        self._tape.note(ReplicaDigested(number, value))
+    def _note(self, number: int, wrapper: int, named: list[tuple[str, Tensor]]) -> None:
+        first = self._begun.get(number, {}) if wrapper == BESIDE else {}
+        self._tape.note(ReplicaDigested(number, wrapper, _digests(named), self._gradients, first))
 
 
 def _digests(named: list[tuple[str, Tensor]]) -> dict[str, str]:

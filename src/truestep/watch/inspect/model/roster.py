@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed, SwitchIneffective
-from truestep.watch.evidence.moment import Place
+from truestep.watch.evidence.facts.structure import Group, HidingPlace, Parameter, ParametersListed
+from truestep.watch.evidence.facts.structure import Optimizer as ListedOptimizer
+from truestep.watch.evidence.moment import Facts, Place
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.model import norms
 from truestep.watch.inspect.model.structure import (
@@ -61,7 +62,7 @@ def watch(tape: Tape) -> None:
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of one parameter."""
+    """What is known of one parameter: what `Parameter` says of it, and more."""
 
     key: int
     """Its id, for as long as it lives."""
@@ -72,39 +73,29 @@ class _Entry:
     is_brief: bool = False
     """Whether there are so many that this one is known and not written down."""
     path: str | None = None
-    """Its name under the largest model that was called with it."""
     model: int | None = None
     size: int = 0
+    """How many parameters that model has."""
     holder: str | None = None
-    """The innermost class around it that is not torch's."""
     origin: str | None = None
-    """Whose that class is: own, torch, other."""
     is_norm: bool = False
     is_training: bool = True
-    hidden: tuple[str, str | None, str, str] | None = None
-    """Class, its file, attribute and kind of item, if a model uses it without knowing it."""
+    hidden: HidingPlace | None = None
     groups: dict[int, int] = field(default_factory=dict)
     is_frozen: bool = False
     is_loaded: bool = False
     is_changed: bool = False
-    """Whether it was seen to move although no optimizer moves it, or none with a gradient."""
     has_grad: bool = False
     num_passes: int = 0
-    """Backward passes with trained leaves, looked at, that left a gradient in it: none of an optimizer's."""
     num_alone: int = 0
-    """The same of backward passes without any trained leaf."""
     is_beside: bool = False
     share: float = 0.0
-    """Which share of the leaves in such a pass is not trained."""
     num_steps: int = 0
     num_lost: int = 0
-    """Steps in a row, looked at, in which its optimizer had no gradient for it and no model called had it."""
     last_step: int = 0
 
-    def as_fields(self) -> dict[str, Any]:
-        left_out = ("key", "ref", "sample", "size", "is_brief")
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
-        return {**fields, "groups": [[page, group] for page, group in self.groups.items()]}
+    def as_fact(self) -> Parameter:
+        return Parameter(**{name: getattr(self, name) for name in Parameter._fields})
 
 
 @dataclass(slots=True)
@@ -112,25 +103,29 @@ class _Page:
     """What is known of one optimizer."""
 
     index: int
-    kind: str
+    class_name: str
     site: int
     was_frozen: bool = False
-    """Whether all its parameters were frozen when it was made."""
-    number: int | None = None
     step_site: int = 0
     first_step: int = 0
     num_steps: int = 0
     is_frozen: bool = True
-    """Whether at all its steps all its parameters were frozen and without gradients."""
-    groups: list[dict[str, Any]] = field(default_factory=list)
-    defaults: dict[str, Any] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
     suspects: "list[weakref.ref[Tensor]] | None" = None
     """Parameters that never had a gradient."""
-    is_seen: bool = False
 
-    def as_fields(self, table: list[Place]) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "suspects"}
-        return {**fields, "site": table[self.site], "step_site": table[self.step_site]}
+    def as_fact(self, table: list[Place]) -> ListedOptimizer:
+        return ListedOptimizer(
+            number=self.index,
+            class_name=self.class_name,
+            made_at=table[self.site],
+            stepped_at=table[self.step_site],
+            was_frozen=self.was_frozen,
+            first_step=self.first_step,
+            num_steps=self.num_steps,
+            is_frozen=self.is_frozen,
+            groups=self.groups,
+        )
 
 
 class _Roster:
@@ -152,7 +147,7 @@ class _Roster:
         self._called_before: set[int] = set()
         self._leaves: list[Tensor] = []
         self._flow: Flow | None = None
-        self._told: set[str] = set()
+        self._told: set[Facts] = set()
 
     # Parameters
 
@@ -215,7 +210,6 @@ class _Roster:
             page = _Page(
                 -1 if is_brief else len(self._all_pages), type(optimizer).__qualname__, site, was_frozen=True
             )
-            page.defaults = _plain(getattr(optimizer, "defaults", {}))
             self._pages[optimizer] = page
             if not is_brief:
                 self._all_pages.append(page)
@@ -224,7 +218,7 @@ class _Roster:
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         page = self._seen.get(number)
         if page is None:
-            page = self._seen[number] = self._meet(optimizer, number)
+            page = self._seen[number] = self._meet(optimizer)
         page.num_steps += 1
         if page.is_frozen:
             page.is_frozen = not _has_trainable(optimizer)
@@ -238,11 +232,10 @@ class _Roster:
         if page is not None and page.suspects:  # a closure computes gradients inside of the step
             self._clear_suspects(page)
 
-    def _meet(self, optimizer: Optimizer, number: int) -> _Page:
+    def _meet(self, optimizer: Optimizer) -> _Page:
         site = self._tape.sites.here(1)
         page = self._page(optimizer, site)
-        page.is_seen = True
-        page.number, page.step_site, page.first_step = number, site, self._tape.num_steps
+        page.step_site, page.first_step = site, self._tape.num_steps
         page.suspects = [Ref(item) for item in _parameters(optimizer)] if page.index >= 0 else None
         for index, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
@@ -265,7 +258,7 @@ class _Roster:
 
     def _look(self, optimizer: Optimizer, page: _Page) -> None:
         step = self._tape.num_steps
-        page.groups = [_plain({**group, "params": len(group["params"])}) for group in optimizer.param_groups]
+        page.groups = [_describe(group) for group in optimizer.param_groups]
         for index, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
                 entry = self._entry(parameter)
@@ -332,17 +325,11 @@ class _Roster:
             entry = self._entry(parameter)
             entry.is_training = is_training
             if entry.hidden is None:
-                entry.hidden = (holder.__qualname__, file_of(holder), attribute, what)
-        for facts in self._oddities(root):
-            if str(facts) not in self._told:
-                self._told.add(str(facts))
+                entry.hidden = HidingPlace(holder.__qualname__, file_of(holder), attribute, what)
+        for facts in (*find_repeated(root, self._kinds), *find_switches(root)):
+            if facts not in self._told:
+                self._told.add(facts)
                 self._tape.note(facts)
-
-    def _oddities(self, root: nn.Module) -> Iterator[LayerRepeated | SwitchIneffective]:
-        for value in find_repeated(root, self._kinds):
-            yield LayerRepeated(value)
-        for value in find_switches(root):
-            yield SwitchIneffective(value)
 
     def _fill(self, module: nn.Module) -> None:
         """A module's parameters were filled with others' values."""
@@ -390,11 +377,11 @@ class _Roster:
             parameter = entry.ref() if entry.ref is not None else None
             if parameter is not None and (not entry.groups or not entry.has_grad):
                 self._compare(parameter, entry)
-        value = {
-            "parameters": [entry.as_fields() for entry in self._all.values()],
-            "optimizers": [page.as_fields(self._tape.sites.table) for page in self._all_pages],
-        }
-        self._tape.mark(ParametersListed(value), 0, perf_counter_ns())
+        facts = ParametersListed(
+            [entry.as_fact() for entry in self._all.values()],
+            [page.as_fact(self._tape.sites.table) for page in self._all_pages],
+        )
+        self._tape.mark(facts, 0, perf_counter_ns())
 
 
 def read_sample(tensor: Tensor) -> list[float] | None:
@@ -425,8 +412,11 @@ def _has_name(root: nn.Module) -> bool:
     return bool(known.get("_name_or_path"))
 
 
-def _plain(group: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if isinstance(value, bool | int | float | str)}
+def _describe(group: dict[str, Any]) -> Group:
+    decay = group.get("weight_decay")
+    return Group(
+        float(decay) if isinstance(decay, int | float) else 0.0, group.get("decoupled_weight_decay") is True
+    )
 
 
 def _site_around(tape: Tape, optimizer: Optimizer) -> int:

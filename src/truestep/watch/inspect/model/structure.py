@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from truestep.watch.evidence.facts.structure import LayerRepeated, SwitchIneffective
 from truestep.watch.script import parts
 
 _MAX_ITEMS = 256
@@ -75,7 +76,7 @@ def _items(value: Any, depth: int) -> Iterator[Any]:
     return iter(())
 
 
-def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[dict[str, Any]]:
+def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[LayerRepeated]:
     """Yield containers, but for other packages', in which one module with parameters stands twice."""
     holders: dict[str, nn.Module] = dict(parts.named_modules(root))
     for path, module in holders.items():
@@ -88,16 +89,16 @@ def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[dict[str, Any]]:
             parent, attribute = _holder_of(path, holders)
             if kinds.origin(type(parent)) == "other":
                 continue
-            yield {
-                "path": path,
-                "class": type(next(item for item in items if id(item) == most)).__name__,
-                "holder": type(parent).__qualname__,
-                "file": file_of(type(parent)),
-                "attribute": attribute,
-                "copies": copies,
-                "others": len(items) - copies,
-                "rivals": sum(counted.values()) - copies,
-            }
+            yield LayerRepeated(
+                class_name=type(next(item for item in items if id(item) == most)).__name__,
+                path=path,
+                holder=type(parent).__qualname__,
+                file=file_of(type(parent)),
+                attribute=attribute,
+                num_copies=copies,
+                num_others=len(items) - copies,
+                num_others_trained=sum(counted.values()) - copies,
+            )
 
 
 def _holder_of(path: str, modules: dict[str, nn.Module]) -> tuple[nn.Module, str]:
@@ -110,25 +111,19 @@ def _holder_of(path: str, modules: dict[str, nn.Module]) -> tuple[nn.Module, str
     return modules[""], attribute
 
 
-def find_switches(root: nn.Module) -> Iterator[dict[str, Any]]:
+def find_switches(root: nn.Module) -> Iterator[SwitchIneffective]:
     """Yield attributes that were set to switch gradients on or off, and do not."""
     for path, module in parts.named_modules(root):
         for name in vars(module).keys() & (_SWITCHES | {"requires_grad"}):
             wanted = vars(module)[name]
             against = sum(item.requires_grad is not wanted for item in parts.parameters(module))
             if isinstance(wanted, bool) and against:
-                yield {
-                    "what": "module",
-                    "attribute": name,
-                    "wanted": wanted,
-                    "path": path,
-                    "against": against,
-                }
+                yield SwitchIneffective(name, wanted, path, against)
     for path, parameter in parts.named_parameters(root):
         for name in vars(parameter).keys() & _SWITCHES:
             wanted = vars(parameter)[name]
             if isinstance(wanted, bool) and parameter.requires_grad is not wanted:
-                yield {"what": "parameter", "attribute": name, "wanted": wanted, "path": path, "against": 1}
+                yield SwitchIneffective(name, wanted, path, 1)
 
 
 class Kinds:

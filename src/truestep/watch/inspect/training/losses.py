@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.loading import LabelsSliced
 from truestep.watch.evidence.facts.passes import ClassesScored, ProbabilitiesScored, ScoresNormalised
 from truestep.watch.inspect.data.slices import read_slice
 from truestep.watch.inspect.data.tokens import Tokens
@@ -103,9 +102,9 @@ class _Losses:
         self._tape.note(ProbabilitiesScored(index, given.numel(), at_low + at_high))
 
     def _note_slice(self, index: int, target: Tensor) -> None:
-        found = read_slice(target)
-        if found is not None:
-            self._tape.note(LabelsSliced({"index": index, **found}))
+        facts = read_slice(index, target)
+        if facts is not None:
+            self._tape.note(facts)
 
 
 def _is_plain(tensor: Tensor) -> bool:
