@@ -10,9 +10,14 @@ from tests.gathering import expected, judged
 
 HERE = Path(__file__).parent
 NAMES = (
-    *("loss01_digit_mlp", "loss03_rent_regression", "loss05_fraud_detector", "mode04_wine_regressor"),
-    *("loop02_document_tagger", "loop09_digit_reader", "par05_sensor_finetune", "par12_churn_model"),
-    *("data04_grain_sorter", "repro01_heartbeat_cnn"),
+    *("loss01_digit_mlp", "loop02_document_tagger", "par05_sensor_finetune"),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in (
+            *("loss03_rent_regression", "loss05_fraud_detector", "mode04_wine_regressor"),
+            *("loop09_digit_reader", "par12_churn_model", "data04_grain_sorter", "repro01_heartbeat_cnn"),
+        )
+    ),
 )
 NO_PROBE = "a probe: ApartError: not made on toy: only on the CPU"
 """Probes are made in a fork, which cannot use an accelerator: their rules do not apply there yet."""

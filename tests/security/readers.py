@@ -34,7 +34,7 @@ from torch.utils.data import TensorDataset
 
 import truestep as ts
 from tests.security import mutations
-from truestep import plainfile, record, rules, watch
+from truestep import check, plainfile, record, rules, watch
 from truestep.checkpoint import Snapshot, Store
 from truestep.checkpoint import snapshot as snapshots
 from truestep.data.shards import write_index
@@ -339,7 +339,7 @@ def _judge_machine(folder: Path) -> None:
     from truestep.cli import doctor
 
     machine = doctor._read(folder / "machine.json")
-    judgement = rules.judge(_machine_rules(), rules.Evidence(machine=machine))
+    judgement = check.judge(_machine_rules(), rules.Evidence(machine=machine))
     with contextlib.redirect_stdout(io.StringIO()):
         doctor._Answer().show(machine, judgement)
 
