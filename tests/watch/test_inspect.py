@@ -25,7 +25,7 @@ from truestep.watch.evidence.facts.optimizing import (
     StepSkipped,
 )
 from truestep.watch.evidence.facts.passes import LayersListed, PassExamined
-from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.facts.structure import CheckpointLoaded, ParametersListed
 from truestep.watch.evidence.facts.surroundings import ReplicaDigested
 from truestep.watch.inspect.data.inputs import _measure
 from truestep.watch.inspect.data.samples import array_of
@@ -210,19 +210,23 @@ def test_what_was_read_can_still_be_resized(dtype: torch.dtype) -> None:
 
 def test_inputs_and_labels_that_were_read_can_still_be_resized() -> None:
     x, labels = torch.ones(4, 3), torch.arange(64) % 4
-    assert _measure(x)["mean"] == 1.0
-    found = read_slice(labels[:8])
-    assert found is not None and len(found["labels"]) == 8
+    measured = _measure(0, x)
+    assert measured.spread is not None and measured.spread.mean == 1.0
+    found = read_slice(0, labels[:8])
+    assert found is not None and len(found.labels) == 8
     x.resize_(100)
     labels.resize_(100)
 
 
 def test_what_is_kept_of_loads_and_backward_passes_has_an_end(tmp_path: Path) -> None:
     tape = Tape(str(tmp_path), watch.Plan())
+    file = CheckpointLoaded(*(None for _ in CheckpointLoaded._fields))  # type: ignore[arg-type]
     states, models = kept._States(tape), [nn.Linear(2, 2) for _ in range(kept._MAX_FILLED + 9)]
     for model in (*models, models[-1]):
-        states._given = {"opened": kept._Opened(0, {})}
-        states._put(model, {}, None)
+        states._give(model, {}, True)
+        facts, _ = states._given[id(model)]
+        states._given[id(model)] = (facts, file)
+        states._put(model, None)
     assert len(states._filled) == kept._MAX_FILLED
     assert [item.ref() for item in states._filled] == models[-kept._MAX_FILLED :]
     optimizer = torch.optim.SGD(models[0].parameters())
