@@ -65,7 +65,6 @@ print("frames", model.depth)
 print("modules", len([name for name in sys.modules if name.startswith("truestep")]) > 0)
 print("finders", len(sys.meta_path))
 print("functions", nn.Module.__call__ is nn.Module._wrapped_call_impl, nn.Module.train.__code__.co_filename)
-print("types", type(torch.set_num_threads).__name__)
 print("metadata", loss.grad_fn.metadata != {})
 print("weak references", weakref.getweakrefcount(model), weakref.getweakrefcount(model.inner[0].weight))
 print("registered hooks", len(nn.modules.module._global_module_registration_hooks))
@@ -73,7 +72,7 @@ print("references", sys.getrefcount(model), sys.getrefcount(loss), sys.getrefcou
 print("descriptors", len(os.listdir("/proc/self/fd")))
 print("attributes", sorted(vars(model)), sorted(vars(optimizer)))
 """
-SEEN = {"frames", "finders", "functions", "types", "metadata", "weak references", "registered hooks"}
+SEEN = {"frames", "finders", "functions", "metadata", "weak references", "registered hooks"}
 """What docs/check.md names as visible; modules of ours are there in tests without watching too."""
 
 
