@@ -32,31 +32,33 @@ To suppress findings, use a comment: `# truestep: ignore[name] why`, on the line
 projects and baselines see [suppress findings](how-to/suppress.md). How to use the command: [check](check.md).
 """
 MOMENTS = {
-    "applied": "an optimizer step that applies gradients",
-    "backward": "a backward pass",
-    "clip": "gradient clipping",
-    "clipped": "gradient clipping",
-    "compiled": "a compiled function",
-    "copy": "a copy to a device",
-    "device": "a GPU or another accelerator",
-    "forward": "a forward pass",
-    "graph": "a backward pass",
-    "loader": "a `DataLoader`",
-    "loss": "a loss function of torch",
-    "model": "a model",
-    "mode": "a switch between train and eval mode",
-    "opened": "a checkpoint that is read",
-    "parallel": "a wrapper such as DDP or `DataParallel`",
-    "pass": "a forward pass of training or evaluation",
-    "refill": "weights that are loaded into a model",
-    "replica": "several processes",
-    "roster": "an optimizer",
-    "samples": "batches of a `DataLoader`",
-    "schedule": "a learning-rate scheduler",
-    "scheduler": "a learning-rate scheduler",
-    "step": "an optimizer step",
-    "sync": "a wait for the device",
-    "unscale": "a gradient scaler",
+    "GradientsApplied": "an optimizer step that applies gradients",
+    "BackwardPass": "a backward pass",
+    "ClippingCalled": "gradient clipping",
+    "GradientsClipped": "gradient clipping",
+    "Recompilations": "a compiled function",
+    "CopiedToDevice": "a copy to a device",
+    "DeviceMeasured": "a GPU or another accelerator",
+    "ForwardPass": "a forward pass",
+    "GraphMeasured": "a backward pass",
+    "LoaderUsed": "a `DataLoader`",
+    "ClassesScored": "a loss function of torch",
+    "ProbabilitiesScored": "a loss function of torch",
+    "ScoresNormalised": "a loss function of torch",
+    "ModelUsed": "a model",
+    "ModeSet": "a switch between train and eval mode",
+    "CheckpointLoaded": "a checkpoint that is read",
+    "ParallelMade": "a wrapper such as DDP or `DataParallel`",
+    "PassExamined": "a forward pass of training or evaluation",
+    "ModelRefilled": "weights that are loaded into a model",
+    "ReplicaDigested": "several processes",
+    "ParametersListed": "an optimizer",
+    "SamplesSeen": "batches of a `DataLoader`",
+    "SchedulerMade": "a learning-rate scheduler",
+    "SchedulerStep": "a learning-rate scheduler",
+    "OptimizerStep": "an optimizer step",
+    "HostWaited": "a wait for the device",
+    "GradientsUnscaled": "a gradient scaler",
 }
 """Kinds of evidence that rules need, for readers. A kind without words here is not named on the page."""
 EXPECTED = re.compile(r"# expect: (\w+)")
@@ -143,7 +145,9 @@ def from_first_difference(text: str, other: str) -> str:
 
 def detection(rule: Rule) -> Iterator[str]:
     """Yield how and when the rule runs."""
-    needs = list(dict.fromkeys(MOMENTS[kind] for kind in rule.meta.needs if kind in MOMENTS))
+    needs = list(
+        dict.fromkeys(MOMENTS[kind.__name__] for kind in rule.meta.needs if kind.__name__ in MOMENTS)
+    )
     if needs:
         yield "## When it does not apply"
         yield "The rule needs to observe the following. Without it the rule did not apply:\n"

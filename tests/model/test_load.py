@@ -406,7 +406,7 @@ def test_what_cannot_be_loaded_is_told(source: Any, message: str) -> None:
 def test_damaged_files_are_told_and_not_read(tmp_path: Path) -> None:
     for name in ("a.safetensors", "a.pt"):
         (tmp_path / name).write_bytes(b"not a file of weights")
-        with pytest.raises(UsageError, match=r"a.safetensors is not a complete|a.pt is not a file that torch.save"):
+        with pytest.raises(UsageError, match=r"a.safetensors is not a complete|a.pt is not a file that"):
             load(nn.Linear(1, 1), tmp_path / name)
     torch.save(nn.Linear(50, 50).state_dict(), tmp_path / "cut.pt")
     whole = (tmp_path / "cut.pt").read_bytes()
