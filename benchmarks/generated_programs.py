@@ -63,6 +63,7 @@ def attempt(seed: int, *, num_programs: int, shrinks: bool) -> tuple[Counter[str
 
 def main() -> int:
     """Run the claim."""
+    from group import end_with_parent
     from measure import Sheet, fact, report
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -81,7 +82,8 @@ def main() -> int:
     seeds = [seed + number for number in range(-(-arguments.programs // BATCH))]
     num_programs = min(BATCH, arguments.programs)
     job = partial(attempt, num_programs=num_programs, shrinks=not arguments.no_shrink)
-    with ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.jobs, mp_context=spawn, initializer=end_with_parent) as pool:
         for found, failure in pool.map(job, seeds):
             counts += found
             if failure:

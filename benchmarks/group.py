@@ -198,7 +198,7 @@ def _work(function: Callable[..., None], seat: Seat, args: tuple[Any, ...]) -> N
     # Orphaned loader workers complain when their parent is killed; what matters is shown if one fails.
     os.dup2(os.open(_log(seat.folder, seat.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     multiprocessing.set_start_method("fork", force=True)  # of loader workers, as in a script started by hand
     import torch
 
@@ -211,9 +211,13 @@ def _work(function: Callable[..., None], seat: Seat, args: tuple[Any, ...]) -> N
         os._exit(1)  # a peer that failed must not make this one wait for it
 
 
-def _end_with_parent() -> None:
-    """Nobody is left behind when the benchmark itself is killed."""
+def end_with_parent() -> None:
+    """End this process when the one that started it ends: nobody stays behind when a benchmark is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    parent.join()
-    os._exit(1)
+
+    def wait_for_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_parent, daemon=True).start()

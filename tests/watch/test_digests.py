@@ -83,6 +83,31 @@ def test_names_shapes_and_kinds_count() -> None:
     assert len({fold(named) for named in different}) == len(different)  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:torch.quantize_per_tensor")
+def test_every_part_of_a_quantized_or_nested_tensor_counts() -> None:
+    def quantized(*values: float, scale: float = 0.1, zero_point: int = 0) -> torch.Tensor:
+        return torch.quantize_per_tensor(torch.tensor(values), scale, zero_point, torch.qint8)
+
+    def nested(*sizes: int, last: float = 1.0) -> torch.Tensor:
+        parts = [torch.ones(size, 2) for size in sizes]
+        parts[-1][-1, -1] = last
+        return torch.nested.nested_tensor(parts)
+
+    different = [
+        quantized(0.1, 0.2),
+        quantized(0.1, 0.3),
+        quantized(0.2, 0.4, scale=0.2),
+        quantized(0.1, 0.2, zero_point=1),
+        nested(2, 3),
+        nested(3, 2),
+        nested(2, 3, last=2.0),
+        nested(5),
+    ]
+    assert len({fold_nest(tensor) for tensor in different}) == len(different)
+    assert fold_nest(different[0]) == fold_nest(quantized(0.1, 0.2))
+    assert fold_nest(different[4]) == fold_nest(nested(2, 3))
+
+
 def test_looking_changes_nothing() -> None:
     model = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300))
     state = torch.get_rng_state(), random.getstate()
