@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +18,15 @@ SOURCES = Path(__file__).parents[2] / "src" / "truestep"
 KINDS = [item for item in NUM_SHARED if item.__module__.startswith(facts.__name__)]
 
 
+@cache
+def _words() -> dict[tuple[str, ...], set[str]]:
+    files = [path for path in SOURCES.rglob("*.py") if "facts" not in path.parts]
+    return {path.relative_to(SOURCES).parts: set(re.findall(r"\w+", path.read_text())) for path in files}
+
+
 @pytest.mark.parametrize("facts", KINDS, ids=lambda facts: facts.__name__)
 def test_a_kind_is_made_in_one_place_and_read_in_another(facts: type[Facts]) -> None:
-    name = re.compile(rf"\b{facts.__name__}\b")
-    files = [path.relative_to(SOURCES) for path in SOURCES.rglob("*.py") if "facts" not in path.parts]
-    users = [path.parts for path in files if name.search((SOURCES / path).read_text())]
+    users = [parts for parts, words in _words().items() if facts.__name__ in words]
     readers = [parts for parts in users if parts[0] != "watch" or parts[1] == "evidence"]
     assert readers and len(readers) < len(users)
 

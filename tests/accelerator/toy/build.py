@@ -72,3 +72,7 @@ def _finish(process: "subprocess.Popen[str]") -> None:
     output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"the test accelerator does not compile with torch {torch.__version__}:\n{output}")
+
+
+if __name__ == "__main__":
+    library()
