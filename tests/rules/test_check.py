@@ -306,7 +306,8 @@ def test_one_file_in_a_folder_adds_a_rule(tmp_path: Path) -> None:
     done = check(tmp_path, "--rules", "mine", "train.py")
     assert done.returncode == 2
     assert (
-        "empty.py is no rule: it lacks RULE, check. A rule has a docstring with the sections" in done.stderr
+        "empty.py is not a rule: it lacks RULE, check. A rule has a docstring with the sections"
+        in done.stderr
     )
 
 

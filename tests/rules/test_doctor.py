@@ -40,9 +40,9 @@ BROKEN = {
     "cpu_build_beside_a_card": ("ENV05", "--index-url https://download.pytorch.org/whl/cu130"),
     "new_card_old_build": (
         "ENV06",
-        "CUDA 12.8 or newer, the first for this card: pip install --force-reinstall torch",
+        "CUDA 12.8 or newer, the first for this GPU: pip install --force-reinstall torch",
     ),
-    "old_card_new_build": ("ENV06", "the build with CUDA 12.6, the last for cards this old"),
+    "old_card_new_build": ("ENV06", "the build with CUDA 12.6, the last for GPUs this old"),
     "all_gpus_hidden": ("ENV07", "Unset CUDA_VISIBLE_DEVICES"),
     "empty_visible_devices": ("ENV07", "Unset CUDA_VISIBLE_DEVICES"),
     "gpus_out_of_range": ("ENV07", "numbers that nvidia-smi -L lists"),
@@ -53,16 +53,18 @@ BROKEN = {
     "torchvision_for_the_cpu": ("ENV11", "torch==2.9.1 torchvision --index-url"),
     "torchao_too_old": ("ENV11", "torchao==0.14.*"),
     "bitsandbytes_without_this_cuda": ("ENV12", "pip install -U bitsandbytes; if the newest has no cuda130"),
-    "bitsandbytes_not_for_this_platform": ("ENV12", "versions before 0.43 are for Linux alone"),
+    "bitsandbytes_not_for_this_platform": ("ENV12", "versions before 0.43 support only Linux"),
     "quota_of_two_cores": ("ENV14", "export OMP_NUM_THREADS=2"),
     "small_shared_memory": ("ENV16", "--shm-size=8g"),
-    "full_shared_memory": ("ENV16", "Remove what ended processes have left"),
+    "full_shared_memory": ("ENV16", "Remove files of ended processes"),
     "few_open_files": ("ENV17", "ulimit -n 65536"),
     "few_open_files_in_a_container": ("ENV17", "docker run --ulimit nofile=65536"),
 }
-TWICE = {"torch_left_behind": {"ENV10": "torch>=2.9", "ENV13": "Update torch to 2.3 or newer, or go back"}}
+TWICE = {
+    "torch_left_behind": {"ENV10": "torch>=2.9", "ENV13": "Update torch to 2.3 or newer, or downgrade NumPy"}
+}
 REMARKS = {
-    "toolkit_of_another_cuda": ("ENV08", "Nothing, unless you compile extensions: then install CUDA 12.8"),
+    "toolkit_of_another_cuda": ("ENV08", "Nothing, unless you compile extensions. Then install CUDA 12.8"),
     "one_thread_on_many_cores": ("ENV15", "unset OMP_NUM_THREADS"),
     "retired_binding": ("ENV18", "pip install --force-reinstall nvidia-ml-py"),
 }
@@ -133,7 +135,7 @@ def test_rules_about_machines_have_nothing_to_look_at_in_a_script() -> None:
 
 def test_a_machine_is_read_as_it_was_written() -> None:
     assert Machine.from_fields(json.loads(json.dumps(SOUND.as_fields()))) == SOUND
-    with pytest.raises(UsageError, match=r"a machine has no color\. Pass what truestep doctor"):
+    with pytest.raises(UsageError, match=r"unknown fields: color\. Pass the output of truestep doctor"):
         Machine.from_fields({"color": "red"})
 
 
@@ -313,7 +315,7 @@ def test_a_file_that_holds_no_machine_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2 and "does not describe a machine" in done.stderr
     path.write_text('{"machine": {"color": "red"}}')
     done = run("--machine", str(path))
-    assert done.returncode == 2 and "a machine has no color" in done.stderr
+    assert done.returncode == 2 and "unknown fields: color" in done.stderr
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])

@@ -28,7 +28,7 @@ _CODE = re.compile(r"[A-Z]+\d\d")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A mistake, where it is, and what was seen of it."""
+    """A mistake, where it is, and the evidence for it."""
 
     message: str
     """What is wrong, in one sentence, without the place."""
@@ -39,19 +39,19 @@ class Finding:
     cost: str | None = None
     """What it costs, measured: a share of the time, memory, a wrong factor."""
     fix: str | None = None
-    """What to do, if it can be said better here than for all findings of the rule."""
+    """What to do, if this finding needs more specific advice than the rule's."""
     step: int | None = None
-    """The step, counted from 1, in which it was first seen; 0 is before the first."""
+    """The step, counted from 1, in which it first happened; 0 is before the first."""
     count: int = 1
-    """How often it was seen."""
+    """How often it happened."""
     details: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What else the rule needs to mend it."""
+    """What else the rule needs to fix it."""
     severity: Severity | None = None
-    """How bad it is, if that differs from what the rule says of all its findings."""
+    """The severity, if it differs from the rule's."""
 
     @staticmethod
     def at(place: Moment[Any] | Operation, message: str, **more: Any) -> "Finding":
-        """Return a finding at the place of a moment or an operation."""
+        """Return a finding at the line of a moment or an operation."""
         facts = {"file": place.file, "line": place.line, "step": place.step + 1, **more}
         return Finding(message=message, **facts)
 
@@ -61,18 +61,18 @@ Check = Callable[["Evidence"], Iterable[Finding]]
 
 @dataclass(frozen=True, kw_only=True)
 class Meta:
-    """What a rule says of itself, as `RULE` in its file."""
+    """A rule's metadata, stored as `RULE` in its file."""
 
     code: str
     severity: Severity
     fix: str
     """What to do, in one sentence."""
     needs: tuple[type[Facts], ...] = ()
-    """Kinds of moments without which nothing can be said: then the rule is not observed."""
+    """Kinds of moments that the rule needs; without them it does not apply."""
     caused_by: tuple[str, ...] = ()
-    """Codes of rules whose findings explain this one's: told under them."""
+    """Codes of rules whose findings explain this one's. It is shown under theirs."""
     is_preview: bool = False
-    """Whether it was never tried on the hardware that it is about."""
+    """Whether it is untested on the hardware that it is about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Rule:
     is_observed: Callable[["Evidence"], bool] | None = None
     """What must have happened besides the moments that the rule needs."""
     mend: Callable[[Any, Finding], list[Any]] | None = None
-    """What would repair it: `edits.Edit`s of the file that a finding is in."""
+    """How to fix it: `edits.Edit`s of the file that a finding is in."""
     buggy: Any = field(default=None, repr=False)
     clean: Any = field(default=None, repr=False)
 
@@ -136,12 +136,12 @@ def _rules_in(folder: Path) -> Iterator[Rule]:
 
 
 def read_rule(module: ModuleType) -> Rule:
-    """Return the rule that a module holds; say what is missing."""
+    """Return the rule in a module; raise an error that names what is missing."""
     file = module.__file__ or module.__name__
     missing = [name for name in ("RULE", "check") if not hasattr(module, name)]
     if missing or not module.__doc__:
         raise UsageError(
-            f"{file} is no rule: it lacks {', '.join(missing) or 'its documentation'}. A rule has a "
+            f"{file} is not a rule: it lacks {', '.join(missing) or 'its documentation'}. A rule has a "
             f"docstring with the sections {', '.join(SECTIONS)}, RULE = Meta(...) and check(evidence)."
         )
     meta: Meta = module.RULE

@@ -99,7 +99,7 @@ def size_of(operation: Operation) -> int:
 def place_of(operation: Operation, near: str | None = None) -> str:
     """Return where an operation was called, in words; without the file if it is the one that is near."""
     if operation.line is None:
-        return "in code that is not the script's own"
+        return "in library code"
     inside = f" in {operation.module}" if operation.module else ""
     file = "" if operation.file == near else f" of {operation.file}"
     return f"at line {operation.line}{file}{inside}"

@@ -1,16 +1,16 @@
-"""`strict=False` has loaded almost nothing.
+"""`load_state_dict(strict=False)` loads almost nothing.
 
 ## What it finds
-A `load_state_dict` that fits (almost) none of the model's tensors: the names have another prefix, a filter
-has left nothing over, or the state that is loaded is the model's own.
+A call of `load_state_dict` that matches almost none of the model's tensors. Typical causes: the names have
+another prefix, a filter removed every key, or the state that is loaded is the model's own.
 
 ## Why it matters
-With `strict=False` names that do not match are passed over without a word. Training starts from random
-weights, and the result is taken for what pretraining gives.
+With `strict=False`, torch skips names that do not match and reports no error. Training starts from random
+weights, and you credit the result to pretraining.
 
 ## How to fix
-Make the names fit (`key.removeprefix("module.")`), load with `strict=True`, and check the keys that
-`load_state_dict` returns as missing and unexpected.
+Make the names match (`key.removeprefix("module.")`) and load with `strict=True`. If you need `strict=False`,
+check the missing and unexpected keys that `load_state_dict` returns.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ RULE = Meta(
     code="CKPT01",
     severity="error",
     needs=(ModelRefilled,),
-    fix="Rename the keys so that they fit, and look at the missing and unexpected keys that it returns.",
+    fix="Rename the keys to match the model, and check the missing and unexpected keys that it returns.",
 )
 _FEW = 0.1
 _ALL = 0.99
@@ -40,16 +40,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             matched = facts.num_keys - facts.num_unexpected
             yield Finding.at(
                 moment,
-                f"strict=False hides that {matched} of {facts.num_keys} tensors fit {facts.class_name}",
+                f"strict=False loads only {matched} of {facts.num_keys} tensors into {facts.class_name}",
                 evidence=f"missing: {_some(facts.missing, facts.num_missing)}; "
                 f"unexpected: {_some(facts.unexpected, facts.num_unexpected)}",
             )
         elif _is_own(facts) and evidence.has(CheckpointLoaded) and is_updated(evidence, moment):
             yield Finding.at(
                 moment,
-                f"nothing is loaded into {facts.class_name}: all values are its own",
-                evidence=f"all {facts.num_tensors} tensors are the model's own memory; "
-                "none of what was read from the file fits its names",
+                f"nothing is loaded into {facts.class_name}: the state is its own",
+                evidence=f"all {facts.num_tensors} tensors share the model's memory; "
+                "no name in the file matches one of the model's",
             )
 
 

@@ -1,16 +1,16 @@
 """The model is resumed and the optimizer is not.
 
 ## What it finds
-A run that goes on from a checkpoint (all weights of the model, and the epoch or step are taken from it) with
-an optimizer that keeps state between steps, as Adam or SGD with momentum do, and that begins without.
+A run that continues from a checkpoint (it takes all of the model's weights and the epoch or step from it)
+with a new optimizer that keeps state between steps, such as Adam or SGD with momentum.
 
 ## Why it matters
-Moments and counts of steps start from nothing: the first updates after a restart are far too large or point
-elsewhere, the loss jumps, and the run is another one than without the interruption.
+Momentum and step counts start from zero. The first updates after a restart are far too large or point in the
+wrong direction, the loss jumps, and the run differs from one without the interruption.
 
 ## How to fix
-Save `optimizer.state_dict()` in the checkpoint and load it with `optimizer.load_state_dict(...)`, after the
-model; the same for the scheduler and the scaler.
+Save `optimizer.state_dict()` in the checkpoint and load it with `optimizer.load_state_dict(...)` after the
+model. Do the same for the scheduler and the gradient scaler.
 """
 
 import ast
@@ -27,7 +27,7 @@ RULE = Meta(
     code="CKPT02",
     severity="warning",
     needs=(CheckpointLoaded, ModelRefilled, OptimizerStep),
-    fix="Save optimizer.state_dict() too, and load it where the model is loaded.",
+    fix="Save optimizer.state_dict() as well, and load it where you load the model.",
 )
 _UNITS = frozenset(("epoch", "step", "iter", "iteration", "batch"))
 _MANY = frozenset(f"{unit}s" for unit in _UNITS)
@@ -47,15 +47,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         used = [key for key in progress if any(_is_used(source, key) for source in evidence.sources)]
         if used and facts.kept_names:
             has = (
-                "has the optimizer's state, which is not loaded"
+                "has the optimizer's state, but it is not loaded"
                 if facts.checkpoint.num_optimizers
-                else "lacks it"
+                else "does not have the optimizer's state"
             )
             yield Finding.at(
                 moment,
-                f"the model is resumed and {facts.class_name} begins without its state",
+                f"the model is resumed, but {facts.class_name} starts without its state",
                 evidence=f"weights and {', '.join(used)} come from the checkpoint; the optimizer keeps "
-                f"{', '.join(facts.kept_names)} and began without; the checkpoint {has}",
+                f"{', '.join(facts.kept_names)} and started without them; the checkpoint {has}",
             )
 
 

@@ -1,15 +1,16 @@
-"""A whole module is pickled, or a file is read in a way that runs code.
+"""A whole module is pickled, or a file is loaded in a way that can run code.
 
 ## What it finds
-`torch.save(model)` instead of `torch.save(model.state_dict())`, and `torch.load(..., weights_only=False)` for
-a file that needs no such freedom or that holds a whole module.
+`torch.save(model)` instead of `torch.save(model.state_dict())`, and `torch.load(..., weights_only=False)` on
+a file that does not need it or that contains a whole module.
 
 ## Why it matters
-A pickled module holds the path of its class and not the class: after renaming or moving code the file cannot
-be read. Reading it runs whatever is in the file, so a file from elsewhere can do anything on this machine.
+A pickled module stores the import path of its class, not the class. After you rename or move code, the file
+cannot be loaded. Loading it runs any code in the file, so a file from someone else can do anything on your
+machine.
 
 ## How to fix
-Save `model.state_dict()`, make the model from code, and load with `weights_only=True`.
+Save `model.state_dict()`, build the model in code, and load with `weights_only=True`.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from truestep.watch.evidence.facts.structure import CheckpointLoaded, FileLoaded
 RULE = Meta(
     code="CKPT03",
     severity="warning",
-    fix="Save model.state_dict(), and load it with weights_only=True into a model made from code.",
+    fix="Save model.state_dict(), and load it with weights_only=True into a model built in code.",
 )
 
 
@@ -35,17 +36,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if saved.facts.modules and saved.facts.is_direct:
             yield Finding.at(
                 saved,
-                "a whole module is pickled: the file depends on where its class is in the code",
-                evidence=f"in what is saved: {', '.join(saved.facts.modules)}",
+                "a whole module is pickled: the file stops loading when its class moves",
+                evidence=f"the saved object contains {', '.join(saved.facts.modules)}",
             )
     for moment in evidence.of(CheckpointLoaded):
         facts = moment.facts
         if facts.is_weights_only is not False or not facts.is_direct:
             continue
         if facts.modules:
-            found = f"holds {', '.join(facts.modules)}, pickled whole"
+            found = f"contains {', '.join(facts.modules)} as a pickled module"
         elif not facts.other_classes:
-            found = "holds tensors and plain values only, which weights_only=True reads as well"
+            found = "contains only tensors and plain values, which weights_only=True can load"
         else:
             continue
         yield Finding.at(moment, "weights_only=False lets the file run code", evidence=f"the file {found}")

@@ -1,18 +1,18 @@
-"""Workers repeat each other's random draws.
+"""All workers draw the same random numbers.
 
 ## What it finds
-A random generator that every worker of a loader has in the same state, and that the samples draw from: an
-object made once and held by the dataset, or a global generator that `worker_init_fn` sets to one seed for
-all.
+A random generator that has the same state in every worker of a loader, and that the samples draw from. It is
+an object that the dataset holds, or a global generator that `worker_init_fn` sets to one seed for all
+workers.
 
 ## Why it matters
-Workers are copies of the process that starts them, and so is a generator that the dataset holds. All
-workers then draw the same numbers: each crop and each noise is used once per worker, and without persistent
-workers again in every epoch. The augmentation is a fraction of what it seems to be. Torch gives each worker
-its own seed for the global generators only.
+Workers are copies of the process that starts them, including any generator in the dataset. All workers then
+draw the same numbers: each crop and each noise is used once per worker, and without persistent workers once
+more in every epoch. You get a fraction of the augmentation you expect. Torch seeds only the global generators
+differently in each worker.
 
 ## How to fix
-Draw from torch's global generator, or make the generator in the worker: in `worker_init_fn`, from
+Draw from torch's global generator, or create the generator in the worker: in `worker_init_fn`, from
 `torch.utils.data.get_worker_info().seed`.
 """
 
@@ -34,7 +34,7 @@ RULE = Meta(
     code="DATA01",
     severity="error",
     needs=(LoaderUsed,),
-    fix="Make the generator in each worker, in worker_init_fn from get_worker_info().seed, or use torch's.",
+    fix="Create the generator in worker_init_fn from get_worker_info().seed, or use torch's global one.",
 )
 _GLOBAL = ("numpy.random", "random", "torch")
 
@@ -71,7 +71,7 @@ def _judge_states(evidence: Evidence, loader: Loader, reports: list[WorkerState]
             len(pairs) == len(items) and all(before.stream == after.stream for before, after in pairs)
         )
         if is_same and is_drawn and is_same_stream:
-            text = f"{len(items)} workers began with {_name(place)} in the same state and drew from it"
+            text = f"{len(items)} workers started with {_name(place)} in the same state and drew from it"
             yield _finding(evidence, loader, place, text)
 
 
@@ -81,7 +81,7 @@ def _judge_source(evidence: Evidence, loader: Loader) -> Iterator[Finding]:
         for place in moment.facts.places if moment.facts.loader == loader.number else ():
             source = evidence.source(place.file)
             if source is not None and place.name and _is_drawn(source, place.name):
-                text = f"{_name(place)} is copied into {loader.facts.num_workers} workers as it is"
+                text = f"{_name(place)} is copied into {loader.facts.num_workers} workers with its state"
                 yield _finding(evidence, loader, place, text)
 
 
@@ -108,9 +108,7 @@ def _name(place: GeneratorPlace) -> str:
 
 def _finding(evidence: Evidence, loader: Loader, place: GeneratorPlace, text: str) -> Finding:
     owner, name, file = place
-    what = (
-        "the global generator" if owner is None and name in _GLOBAL else "a generator that the dataset holds"
-    )
+    what = "the global generator" if owner is None and name in _GLOBAL else "a generator in the dataset"
     message = f"all workers draw the same numbers from {what}"
     line = _line_of(evidence.source(file), owner, name) if file else None
     if file and line:

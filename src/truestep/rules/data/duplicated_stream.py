@@ -1,15 +1,15 @@
-"""Every worker yields the whole of an iterable dataset.
+"""Every worker yields the whole iterable dataset.
 
 ## What it finds
-A loader with several workers over an `IterableDataset` whose samples come once from each worker.
+A loader with several workers over an `IterableDataset` that yields each sample once per worker.
 
 ## Why it matters
-Each worker has a copy of the dataset and runs its `__iter__`. If that does not look up which worker it is in,
-every sample comes as many times as there are workers: an epoch is that much longer than it should be, batches
-repeat each other, and the number of workers changes the training.
+Each worker has a copy of the dataset and runs its `__iter__`. If that method does not check which worker it
+runs in, every sample appears once per worker. An epoch is that much longer than it should be, batches repeat
+each other, and the number of workers changes the training.
 
 ## How to fix
-In `__iter__`, ask `torch.utils.data.get_worker_info()` and yield only this worker's share.
+In `__iter__`, call `torch.utils.data.get_worker_info()` and yield only this worker's share.
 """
 
 from collections import Counter
@@ -55,10 +55,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if min(map(len, given)) >= _LEAST_SAMPLES and (is_whole or is_part or _are_alike(given)):
             yield Finding.at(
                 place,
-                "every worker yields the whole dataset: samples come once for each worker",
-                evidence=f"{shared:.0%} of the samples of a worker in the first epoch came from another "
-                f"of the {workers} workers too, {repeated:.0%} twice from the same",
-                cost=f"an epoch of {workers} times the data",
+                "every worker yields the whole dataset: each sample appears once per worker",
+                evidence=f"in the first epoch, {shared:.0%} of a worker's samples also came from another "
+                f"of the {workers} workers, {repeated:.0%} twice from the same one",
+                cost=f"each epoch is {workers} times as long",
             )
 
 

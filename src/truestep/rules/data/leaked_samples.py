@@ -1,16 +1,16 @@
-"""Validation or test samples are trained on too.
+"""Validation or test samples are also trained on.
 
 ## What it finds
-Samples that a training loader and an evaluation loader for the same model both hand out: equal to the bit,
-or the same indices of the same dataset. Without loaders: rows of what is called validation or test data that
-the model was trained on before.
+Samples that a training loader and an evaluation loader for the same model both return: bit-for-bit equal, or
+the same indices of the same dataset. Without loaders: rows of data named validation or test that the model
+was trained on before.
 
 ## Why it matters
-A model is good on what it has been trained on. The score on such samples says nothing about new ones, and
-choosing the best epoch or the best setting by it chooses the one that memorises best.
+A model is good on what it was trained on. The score on such samples does not predict the score on new ones.
+If you choose the best epoch or setting by it, you choose the one that memorizes best.
 
 ## How to fix
-Split first, then oversample and augment the training part only, and give the evaluation loader the held-out
+Split first, then oversample and augment only the training part. Give the evaluation loader the held-out
 part.
 """
 
@@ -35,7 +35,7 @@ RULE = Meta(
 _LEAST_SHARED, _LEAST_SHARE = 3, 0.04
 _LEAST_DISTINCT, _LEAST_WIDTH = 6, 8
 _MOST_OWN, _LEAST_SHARE_DISCRETE = 0.02, 0.2
-_BY_INDEX = "indices of one dataset"
+_BY_INDEX = "same indices of one dataset"
 _SPLITS_OF_OTHERS = frozenset({"split", "rsplit", "splitlines", "splitext", "tensor_split", "array_split"})
 
 
@@ -67,11 +67,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         file, blamed = _blamed(evidence, loader, other, how)
         yield Finding.at(
             loader.epochs[0],
-            "this evaluation runs on samples that the model is trained on",
+            "this evaluation uses samples that the model is trained on",
             file=file,
             line=blamed,
-            evidence=f"{num} of {total} samples of the loader of line {loader.epochs[0].line} ({how}) also "
-            f"come from the training loader of line {line}",
+            evidence=f"{num} of {total} samples of the loader at line {loader.epochs[0].line} ({how}) also "
+            f"come from the training loader at line {line}",
         )
 
 
@@ -88,11 +88,11 @@ def _check_rows(evidence: Evidence) -> Iterator[Finding]:
             met.add((file, line))
             yield Finding.at(
                 moment,
-                "this evaluation runs on samples that the model is trained on",
+                "this evaluation uses samples that the model is trained on",
                 file=file,
                 line=cut_at(source, name, before=line) or line,
-                evidence=f"{facts.num_shared} of {facts.num_scored} rows that are evaluated at line {line} "
-                f"are equal to the bit to some of {facts.num_trained} that were trained on before",
+                evidence=f"{facts.num_shared} of {facts.num_scored} rows evaluated at line {line} "
+                f"are bit-for-bit equal to rows among the {facts.num_trained} trained on before",
             )
             break
 
@@ -171,11 +171,11 @@ def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | Non
         return None
     pages = [loader.samples[0], other.samples[0]]
     if min(page.num_distinct for page in pages) >= _LEAST_DISTINCT:
-        return num, len(own), "equal to the bit"
+        return num, len(own), "bit-for-bit equal"
     is_wide = min(page.width for page in pages) >= _LEAST_WIDTH
     is_unlike = _share_repeated(loader) <= _MOST_OWN and _share_repeated(other) <= _MOST_OWN
     is_much = num >= _LEAST_SHARE_DISCRETE * len(own)
-    return (num, len(own), "equal to the bit") if is_wide and is_unlike and is_much else None
+    return (num, len(own), "bit-for-bit equal") if is_wide and is_unlike and is_much else None
 
 
 def _share_repeated(loader: Loader) -> float:

@@ -1,16 +1,16 @@
-"""Validation data are changed at random.
+"""Validation data are augmented at random.
 
 ## What it finds
 An evaluation loader whose samples differ from one epoch to the next while their labels stay the same.
 
 ## Why it matters
-Random crops, flips and noise are for training. In validation they make the score of the same weights change
-from one time to the next: differences between epochs are partly luck, the best epoch is the luckiest, and
-the score is lower than that of the model on the real data.
+Random crops, flips and noise are for training. In validation they change the score although the weights are
+the same: differences between epochs are partly luck, the best epoch is the luckiest, and the score is lower
+than on the real data.
 
 ## How to fix
-Give the validation dataset a transform of its own without random parts. After `random_split` both parts
-share one dataset, and so its transform.
+Give the validation dataset a separate transform without random parts. After `random_split`, both parts
+share one dataset and therefore one transform.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ RULE = Meta(
     code="DATA06",
     severity="warning",
     needs=(SamplesSeen, BackwardPass),
-    fix="Build the validation dataset with a transform that draws nothing.",
+    fix="Build the validation dataset with a transform without random parts.",
 )
 _LEAST_SAMPLES, _MOST_KEPT = 8, 0.5
 
@@ -64,8 +64,8 @@ def _compare(loader: Loader, pages: list[SamplesSeen]) -> Iterator[Finding]:
         return
     yield Finding.at(
         loader.epochs[0],
-        "validation data are changed at random: the same samples come out different in every epoch",
-        evidence=f"{num - kept} of the first {num} samples of this loader were different in its second "
+        "validation data are augmented at random: the same samples differ from epoch to epoch",
+        evidence=f"{num - kept} of this loader's first {num} samples differed in its second "
         "epoch, with the same labels",
     )
 

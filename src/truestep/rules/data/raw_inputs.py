@@ -1,17 +1,16 @@
-"""Inputs are constant, not finite, or far from the range that layers are made for.
+"""Inputs are constant, not finite, or far outside the range that layers are designed for.
 
 ## What it finds
-Float inputs that reach a weight layer as they are and are NaN or infinite, all the same number, or so large
-that they were never scaled: pixels from 0 to 255, raw columns of a table. Models that scale their inputs
-first are left alone.
+Float inputs that reach a weight layer unscaled and are NaN or infinite, all the same number, or very large:
+pixels from 0 to 255, raw columns of a table. Models that scale their inputs first are not reported.
 
 ## Why it matters
-Initial weights and usual learning rates are made for inputs of about unit size. Inputs a hundred times
-larger give activations and gradients a hundred times larger: units saturate or die and the loss jumps. A
-constant input teaches only the mean of the targets; one NaN makes all weights NaN in one step.
+Initial weights and common learning rates assume inputs of about unit size. Inputs a hundred times larger
+give activations and gradients a hundred times larger: units saturate or die, and the loss jumps. From a
+constant input the model can only learn the mean of the targets. One NaN makes all weights NaN in one step.
 
 ## How to fix
-Scale inputs to mean 0 and standard deviation 1 (pixels: divide by 255 first), and look at what the dataset
+Scale inputs to mean 0 and standard deviation 1 (pixels: divide by 255 first), and check what the dataset
 returns.
 """
 
@@ -28,7 +27,7 @@ RULE = Meta(
     code="DATA07",
     severity="warning",
     needs=(InputMeasured, OptimizerStep),
-    fix="Standardise the inputs (pixels: divide by 255), and replace or drop values that are not finite.",
+    fix="Standardize the inputs (pixels: divide by 255), and replace or drop values that are not finite.",
 )
 _MOST_SIZE = 50.0
 _LEAST_CONSTANT, _LEAST_ELEMENTS = 3, 32
@@ -74,7 +73,7 @@ def _judge(moments: list[Moment[InputMeasured]]) -> tuple[Moment[InputMeasured],
         facts = moment.facts
         if facts.num_nan or facts.num_infinite:
             text = f"{facts.num_nan} NaN and {facts.num_infinite} infinite values in shape {facts.shape}"
-            return moment, "the model's input has values that are not finite", text
+            return moment, "the model's input contains values that are not finite", text
     read = [(moment, moment.facts.spread) for moment in moments]
     known = [(moment, spread) for moment, spread in read if spread is not None]
     if not known:
@@ -84,7 +83,7 @@ def _judge(moments: list[Moment[InputMeasured]]) -> tuple[Moment[InputMeasured],
     is_constant = len({number for _, item in known for number in (item.lowest, item.highest)}) == 1
     if is_large and is_constant and len(known) >= _LEAST_CONSTANT:
         text = f"in {len(known)} forward passes every value was {spread.lowest:g}"
-        return first, "the model's input is one constant", text
+        return first, "the model's input is constant", text
     sizes = sorted((item.mean**2 + item.std**2) ** 0.5 for _, item in known)
     if sizes[len(sizes) // 2] > _MOST_SIZE:
         text = (

@@ -1,12 +1,13 @@
-"""A distributed sampler shuffles every epoch into the same order.
+"""A distributed sampler gives every epoch the same order.
 
 ## What it finds
-A training loader with a shuffling `DistributedSampler` whose `epoch` is the same in every epoch. The same for
-samplers and datasets of your own that have a `set_epoch`, if every epoch has the same samples in one order.
+A training loader with a shuffling `DistributedSampler` whose `epoch` is the same in every epoch. The same
+holds for your own samplers and datasets that have a `set_epoch`, if every epoch has the same samples in the
+same order.
 
 ## Why it matters
-`DistributedSampler` shuffles by its seed and its epoch number, so that all processes agree. If nobody tells
-it the epoch, every epoch has the order of the first: the same batches, in the same sequence, for the whole
+`DistributedSampler` shuffles by its seed and its epoch number, so that all processes agree. If you never call
+`set_epoch`, every epoch has the order of the first: the same batches in the same sequence, for the whole
 training.
 
 ## How to fix
@@ -47,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 loader.epochs[1],
                 f"every epoch has the same order: set_epoch() is never called on the {name}",
                 line=_line(evidence, loader, name),
-                evidence=f"{len(loader.epochs)} epochs; in each of the first {len(numbers)} the "
+                evidence=f"{len(loader.epochs)} epochs; in each of the first {len(numbers)}, the "
                 f"epoch of the {name} was {numbers[0]}",
             )
 
@@ -58,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 first.epochs[0],
                 f"every epoch has the same order: set_epoch() is never called on the {name}",
                 line=_line(evidence, first, name),
-                evidence=f"the loader is made anew for each epoch; in {len(numbers)} of them the epoch of "
+                evidence=f"the loader is recreated for each epoch; in {len(numbers)} of them, the epoch of "
                 f"the {name} was {numbers[0]}",
             )
 

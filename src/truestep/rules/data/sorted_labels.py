@@ -1,18 +1,18 @@
-"""Training data come sorted by label and are never shuffled.
+"""Training data are sorted by label and never shuffled.
 
 ## What it finds
-A training loader that takes samples in their stored order, where labels lie in blocks: most batches hold a
-single class although the data have several, far more often than in a random order. The same for batches that
-are cut by hand, one after another, from tensors that are never mixed.
+A training loader that returns samples in their stored order, where equal labels are next to each other. Most
+batches contain a single class although the data have several, far more often than in a random order. The
+same holds for batches that the script slices one after another from tensors that it never shuffles.
 
 ## Why it matters
-A batch of one class pulls the model towards always answering that class, the next block towards another. The
-gradient is no estimate of the whole data's, batch statistics are of one class, and what was learned first is
-forgotten within the epoch.
+A batch of one class pulls the model towards always predicting that class, and the next block towards another.
+The gradient does not estimate that of the whole data, batch statistics describe one class, and the model
+forgets within an epoch what it learned first.
 
 ## How to fix
-Pass `shuffle=True` to the training loader, or a sampler that mixes the classes. By hand, take
-`order = torch.randperm(len(x))` in each epoch and cut that.
+Pass `shuffle=True` to the training loader, or a sampler that mixes the classes. If you slice batches
+yourself, index them with `order = torch.randperm(len(x))`, drawn in each epoch.
 """
 
 from collections import Counter
@@ -62,10 +62,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if blocks.num_kinds > 1 and not is_stream and blocks.are_unlikely():
             yield Finding.at(
                 loader.made or loader.epochs[0],
-                "training data are never shuffled and lie sorted by label: batches hold one class",
-                evidence=f"{blocks.num_alike} of {len(labels)} batches have a single class of "
-                f"{blocks.num_kinds}, by chance it would be {blocks.expected_alike:.1f}; the label changes "
-                f"{blocks.num_changes} times along the epoch instead of {blocks.expected_changes:.0f}",
+                "training data are sorted by label and never shuffled: batches contain one class",
+                evidence=f"{blocks.num_alike} of {len(labels)} batches contain a single class of "
+                f"{blocks.num_kinds}; by chance {blocks.expected_alike:.1f} would. The label changes "
+                f"{blocks.num_changes} times in the epoch instead of {blocks.expected_changes:.0f}",
             )
 
 
@@ -85,12 +85,12 @@ def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
         if blocks.num_kinds > 1 and not is_stream and blocks.are_unlikely():
             yield Finding.at(
                 moments[0],
-                "batches are cut one after another from data that lie sorted by label: they hold one class",
+                "batches are sliced in order from data that are sorted by label: they contain one class",
                 line=_cut_at(evidence, moments[0]),
-                evidence=f"the first batches begin at the labels {', '.join(map(str, offsets))} of "
-                f"{first.length}; {blocks.num_alike} of {blocks.num_batches} such batches have a single "
-                f"class of {blocks.num_kinds}, by chance it would be {blocks.expected_alike:.1f}",
-                fix="Cut a random order instead: order = torch.randperm(len(x)), in each epoch.",
+                evidence=f"the first batches start at labels {', '.join(map(str, offsets))} of "
+                f"{first.length}; {blocks.num_alike} of {blocks.num_batches} such batches contain a single "
+                f"class of {blocks.num_kinds}; by chance {blocks.expected_alike:.1f} would",
+                fix="Slice a random order instead: order = torch.randperm(len(x)), in each epoch.",
             )
 
 

@@ -1,15 +1,15 @@
 """The DDP wrapper is bypassed: gradients are not averaged.
 
 ## What it finds
-A step of training in which the model inside of a `DistributedDataParallel` wrapper was called directly, as
-`ddp.module(x)`, and the wrapper itself was not.
+A training step that calls the model inside a `DistributedDataParallel` wrapper directly, as `ddp.module(x)`,
+and does not call the wrapper.
 
 ## Why it matters
-DDP prepares the exchange of gradients in its own `forward`. Without that, each process trains on its own data
-alone: the replicas drift apart, and what is saved in the end is that of one process.
+DDP sets up the gradient exchange in its `forward`. Without it, each process trains only on its own data. The
+replicas drift apart, and the checkpoint contains the weights of one process.
 
 ## How to fix
-Call the wrapper: `ddp(x)`. What else training needs of the model belongs into its `forward`.
+Call the wrapper: `ddp(x)`. Move anything else that training needs from the model into its `forward`.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ RULE = Meta(
     code="DIST01",
     severity="error",
     needs=(ParallelMade, ForwardPass, OptimizerStep),
-    fix="Call the wrapper in training, not the module inside of it.",
+    fix="Call the wrapper in training, not the module inside it.",
 )
 
 
@@ -32,8 +32,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moment in evidence.of(WrapperBypassed):
         yield Finding.at(
             moment,
-            f"{moment.facts.class_name} is called past its DDP wrapper: gradients are not averaged",
-            evidence=f"step {moment.step + 1} used gradients of this call, the wrapper was not called",
+            f"{moment.facts.class_name} is called without its DDP wrapper: gradients are not averaged",
+            evidence=f"step {moment.step + 1} used gradients from this call; the wrapper was not called",
         )
 
 

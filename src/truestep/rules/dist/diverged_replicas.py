@@ -1,19 +1,18 @@
-"""The weights of replicas differ from process to process.
+"""The weights of replicas differ between processes.
 
 ## What it finds
-Parameters inside of a `DistributedDataParallel` wrapper that have other bits in one process than in another
-after the same step; parameters of the same optimizer that no wrapper holds, if they were equal at first;
-and without a wrapper, parameters that differ although all processes have applied the
-same gradients.
+Parameters inside a `DistributedDataParallel` wrapper whose bits differ between processes after the same step.
+Parameters of the same optimizer outside the wrapper count too if they were equal at the start. Without a
+wrapper: parameters that differ although all processes applied the same gradients.
 
 ## Why it matters
-Replicas are equal at the start and get equal gradients, so they stay equal. If they differ, gradients were
-not exchanged, or each process changes weights in its own way: every process then trains a model of its own,
+Replicas start equal and get equal gradients, so they stay equal. If they differ, gradients were not
+exchanged, or each process changes weights in a different way. Every process then trains a different model,
 and only one of them is saved.
 
 ## How to fix
-Call the wrapper in training, make the optimizer after wrapping, and change weights by hand in all processes
-alike.
+Call the wrapper in training, create the optimizer after wrapping, and if you change weights by hand, make the
+same change in all processes.
 """
 
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ RULE = Meta(
     code="DIST02",
     severity="error",
     needs=(ReplicaDigested,),
-    fix="Let gradients be exchanged: call the DDP wrapper, and change weights in all processes alike.",
+    fix="Call the DDP wrapper so that gradients are exchanged; change weights in all processes the same way.",
     caused_by=("DIST01",),
 )
 
@@ -59,8 +58,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             done.add(key[1:])
             yield Finding.at(
                 ranks[0][key],
-                f"replicas differ after step {key[0] + 1}: processes train models of their own",
-                evidence=f"{len(names)} of {len(all_digests[0])} parameters differ in {len(ranks)} of them: "
+                f"replicas differ after step {key[0] + 1}: each process trains a different model",
+                evidence=f"{len(names)} of {len(all_digests[0])} parameters differ on {len(ranks)} ranks: "
                 f"{', '.join(names[:4])}",
             )
 

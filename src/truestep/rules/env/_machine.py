@@ -126,7 +126,7 @@ class Machine:
         unknown = sorted(set(values) - {item.name for item in fields(Machine)})
         if unknown:
             raise UsageError(
-                f"a machine has no {', '.join(unknown)}. Pass what truestep doctor --format json has written."
+                f"unknown fields: {', '.join(unknown)}. Pass the output of truestep doctor --format json."
             )
         read: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
@@ -145,7 +145,7 @@ def _check_types(part: Any) -> None:
         value = getattr(part, name)
         options = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
         if not any(_is_of(value, option) for option in options):
-            raise ValueError(f"{name} is {str(value)[:40]!r}, {wanted} expected")
+            raise ValueError(f"{name} must be {wanted}, got {str(value)[:40]!r}")
 
 
 def _is_of(value: Any, wanted: Any) -> bool:

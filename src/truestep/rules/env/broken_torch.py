@@ -1,17 +1,17 @@
 """torch is not installed, or cannot be imported.
 
 ## What it finds
-`import torch` that fails: nothing is installed, a library that it needs is missing, or one of another
-version is found in its place.
+An `import torch` that fails: torch is not installed, a library that it needs is missing, or a wrong version
+of one is found first.
 
 ## Why it matters
-Nothing can be trained. The message names a file or a symbol, rarely the package that brought the wrong one:
-most often a path in `LD_LIBRARY_PATH` that leads to another CUDA, or a package that has replaced one of
-torch's `nvidia-*` packages.
+You cannot train. The error names a file or a symbol, rarely the package that brought the wrong one. Most
+often a path in `LD_LIBRARY_PATH` leads to another CUDA, or a package replaced one of torch's `nvidia-*`
+packages.
 
 ## How to fix
-Take directories of CUDA out of `LD_LIBRARY_PATH`: torch brings its own libraries. If that is not it,
-install torch into a fresh environment.
+Remove CUDA directories from `LD_LIBRARY_PATH`: torch brings its own libraries. If that does not help, install
+torch into a new environment.
 """
 
 from collections.abc import Iterator
@@ -23,20 +23,19 @@ from truestep.rules.env._machine import SOUND, Machine, is_known
 RULE = Meta(
     code="ENV01",
     severity="error",
-    fix="Install torch again, into a fresh environment: pip install torch.",
+    fix="Install torch into a new environment: pip install torch.",
 )
 is_observed = is_known
 _ADVICE = {
     "No module named 'torch'": "Install it: pip install torch. The command for your machine is on "
     "https://pytorch.org/get-started/locally.",
-    "undefined symbol": "Unset LD_LIBRARY_PATH and try again: torch must find the libraries that it brings, "
-    "not another CUDA's. If that is not it, install torch again with its nvidia-* packages.",
-    "cannot open shared object file": "Install torch again, so that the library comes with it: pip install "
+    "undefined symbol": "Unset LD_LIBRARY_PATH and retry: torch must find the libraries that it brings, "
+    "not those of another CUDA. If that does not help, reinstall torch with its nvidia-* packages.",
+    "cannot open shared object file": "Reinstall torch together with the library: pip install "
     "--force-reinstall torch.",
     "GLIBC": "Install a build of torch for this system's C library, or use a newer system image.",
-    "did not answer": "Look whether the disk that Python's packages are on answers: importing torch reads 1 "
-    "GB.",
-    "no answer": "Look whether the disk that Python's packages are on answers: importing torch reads 1 GB.",
+    "did not answer": "Check the disk with Python's packages: importing torch reads 1 GB.",
+    "no answer": "Check the disk with Python's packages: importing torch reads 1 GB.",
 }
 
 

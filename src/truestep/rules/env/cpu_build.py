@@ -1,15 +1,15 @@
-"""torch is built for the CPU alone on a machine with a GPU.
+"""A CPU-only build of torch is installed on a machine with a GPU.
 
 ## What it finds
-A driver that sees NVIDIA cards, and a build of torch without CUDA.
+A driver that sees NVIDIA GPUs, and a build of torch without CUDA.
 
 ## Why it matters
-`torch.cuda.is_available()` is false and nothing else says why; scripts that choose the device by
-availability train on the CPU. It comes from the wrong index (`.../whl/cpu`), from an environment copied
-from another machine, or from a package that replaced the build.
+`torch.cuda.is_available()` is false and nothing shows why. Scripts that choose the device by availability
+train on the CPU. The cause is the wrong index (`.../whl/cpu`), an environment copied from another machine, or
+a package that replaced the build.
 
 ## How to fix
-Install a build with CUDA. If the CPU is meant, leave this rule out: `ignore = ["cpu-build"]` under
+Install a build with CUDA. If you want the CPU, suppress this rule: `ignore = ["cpu-build"]` under
 `[tool.truestep.check]` in `pyproject.toml`.
 """
 
@@ -23,7 +23,7 @@ from truestep.rules.env._versions import major
 RULE = Meta(
     code="ENV05",
     severity="warning",
-    fix="Install a build of torch with CUDA: the command is on https://pytorch.org/get-started/locally.",
+    fix="Install a build of torch with CUDA. Find the command on https://pytorch.org/get-started/locally.",
     is_preview=True,
 )
 is_observed = is_known
@@ -38,10 +38,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     build = _BUILD_FOR.get(major(machine.driver_cuda))
     install = "pip install --force-reinstall torch --index-url"
     yield Finding(
-        message="this build of torch cannot use the GPU that is there",
-        evidence=f"torch {machine.torch} is built for the CPU alone; driver {machine.driver} sees "
-        f"{machine.gpus[0]}",
-        fix=f"Install a build that the driver runs: {install} https://download.pytorch.org/whl/{build}."
+        message="this build of torch cannot use the machine's GPU",
+        evidence=f"torch {machine.torch} is a CPU-only build; driver {machine.driver} sees {machine.gpus[0]}",
+        fix=f"Install a build that the driver supports: {install} https://download.pytorch.org/whl/{build}."
         if build
         else None,
     )

@@ -1,12 +1,11 @@
 """Shared memory is too small for the workers of a DataLoader.
 
 ## What it finds
-Less than 512 MiB free in `/dev/shm`. Docker and Kubernetes give a container 64 MiB unless told otherwise.
+Less than 512 MiB free in `/dev/shm`. By default, Docker and Kubernetes give a container 64 MiB.
 
 ## Why it matters
-Workers hand batches over through shared memory. When it is full they are killed: "DataLoader worker is
-killed by signal: Bus error". A batch of 256 images of 224 x 224 is 150 MB, and each worker has two under
-way.
+Workers pass batches through shared memory. When it is full they are killed: "DataLoader worker is killed by
+signal: Bus error". A batch of 256 images of 224 x 224 takes 150 MB, and each worker prefetches two.
 
 ## How to fix
 Docker: `--shm-size=8g` or `--ipc=host`. Kubernetes: mount an `emptyDir` with `medium: Memory` at
@@ -40,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             message="shared memory is almost full: workers of a DataLoader need it",
             evidence=sizes,
-            fix="Remove what ended processes have left in /dev/shm (ls -la /dev/shm).",
+            fix="Remove files of ended processes from /dev/shm (ls -la /dev/shm).",
         )
     else:
         yield Finding(message="shared memory is too small for the workers of a DataLoader", evidence=sizes)

@@ -1,16 +1,16 @@
-"""torch uses more threads than there are cores for it.
+"""torch uses more threads than it has cores.
 
 ## What it finds
-A number of threads that is one and a half times the cores that the container's quota or the process's
-affinity grants, or more.
+A number of threads at least one and a half times the cores that the container's quota or the process's
+affinity allows.
 
 ## Why it matters
-torch counts the cores of the machine, not those of the container: with 64 threads on 2 cores they wait for
-each other, and operations on the CPU become many times slower than with 2 threads. Each worker of a
-DataLoader and each process of `torchrun` takes its share too.
+torch counts the cores of the machine, not those of the container. With 64 threads on 2 cores the threads wait
+for each other, and CPU operations are many times slower than with 2 threads. Each DataLoader worker and each
+process of `torchrun` takes its share too.
 
 ## How to fix
-Set `OMP_NUM_THREADS` to the cores that are granted, or call `torch.set_num_threads`.
+Set `OMP_NUM_THREADS` to the number of available cores, or call `torch.set_num_threads`.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from truestep.rules.env._machine import SOUND, Machine, is_known
 RULE = Meta(
     code="ENV14",
     severity="warning",
-    fix="Set OMP_NUM_THREADS to the number of cores that are granted.",
+    fix="Set OMP_NUM_THREADS to the number of available cores.",
 )
 is_observed = is_known
 _TOO_MANY = 1.5
@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     quota = f", a quota of {machine.cpu_quota:g}" if machine.cpu_quota is not None else ""
     yield Finding(
         message=f"torch uses {machine.threads} threads on {granted} core{'s' if granted != 1 else ''}",
-        evidence=f"{machine.num_cores} cores in the machine, {machine.num_usable_cores} usable{quota}; "
+        evidence=f"the machine has {machine.num_cores} cores, {machine.num_usable_cores} usable{quota}; "
         f"OMP_NUM_THREADS is {machine.variables.get('OMP_NUM_THREADS', 'not set')}",
         fix=f"export OMP_NUM_THREADS={granted}, or call torch.set_num_threads({granted}).",
     )

@@ -1,17 +1,17 @@
-"""The toolkit's CUDA is another one than torch was built with.
+"""The CUDA toolkit has a different version than the CUDA that torch was built with.
 
 ## What it finds
 `nvcc` of another major version than `torch.version.cuda`.
 
 ## Why it matters
-Three numbers are called "the CUDA version": the highest that the driver runs (`nvidia-smi`), the toolkit's
-(`nvcc -V`), and the one that torch was built with and brings along (`torch.version.cuda`). Only driver and
-build must fit for training. The toolkit is needed to compile extensions, which torch refuses with another
-major version.
+Three numbers are called "the CUDA version": the highest that the driver supports (`nvidia-smi`), the
+toolkit's (`nvcc -V`), and the one that torch was built with and brings along (`torch.version.cuda`). For
+training, only driver and build must match. You need the toolkit only to compile extensions, and torch refuses
+another major version for that.
 
 ## How to fix
-Nothing, unless you compile extensions such as flash-attn: then install the toolkit of the build's version
-and point `CUDA_HOME` to it.
+Nothing, unless you compile extensions such as flash-attn. Then install the toolkit in the build's version and
+point `CUDA_HOME` to it.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from truestep.rules.env._versions import major
 RULE = Meta(
     code="ENV08",
     severity="info",
-    fix="Nothing, unless you compile extensions: then install the build's toolkit and point CUDA_HOME to it.",
+    fix="Nothing, unless you compile extensions. Then install the build's toolkit and set CUDA_HOME to it.",
     is_preview=True,
 )
 is_observed = is_known
@@ -35,9 +35,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     machine: Machine = evidence.machine
     if machine.toolkit and machine.build_cuda and major(machine.toolkit) != major(machine.build_cuda):
         yield Finding(
-            message="the toolkit (nvcc) is of another CUDA than torch: harmless for training",
+            message="the toolkit (nvcc) has a different CUDA version than torch: harmless for training",
             evidence=f"nvcc {machine.toolkit}, torch built with {machine.build_cuda}",
-            fix=f"Nothing, unless you compile extensions: then install CUDA {machine.build_cuda} and point "
+            fix=f"Nothing, unless you compile extensions. Then install CUDA {machine.build_cuda} and set "
             "CUDA_HOME to it.",
         )
 

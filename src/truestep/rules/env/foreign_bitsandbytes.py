@@ -1,14 +1,14 @@
-"""bitsandbytes has no library for this CUDA, or none for this platform.
+"""bitsandbytes has no library for this CUDA version or platform.
 
 ## What it finds
-An installed bitsandbytes that lacks the compiled library for the CUDA that torch was built with.
+An installed bitsandbytes without the compiled library for the CUDA that torch was built with.
 
 ## Why it matters
-It can be imported and then lacks its functions: `Linear8bitLt` is missing, or "CUDA Setup failed despite
-GPU being available". Older versions had no library for Windows and macOS at all.
+It can be imported and then lacks functions: `Linear8bitLt` is missing, or "CUDA Setup failed despite GPU
+being available". Older versions had no library for Windows and macOS at all.
 
 ## How to fix
-Update bitsandbytes. If there is none for a CUDA this new, install a torch with an older one.
+Update bitsandbytes. If it does not support a CUDA this new yet, install a torch with an older one.
 """
 
 import re
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             message=f"bitsandbytes {version} has no library for this platform",
             evidence=f"it has {has}; {machine.platform} needs {suffix}",
-            fix="Update it: pip install -U bitsandbytes; versions before 0.43 are for Linux alone.",
+            fix="Update it: pip install -U bitsandbytes; versions before 0.43 support only Linux.",
         )
     elif machine.build_cuda and not _has_cuda(mine, machine):
         yield Finding(
@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             "built with",
             evidence=f"it has {has}",
             fix=f"Update it: pip install -U bitsandbytes; if the newest has no cuda{_digits(machine)} "
-            "either, install a torch that was built with one of those.",
+            "either, install a torch built with one of those.",
         )
 
 

@@ -1,14 +1,14 @@
-"""torch finds another cuDNN than the one that it brings.
+"""torch finds a different cuDNN than the one it brings.
 
 ## What it finds
-A cuDNN that torch refuses: of another major version, or older than what it was compiled against.
+A cuDNN that torch refuses: another major version, or older than the one it was compiled against.
 
 ## Why it matters
-The first convolution fails, or every import of `torch.backends.cudnn` does. It is found through
-`LD_LIBRARY_PATH`, or another package has replaced torch's `nvidia-cudnn` package.
+The first convolution fails, or every import of `torch.backends.cudnn` does. The library comes from
+`LD_LIBRARY_PATH`, or another package replaced torch's `nvidia-cudnn` package.
 
 ## How to fix
-Take the directory of that cuDNN out of `LD_LIBRARY_PATH`, or install torch again with its own.
+Remove the directory of that cuDNN from `LD_LIBRARY_PATH`, or reinstall torch with its own.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from truestep.rules.env._machine import SOUND, Machine, is_known
 RULE = Meta(
     code="ENV09",
     severity="error",
-    fix="Install torch again with the cuDNN that it brings: pip install --force-reinstall torch.",
+    fix="Reinstall torch with the cuDNN that it brings: pip install --force-reinstall torch.",
     is_preview=True,
 )
 is_observed = is_known
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         message="torch refuses the cuDNN that it finds",
         evidence=machine.cudnn_error,
-        fix=f"Take {', '.join(suspects)} out of LD_LIBRARY_PATH: torch brings its own cuDNN."
+        fix=f"Remove {', '.join(suspects)} from LD_LIBRARY_PATH: torch brings its own cuDNN."
         if suspects
         else None,
     )

@@ -1,12 +1,12 @@
-"""A package brings compiled code for another build of torch.
+"""A package contains code compiled for another build of torch.
 
 ## What it finds
-torchvision or torchaudio whose build (`+cu126`, `+cpu`) is another than torch's, and torchao whose kernels
-are compiled for another torch.
+torchvision or torchaudio with a different build (`+cu126`, `+cpu`) than torch, and torchao with kernels
+compiled for another torch.
 
 ## Why it matters
-The package can be imported, and fails in the middle of training: "operator torchvision::nms does not
-exist", or not for the CUDA backend. torchao leaves its kernels out, which is slow, or ends the process.
+The package can be imported but fails during training: "operator torchvision::nms does not exist", or it does
+not exist for the CUDA backend. torchao skips its kernels, which is slow, or crashes the process.
 
 ## How to fix
 Install both from the same index, in one command.
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if builds or kernels:
         names = [words.split()[0] for words in (*builds, *kernels)]
         yield Finding(
-            message=f"{' and '.join(names)}: compiled for another build of torch",
+            message=f"{' and '.join(names)}: compiled for a different build of torch",
             evidence=f"{'; '.join((*builds, *kernels))}; torch is {machine.torch}",
             fix=" ".join(_advice(names, machine)),
         )

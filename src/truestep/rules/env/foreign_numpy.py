@@ -1,15 +1,15 @@
-"""torch was compiled for another NumPy than the one that is installed.
+"""torch was compiled for a different NumPy than the installed one.
 
 ## What it finds
-A tensor that cannot be turned into an array, and NumPy 2 beside a torch from before 2.3, which was compiled
-for NumPy 1.
+A tensor that cannot be converted to an array, and NumPy 2 with a torch older than 2.3, which was compiled for
+NumPy 1.
 
 ## Why it matters
 Everything that passes data between the two fails with "Numpy is not available": `tensor.numpy()`,
 `torch.from_numpy`, datasets, metrics and plots.
 
 ## How to fix
-Update torch, or go back: `pip install "numpy<2"`.
+Update torch, or downgrade NumPy: `pip install "numpy<2"`.
 """
 
 from collections.abc import Iterator
@@ -35,12 +35,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     is_too_new = bool(machine.torch) and release(machine.torch) < _FIRST_WITH_2 and major(version) >= 2
     if machine.numpy_error is None and not is_too_new:
         return
-    fix = "Update torch to 2.3 or newer, or go back: pip install 'numpy<2'." if is_too_new else None
+    fix = "Update torch to 2.3 or newer, or downgrade NumPy: pip install 'numpy<2'." if is_too_new else None
     if version is not None and not is_too_new:
         fix = f"Install a NumPy that torch {machine.torch_release} was built for: pip install -U torch numpy."
     yield Finding(
-        message="torch cannot use the NumPy that is installed" if version else "NumPy is not installed",
-        evidence=f"torch {machine.torch}, NumPy {version or 'not there'}: "
+        message="torch cannot use the installed NumPy" if version else "NumPy is not installed",
+        evidence=f"torch {machine.torch}, NumPy {version or 'not installed'}: "
         f"{machine.numpy_error or 'compiled for NumPy 1'}",
         fix=fix,
     )

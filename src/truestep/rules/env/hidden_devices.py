@@ -1,12 +1,12 @@
-"""CUDA_VISIBLE_DEVICES hides GPUs that are there.
+"""CUDA_VISIBLE_DEVICES excludes the machine's GPUs.
 
 ## What it finds
-A value that hides every card (`-1`, or nothing), or that names one that does not exist: CUDA then ignores
+A value that excludes every GPU (`-1`, or empty), or that names one that does not exist: CUDA then ignores
 that number and all that follow it.
 
 ## Why it matters
-Training falls back to the CPU, or runs on fewer cards than were asked for, without an error. The variable
-is often left over from another machine, a notebook or a job's script.
+Training falls back to the CPU, or runs on fewer GPUs than you asked for, without an error. The variable often
+comes from another machine, a notebook or a job script.
 
 ## How to fix
 `unset CUDA_VISIBLE_DEVICES`, or set it to numbers that `nvidia-smi -L` lists, before Python starts.
@@ -37,9 +37,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     num_visible, num_gpus = machine.num_visible_gpus, len(machine.gpus)
     if num_visible == len(text.split(",")):
         return
-    there = f"there {'is' if num_gpus == 1 else 'are'} {num_gpus}, numbered from 0"
+    there = f"the machine has {num_gpus}, numbered from 0"
     yield Finding(
-        message=f"{_NAME} hides {'every GPU' if not num_visible else 'GPUs that were asked for'}",
+        message=f"{_NAME} excludes {'every GPU' if not num_visible else 'GPUs that were asked for'}",
         evidence=f"it is {text!r}, which leaves {num_visible} visible; {there}",
     )
 

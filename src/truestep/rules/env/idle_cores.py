@@ -1,14 +1,14 @@
-"""OMP_NUM_THREADS lets torch use one core of many.
+"""OMP_NUM_THREADS limits torch to one of many cores.
 
 ## What it finds
-`OMP_NUM_THREADS=1` in the environment, with four cores or more for one process.
+`OMP_NUM_THREADS=1` in the environment, with four or more cores for one process.
 
 ## Why it matters
-Right for each of many processes, which is why `torchrun` and cluster profiles set it; wrong for a single
-one that computes on the CPU, where all operations then run on one core.
+The setting suits many processes on one machine, which is why `torchrun` and cluster profiles set it. A single
+process that computes on the CPU then runs all operations on one core.
 
 ## How to fix
-If one process is to have the machine: `unset OMP_NUM_THREADS`, or set it to the number of cores.
+If one process should use the whole machine, `unset OMP_NUM_THREADS`, or set it to the number of cores.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from truestep.rules.env._machine import SOUND, Machine, is_known
 RULE = Meta(
     code="ENV15",
     severity="info",
-    fix="If one process is to have the machine, unset OMP_NUM_THREADS.",
+    fix="If one process should use the whole machine, unset OMP_NUM_THREADS.",
 )
 is_observed = is_known
 _MANY = 4
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if machine.threads == 1 and machine.variables.get("OMP_NUM_THREADS") == "1" and granted >= _MANY:
         yield Finding(
             message=f"torch uses one of {granted} cores",
-            evidence=f"OMP_NUM_THREADS=1; {granted} cores are granted",
+            evidence=f"OMP_NUM_THREADS=1; {granted} cores are available",
         )
 
 

@@ -1,13 +1,13 @@
 """CUDA_VISIBLE_DEVICES is set after CUDA has started.
 
 ## What it finds
-A script that sets `os.environ["CUDA_VISIBLE_DEVICES"]` after it has called `torch.cuda.is_available()` or has
-put something on a GPU, by the order of its lines.
+A script that sets `os.environ["CUDA_VISIBLE_DEVICES"]` after a line that calls `torch.cuda.is_available()` or
+puts something on a GPU.
 
 ## Why it matters
-CUDA reads the variable once, when it starts, and that is what `is_available()` makes it do. What is set
-afterwards is ignored: the script runs on another GPU than the one that was chosen, often one that somebody
-else is using. "CUDA unknown error" may come of it too.
+CUDA reads the variable once, when it starts, and `is_available()` starts it. A later value is ignored: the
+script runs on a different GPU than the one you chose, often one that someone else is using. It can also cause
+"CUDA unknown error".
 
 ## How to fix
 Set it outside (`CUDA_VISIBLE_DEVICES=1 python train.py`), or in the first lines of the script, before torch
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         found.read(source.tree, scope=None, tested=())
         for line, start in found.late():
             yield Finding(
-                message=f"{_NAME} is set after CUDA has started, and ignored",
+                message=f"{_NAME} is set after CUDA has started, so it is ignored",
                 file=source.path,
                 line=line,
                 step=0,

@@ -1,16 +1,15 @@
-"""There is an NVIDIA card and a torch for it, but no driver answers.
+"""There is an NVIDIA GPU and a torch for it, but the driver does not answer.
 
 ## What it finds
-A card on the bus and a build of torch for CUDA, while `nvidia-smi` is missing or cannot reach the driver.
+A GPU on the bus and a build of torch for CUDA, while `nvidia-smi` is missing or cannot reach the driver.
 
 ## Why it matters
-torch falls back to the CPU without an error: training is ten to a hundred times slower, and scripts that
-choose the device by availability do not say so.
+torch falls back to the CPU without an error. Training is ten to a hundred times slower, and scripts that
+choose the device by availability do not show it.
 
 ## How to fix
 In a container: start it with `--gpus all` (it needs NVIDIA's container toolkit). Otherwise install the
-driver. If it is installed and was updated, restart: the library and the loaded kernel module must be of one
-version.
+driver. If it was updated, restart: the library and the loaded kernel module must have the same version.
 """
 
 from collections.abc import Iterator
@@ -27,15 +26,15 @@ RULE = Meta(
 )
 is_observed = is_known
 _ADVICE = {
-    "version mismatch": "Restart the machine: the driver was updated, and its library no longer fits the "
-    "kernel module that is still loaded.",
-    "couldn't communicate": "Load the driver's kernel module (sudo modprobe nvidia), or install the driver "
-    "again for the kernel that runs now.",
-    "Unknown Error": "Start the container again: it has lost its access to the GPU devices, which happens "
+    "version mismatch": "Restart the machine: the driver was updated, and its library no longer matches the "
+    "loaded kernel module.",
+    "couldn't communicate": "Load the driver's kernel module (sudo modprobe nvidia), or reinstall the driver "
+    "for the running kernel.",
+    "Unknown Error": "Restart the container: it lost access to the GPU devices, which happens "
     "when systemd reloads on the host.",
-    "No devices were found": "Look at dmesg for messages that begin with NVRM: the driver is there and has "
-    "lost the card; a restart brings it back.",
-    "did not answer": "Look at dmesg for messages that begin with NVRM: a card that does not answer needs a "
+    "No devices were found": "Check dmesg for messages that start with NVRM: the driver is loaded but "
+    "lost the GPU. A restart brings it back.",
+    "did not answer": "Check dmesg for messages that start with NVRM: a GPU that does not answer needs a "
     "restart.",
 }
 _CERTAIN = ("version mismatch", "Unknown Error", "did not answer")
@@ -51,12 +50,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not machine.num_pci_gpus and not any(sign in error for sign in _CERTAIN):
         return  # an image with the driver in it may run on a machine without a card
     advice = [words for sign, words in _ADVICE.items() if sign in error]
-    cards = f"{machine.num_pci_gpus} NVIDIA card{'s' if machine.num_pci_gpus != 1 else ''} on the bus"
+    cards = f"{machine.num_pci_gpus} NVIDIA GPU{'s' if machine.num_pci_gpus != 1 else ''} on the bus"
     yield Finding(
-        message="an NVIDIA card is there, but its driver does not answer"
+        message="the machine has an NVIDIA GPU, but its driver does not answer"
         if machine.num_pci_gpus
         else "NVIDIA's driver does not answer",
-        evidence=f"{cards}; nvidia-smi: {error or 'not there'}",
+        evidence=f"{cards}; nvidia-smi: {error or 'not installed'}",
         fix=advice[0] if advice else None,
     )
 

@@ -1,13 +1,13 @@
 """The driver is too old for the CUDA that torch was built with.
 
 ## What it finds
-CUDA that does not start, where the highest CUDA of the driver (the number in `nvidia-smi`) has a lower
-major version than the build's (`torch.version.cuda`). Within one major version older drivers run newer
-builds: 12.4 runs 12.8.
+CUDA does not start, and the highest CUDA version of the driver (the number in `nvidia-smi`) has a lower major
+version than the build's (`torch.version.cuda`). Within one major version, older drivers run newer builds:
+12.4 runs 12.8.
 
 ## Why it matters
-torch says so in a warning and falls back to the CPU. Installing another toolkit (`nvcc`) changes nothing:
-torch brings its own CUDA, and only the driver comes from the system.
+torch prints a warning and falls back to the CPU. Installing another toolkit (`nvcc`) changes nothing: torch
+brings its own CUDA, and only the driver comes from the system.
 
 ## How to fix
 Update the driver, or install a build of torch for the driver's major version of CUDA.
@@ -43,13 +43,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     fix = f"Update NVIDIA's driver{least}"
     if has in _BUILD_FOR:
         index = f"https://download.pytorch.org/whl/{_BUILD_FOR[has]}"
-        fix += f", or install a build that it runs: pip install --force-reinstall torch --index-url {index}"
+        fix += (
+            f", or install a build that it supports: pip install --force-reinstall torch --index-url {index}"
+        )
     yield Finding(
-        message=f"the driver runs CUDA up to {machine.driver_cuda}, torch was built with "
+        message=f"the driver supports CUDA up to {machine.driver_cuda}, but torch was built with "
         f"{machine.build_cuda}",
         evidence=f"driver {machine.driver}, torch {machine.torch}; starting CUDA: "
         f"{machine.cuda_error or 'failed'}",
-        fix=f"{fix}. The toolkit's number (nvcc) does not matter for this.",
+        fix=f"{fix}. The toolkit's version (nvcc) does not matter.",
     )
 
 

@@ -1,12 +1,12 @@
-"""The package pynvml is installed, which nvidia-ml-py has replaced.
+"""The package pynvml is installed, which nvidia-ml-py replaces.
 
 ## What it finds
-`pynvml` among the installed packages, on a machine with an NVIDIA card.
+`pynvml` among the installed packages, on a machine with an NVIDIA GPU.
 
 ## Why it matters
-torch asks the card for its use, temperature and memory through a module called `pynvml`. Two packages bring
-one: the retired one, of which torch warns at every import, and `nvidia-ml-py`. With both, the one installed
-last wins.
+torch reads the GPU's utilization, temperature and memory through a module called `pynvml`. Two packages
+provide it: the retired `pynvml`, about which torch warns at every import, and `nvidia-ml-py`. With both, the
+one installed last wins.
 
 ## How to fix
 `pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py`.
@@ -34,8 +34,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if version is not None and machine.has_card:
         other = machine.packages.get("nvidia-ml-py")
         yield Finding(
-            message="pynvml is retired: torch warns of it at every import",
-            evidence=f"pynvml {version}, nvidia-ml-py {other or 'not there'}",
+            message="pynvml is retired: torch warns about it at every import",
+            evidence=f"pynvml {version}, nvidia-ml-py {other or 'not installed'}",
         )
 
 

@@ -1,12 +1,11 @@
-"""So few files may be open at once that workers of a DataLoader run out of them.
+"""The limit on open files is too low for the workers of a DataLoader.
 
 ## What it finds
 A limit of less than 1024 open files (`ulimit -n`).
 
 ## Why it matters
-Each tensor that a worker hands over is an open file, beside those of the dataset. When they run out,
-training ends after a while with "Too many open files" or "received 0 items of ancdata", often far from the
-cause.
+Each tensor that a worker passes on is an open file, in addition to those of the dataset. When they run out,
+training ends with "Too many open files" or "received 0 items of ancdata", often far from the cause.
 
 ## How to fix
 `ulimit -n 65536` in the shell that starts the script, or
@@ -38,12 +37,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     fix = f"Raise the limit in the shell that starts the script: ulimit -n {reach}."
     if reach < _LEAST:
         fix = (
-            f"Have the hard limit raised (docker run --ulimit nofile={_ENOUGH}, or "
+            f"Raise the hard limit (docker run --ulimit nofile={_ENOUGH}, or "
             "/etc/security/limits.conf), or call "
             'torch.multiprocessing.set_sharing_strategy("file_system").'
         )
     yield Finding(
-        message=f"only {machine.max_files} files may be open at once",
+        message=f"a process can open only {machine.max_files} files at once",
         evidence=f"soft limit {machine.max_files}, hard limit {'none' if hard is None else hard}",
         fix=fix,
     )

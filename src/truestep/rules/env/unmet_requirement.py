@@ -1,17 +1,16 @@
-"""A package says that it needs another version of torch, or of a package beside it, than is installed.
+"""A package requires another version of torch, or of a related package, than the installed one.
 
 ## What it finds
-torchvision, torchaudio, lightning, accelerate, transformers, torchmetrics and others whose own metadata
-asks for another version than the one that is there, and libraries of CUDA of which torch itself asks for
-another.
+torchvision, torchaudio, lightning, accelerate, transformers, torchmetrics and others whose metadata requires
+a different version than the installed one, and CUDA libraries for which torch requires another version.
 
 ## Why it matters
-Installers keep this right only until the next command: `pip install` of one package replaces torch and
-tells of the rest in a line that scrolls by. What follows are missing operators, failing imports, or a
-trainer that turns itself off.
+Versions match only until the next command: `pip install` of one package replaces torch and mentions the rest
+in a line that scrolls by. The results are missing operators, failing imports, or a trainer that disables
+itself.
 
 ## How to fix
-Install the packages together, in one command, so that versions are found that fit.
+Install the packages together in one command, so that pip finds versions that match.
 """
 
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from truestep.rules.env._versions import Need, does_satisfy, major
 RULE = Meta(
     code="ENV10",
     severity="warning",
-    fix="Install both in one command, so that the installer finds versions that fit.",
+    fix="Install both in one command, so that pip finds versions that match.",
 )
 is_observed = is_known
 
@@ -41,8 +40,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     told = [f"{_called(need.owner, installed)} needs {need.name}{need.wanted}" for need in unmet]
     there = ", ".join(f"{name} {installed[name]}" for name in dict.fromkeys(need.name for need in unmet))
     yield Finding(
-        message=f"{owners} {'does' if ',' not in owners else 'do'} not fit the {names} that is installed",
-        evidence=f"{'; '.join(told)}; there is {there}",
+        message=f"{owners} {'does' if ',' not in owners else 'do'} not match the installed {names}",
+        evidence=f"{'; '.join(told)}; installed: {there}",
         fix=_advice(unmet, machine),
         count=len(unmet),
     )
@@ -70,7 +69,7 @@ def _advice(unmet: list[Need], machine: Machine) -> str:
             words.setdefault(need.owner)
         else:
             words.setdefault(f"{need.name}{need.wanted}".replace(" ", ""))
-    return f"Install what fits in one command: pip install -U {' '.join(map(repr, words))}."
+    return f"Install matching versions in one command: pip install -U {' '.join(map(repr, words))}."
 
 
 _OLD = Need(owner="torchvision", name="torch", wanted="==2.8.0")

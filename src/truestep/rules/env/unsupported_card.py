@@ -1,16 +1,15 @@
-"""torch has no kernels for this card.
+"""torch has no kernels for this GPU.
 
 ## What it finds
-A GPU whose compute capability is none of those that the build was compiled for. Kernels for 8.0 run on 8.6
-and 8.9 too, not on 7.5 and not on 9.0; only code that is translated when it is loaded (`compute_90`) runs
-on newer cards.
+A GPU whose compute capability the build was not compiled for. Kernels for 8.0 also run on 8.6 and 8.9, but
+not on 7.5 or 9.0. Only code that is translated when it is loaded (`compute_90`) runs on newer GPUs.
 
 ## Why it matters
 The first operation fails with "no kernel image is available for execution on the device", although
 `torch.cuda.is_available()` is true.
 
 ## How to fix
-A new card needs a build with a newer CUDA, an old one a build that still has its kernels.
+A new GPU needs a build with a newer CUDA, an old one a build that still has its kernels.
 """
 
 import re
@@ -66,9 +65,9 @@ def _advice(capability: Capability, machine: Machine) -> str | None:
     again = "pip install --force-reinstall torch --index-url "
     if capability >= _FIRST_OF_12_8:
         build = "cu130" if major(machine.driver_cuda) >= 13 else "cu129"
-        return f"Install a build with CUDA 12.8 or newer, the first for this card: {again}{_INDEX}{build}."
+        return f"Install a build with CUDA 12.8 or newer, the first for this GPU: {again}{_INDEX}{build}."
     if capability <= _LAST_OF_12_6 and not (machine.build_cuda or "").startswith("12.6"):
-        return f"Install the build with CUDA 12.6, the last for cards this old: {again}{_INDEX}cu126."
+        return f"Install the build with CUDA 12.6, the last for GPUs this old: {again}{_INDEX}cu126."
     return None
 
 

@@ -2,11 +2,11 @@
 
 ## What it finds
 `module.forward(x)` in the script, on a module that is called from outside. A class that calls its own
-`forward` is told only if hooks are registered that are passed by.
+`forward` is reported only if it has registered hooks, which the call skips.
 
 ## Why it matters
-`module(x)` runs hooks, and what is built on them: weight and spectral normalisation of old, pruning,
-profilers, quantisation, compiled and parallel wrappers. `forward` runs none, silently.
+`module(x)` runs hooks and everything built on them: older weight and spectral normalization, pruning,
+profilers, quantization, compiled and parallel wrappers. `forward` runs none of them and gives no error.
 
 ## How to fix
 Call the module itself: `module(x)`.
@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         seen.add((moment.file, moment.line))
         yield Finding.at(
             moment,
-            f"forward of {name} is called directly: "
+            f"forward() of {name} is called directly: "
             + ("its hooks do not run" if hooks else "hooks would not run"),
             evidence=f"{owner}.forward(...); {hooks} hooks are registered on it",
             severity="error" if hooks else None,
@@ -59,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             if owner in known and place is not None and (source.path, line) not in seen:
                 yield Finding.at(
                     place,
-                    f"forward of {known[owner]} is called directly: hooks would not run",
+                    f"forward() of {known[owner]} is called directly: hooks would not run",
                     evidence=f"{owner}.forward(...)",
                 )
 

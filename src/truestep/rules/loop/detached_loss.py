@@ -1,15 +1,16 @@
-"""The backward pass begins at a loss that is cut from the model's graph.
+"""The backward pass starts at a loss that is detached from the model.
 
 ## What it finds
-A backward pass that reaches no parameter: the loss was made anew from a number (`torch.tensor(loss.item(),
-requires_grad=True)`), or detached and told to require a gradient, or lost its graph so that `backward` fails.
+A backward pass that reaches no parameter. The loss was created from a number (`torch.tensor(loss.item(),
+requires_grad=True)`), detached and then set to require a gradient, or lost its graph so that `backward`
+fails.
 
 ## Why it matters
-No parameter gets a gradient, so the optimizer's steps change nothing, or only what weight decay and momentum
-do.
+No parameter gets a gradient, so the optimizer's steps change nothing, apart from weight decay and momentum.
 
 ## How to fix
-Call `backward()` on the loss as the model's outputs made it; use `.item()` and `.detach()` for printing only.
+Call `backward()` on the loss that was computed from the model's outputs. Use `.item()` and `.detach()` only
+for printing.
 """
 
 from collections.abc import Iterator
@@ -45,8 +46,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if _ERROR in (evidence.first.error or "") and evidence.of(GraphCut):
         yield Finding.at(
             evidence.of(GraphCut)[-1],
-            "the loss has no graph: backward has nothing to go back through",
-            evidence=f"the script ended here with {evidence.first.error}",
+            "the loss has no graph, so backward() cannot compute gradients",
+            evidence=f"the script ended at this line with {evidence.first.error}",
         )
     trains = [moment for moment in evidence.of(GradientsApplied) if moment.facts.num_trainable]
     lines: dict[tuple[str | None, int | None], list[tuple[Moment[BackwardExamined], int]]] = {}
@@ -63,11 +64,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for place, found in lines.items():
         if place not in reached and len(found) >= min(_MIN_TIMES, len(trains)):
             moment, num_nodes = found[0]
-            size = f"{num_nodes} operations" if num_nodes else "no operation"
+            size = f"{num_nodes} operations" if num_nodes else "no operations"
             yield Finding.at(
                 moment,
-                "the loss is cut from the model: its backward pass reaches no parameter",
-                evidence=f"at all {len(found)} looks the graph of the loss had {size} and no parameter got a "
+                "the loss is detached from the model: its backward pass reaches no parameter",
+                evidence=f"in {len(found)} checked passes the loss's graph had {size} and no parameter got a "
                 "gradient",
             )
 

@@ -1,13 +1,13 @@
-"""Gradients are thrown away before any step has used them.
+"""Gradients are zeroed before a step uses them.
 
 ## What it finds
-A backward pass whose gradients are all zeroed before an optimizer's step could use them: `zero_grad` between
-`backward` and `step`, or at each micro-batch of an accumulation. Passes that were made for another reason are
-left alone: weights were moved in between, the gradient of an input was wanted, or the script reads gradients.
+A backward pass whose gradients are all zeroed before an optimizer step could use them: `zero_grad` between
+`backward` and `step`, or at each micro-batch of an accumulation. A pass is not reported if it had another
+purpose: weights changed in between, it computed the gradient of an input, or the script reads gradients.
 
 ## Why it matters
-The work of the pass is lost, and so is its data: with accumulation over four micro-batches and `zero_grad` at
-each of them, three quarters of the samples never reach the weights.
+The pass is wasted, and so is its data. If you accumulate over four micro-batches and call `zero_grad` at each
+of them, three quarters of the samples never reach the weights.
 
 ## How to fix
 Call `zero_grad()` only right after a step, or before the first backward pass of each step.
@@ -46,9 +46,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         num, line = len(first.facts.passes), first.facts.backward_at.line
         yield Finding.at(
             first,
-            "gradients are zeroed before any step has used them",
+            "gradients are zeroed before a step uses them",
             evidence=f"the gradients of {num} backward pass{'es' if num > 1 else ''} at line {line} were "
-            f"zeroed here, and no optimizer had made a step with them; seen {len(moments)} times",
+            f"zeroed at this line before any optimizer step used them; it happened {len(moments)} times",
         )
 
 

@@ -1,16 +1,17 @@
-"""The last micro-batches of an epoch, too few for a step, are thrown away.
+"""The last micro-batches of an epoch are discarded.
 
 ## What it finds
-Accumulation over several backward passes for each step, and a `zero_grad` that meets gradients of fewer of
-them: what was left when the epoch ended. Gradients that are carried into the next epoch's first step are not
-meant.
+Accumulation over several backward passes per step, and a `zero_grad` that clears the gradients of fewer
+passes than that: those left over at the end of the epoch. Gradients that are carried into the next epoch's
+first step are not reported.
 
 ## Why it matters
-The samples at the end of every epoch are computed and never learnt from; without shuffling they are always
+The samples at the end of every epoch are computed and never learned from. Without shuffling they are always
 the same ones.
 
 ## How to fix
-Make a step with what is left at the epoch's end, or call `zero_grad()` only after steps.
+Run an optimizer step on the leftover micro-batches at the end of the epoch, or call `zero_grad()` only after
+steps.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ RULE = Meta(
     code="LOOP04",
     severity="error",
     needs=(BackwardPass, GradientsApplied, BackwardExamined),
-    fix="Make a step with the micro-batches that are left at the epoch's end before zeroing their gradients.",
+    fix="Run a step on the micro-batches left at the end of the epoch before you zero their gradients.",
 )
 
 
@@ -40,9 +41,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if moment.step and (file, line) in used:
             yield Finding.at(
                 moment,
-                "micro-batches left over at the end of an epoch are thrown away",
+                "micro-batches left over at the end of an epoch are discarded",
                 evidence=f"steps use {usual} backward passes each; after step {moment.step} the gradients of "
-                f"{num} more (line {line}) were zeroed here without a step",
+                f"{num} more (line {line}) were zeroed at this line without a step",
             )
 
 

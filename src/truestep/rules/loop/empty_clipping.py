@@ -1,14 +1,14 @@
-"""Clipping is given an iterator that has nothing left: no gradient is clipped.
+"""Clipping gets an exhausted iterator: no gradient is clipped.
 
 ## What it finds
-`clip_grad_norm_` or `clip_grad_value_` called with a generator, a `filter` or a `map` that gives no
-parameter, because the optimizer or an earlier call has used it up.
+`clip_grad_norm_` or `clip_grad_value_` called with a generator, a `filter` or a `map` that yields no
+parameter, because the optimizer or an earlier call consumed it.
 
 ## Why it matters
-Nothing is clipped, and nothing says so.
+Nothing is clipped, and torch raises no error.
 
 ## How to fix
-Pass `model.parameters()` anew at each call, or a list.
+Pass `model.parameters()` at each call, or a list.
 """
 
 import ast
@@ -24,7 +24,7 @@ RULE = Meta(
     code="LOOP08",
     severity="error",
     needs=(ClippingCalled, BackwardPass),
-    fix="Pass model.parameters() anew at each call, or keep the parameters in a list.",
+    fix="Pass model.parameters() at each call, or keep the parameters in a list.",
 )
 
 
@@ -37,8 +37,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if moment.facts.is_exhausted and (moment.file, moment.line, moment.step) not in full:
             yield Finding.at(
                 moment,
-                "no gradient is clipped: the iterator of parameters has nothing left",
-                evidence="the call was given an iterator, and it gave 0 parameters",
+                "no gradient is clipped: the iterator of parameters is exhausted",
+                evidence="the call got an iterator that yielded 0 parameters",
             )
 
 

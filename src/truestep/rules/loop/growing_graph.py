@@ -1,16 +1,15 @@
-"""The graph of the loss grows with every step: it reaches back into steps that are over.
+"""The loss's graph grows with every step: it reaches back into earlier steps.
 
 ## What it finds
-Backward passes at one line whose graph has more operations each time, among them ones that were made before
-the last step: a hidden state, or a sum, that was not detached. It is also told if the script fails because of
-it.
+Backward passes at one line whose graph has more operations each time, some of them from before the last step.
+A hidden state or a sum was not detached. The rule also reports it if the script fails because of it.
 
 ## Why it matters
-Every step computes again what all steps before it did: time and memory grow until the process is killed, and
-gradients flow through weights that have been changed since.
+Every step repeats the work of all steps before it. Time and memory grow until the process is killed, and
+gradients flow through weights that have changed since.
 
 ## How to fix
-Detach what is carried from one step to the next: `state = state.detach()`.
+Detach what you carry from one step to the next: `state = state.detach()`.
 """
 
 from collections.abc import Iterator
@@ -42,17 +41,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             counts = [moment.facts.num_nodes for moment in rising]
             yield Finding.at(
                 rising[1],
-                "the graph of the loss grows with every step: a state that is carried over is not detached",
-                evidence=f"operations under the loss: {', '.join(map(str, counts[:6]))}, "
-                f"in the end {counts[-1]}; {rising[-1].facts.num_old} of the last were made "
-                "before the step",
+                "the loss's graph grows with every step: a state carried between steps is not detached",
+                evidence=f"operations in the loss's graph: {', '.join(map(str, counts[:6]))}, "
+                f"at the end {counts[-1]}, of which {rising[-1].facts.num_old} ran "
+                "before the last step",
             )
         elif is_dead and last is moments[-1] and last.facts.num_old:
             yield Finding.at(
                 last,
-                "the backward pass goes into the graph of a step that is over: a state is not detached",
-                evidence=f"{last.facts.num_old} of {last.facts.num_nodes} operations under the "
-                "loss were made before the last step, and the script ended here",
+                "the backward pass reaches into the graph of an earlier step: a state is not detached",
+                evidence=f"{last.facts.num_old} of {last.facts.num_nodes} operations in the "
+                "loss's graph ran before the last step, and the script ended at this line",
             )
 
 

@@ -1,17 +1,17 @@
-"""Losses are kept with their graphs: each step's graph stays alive.
+"""Losses are stored with their graphs: each step's graph stays in memory.
 
 ## What it finds
-Losses of steps long over whose node in autograd's graph still lives, because a list, a dictionary or a
-running sum holds the tensor and not its value. The line is that of the statement that keeps them, as far as
-the source shows it.
+Losses from much earlier steps whose autograd graph is still in memory, because a list, a dictionary or a
+running sum holds the tensor and not its value. The reported line is the statement that stores them, if the
+source shows it.
 
 ## Why it matters
-Memory grows with every step, by all that the graph holds, until the process is killed; a running sum even
+Memory grows with every step by everything the graph holds, until the process is killed. A running sum even
 becomes one graph over all steps.
 
 ## How to fix
-Keep the value: `total += loss.item()`, or `losses.append(loss.detach())` where waiting for a device
-would cost.
+Store the value: `total += loss.item()`, or `losses.append(loss.detach())` if waiting for a device would be
+slow.
 """
 
 import ast
@@ -29,7 +29,7 @@ RULE = Meta(
     severity="error",
     needs=(BackwardPass,),
     caused_by=("LOOP13",),
-    fix="Keep loss.item() or loss.detach() instead of the loss.",
+    fix="Store loss.item() or loss.detach() instead of the loss.",
 )
 _SAFE_METHODS = frozenset({"item", "detach", "tolist", "numpy", "backward", "data"})
 _SAFE_FUNCTIONS = frozenset({"float", "int", "print", "str", "isfinite", "isnan", "len"})
@@ -51,15 +51,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
         if facts.is_output and keeper is None:
             continue  # who holds them may have a reason
-        holder = f"in a {facts.holder}" if facts.holder else "by what belongs to them"
+        holder = f"in a {facts.holder}" if facts.holder else "through their outputs"
         yield Finding(
-            message=f"{'outputs' if facts.is_output else 'losses'} are kept with their graphs: memory grows "
-            "with every step",
+            message=f"{'outputs' if facts.is_output else 'losses'} are stored with their graphs: memory "
+            "grows with every step",
             file=file,
             line=keeper or line,
             step=facts.steps[0],
             evidence=f"the graphs of steps {', '.join(map(str, facts.steps))} (backward at line {line}) "
-            f"were still alive at step {facts.last_step}, held {holder}",
+            f"were still in memory at step {facts.last_step}, held {holder}",
         )
 
 

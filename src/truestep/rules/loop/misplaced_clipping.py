@@ -1,12 +1,12 @@
-"""Gradients are clipped when there is nothing to clip: after the step, or before the backward pass.
+"""Gradients are clipped too late or too early: after the step, or before the backward pass.
 
 ## What it finds
-`clip_grad_norm_` or `clip_grad_value_` on gradients that the step has applied already, or on none at all,
-while the gradients that steps do apply are never clipped. Gradients that a script makes itself are left
-alone.
+`clip_grad_norm_` or `clip_grad_value_` on gradients that the step has already applied, or on no gradients at
+all, while the gradients that steps apply are never clipped. Gradients that a script computes itself are not
+reported.
 
 ## Why it matters
-The limit has no effect: one large gradient moves the weights as far as it wants.
+The limit has no effect: one large gradient can move the weights arbitrarily far.
 
 ## How to fix
 Clip between the last `backward()` and `optimizer.step()`.
@@ -45,11 +45,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         is_after = "applied" in states
         yield Finding.at(
             moments[0],
-            "gradients are clipped after the step that has applied them"
+            "gradients are clipped after the step that applies them"
             if is_after
-            else "gradients are clipped before the backward pass that makes them",
-            evidence=f"at all {len(moments)} looks "
-            + ("the gradients here were those of the last step" if is_after else "there was no gradient here")
+            else "gradients are clipped before the backward pass that computes them",
+            evidence=f"in all {len(moments)} checked calls "
+            + ("the last step had already applied the gradients" if is_after else "there was no gradient")
             + "; none was clipped between a backward pass and its step",
         )
 

@@ -1,15 +1,17 @@
-"""A learning-rate scheduler is never stepped, stepped before the optimizer, or stepped in its place.
+"""A learning-rate scheduler is never stepped, stepped before the optimizer, or stepped instead of it.
 
 ## What it finds
-A scheduler that was made and never stepped in a whole run; one whose `step()` comes before the optimizer's
-in every round (`step(epoch)` and `step(metric)` may); and one that is stepped while the optimizer never is.
+A scheduler that is never stepped in the whole run. A scheduler whose `step()` comes before the optimizer's in
+every round (`step(epoch)` and `step(metric)` are allowed to). A scheduler that is stepped while the optimizer
+never is.
 
 ## Why it matters
-Never stepped, the learning rate stays where it began. Stepped first, the first value of the schedule is left
-out. Stepped in place of the optimizer, the weights do not change at all.
+If it is never stepped, the learning rate stays at its first value. If it is stepped first, the first value of
+the schedule is skipped. If it is stepped instead of the optimizer, the weights do not change.
 
 ## How to fix
-Call `optimizer.step()` first, and `scheduler.step()` after it, at the cadence the schedule was made for.
+Call `optimizer.step()` first and `scheduler.step()` after it, once per step or once per epoch, whichever the
+schedule counts.
 """
 
 import ast
@@ -34,7 +36,7 @@ RULE = Meta(
     code="LOOP10",
     severity="error",
     needs=(SchedulerMade,),
-    fix="Call scheduler.step() after optimizer.step(), once per step or per epoch as it is meant.",
+    fix="Call scheduler.step() after optimizer.step(), once per step or epoch, as the schedule counts.",
 )
 _MIN_STEPS, _MIN_ROUNDS, _MIN_INSTEAD = 2, 2, 3
 
@@ -66,9 +68,9 @@ def _check_never(evidence: Evidence, made: Moment[Any], steps: list[Moment[Any]]
         return
     yield Finding.at(
         made,
-        "the scheduler is never stepped: the learning rate stays as it was",
-        evidence=f"{made.facts.class_name} was made here; its optimizer made {len(steps)} steps, "
-        "it made none",
+        "the scheduler is never stepped: the learning rate does not change",
+        evidence=f"{made.facts.class_name} is created at this line; its optimizer ran {len(steps)} steps, "
+        "the scheduler none",
     )
 
 
@@ -95,8 +97,8 @@ def _check_instead(evidence: Evidence, made: Moment[Any], turns: list[Moment[Any
     if min(len(turns), num) >= _MIN_INSTEAD:
         yield Finding.at(
             turns[0],
-            "the scheduler is stepped, and the optimizer never is: the weights do not change",
-            evidence=f"{num} backward passes, {len(turns)} steps of the scheduler, none of the optimizer",
+            "the scheduler is stepped, but the optimizer never is: the weights do not change",
+            evidence=f"{num} backward passes, {len(turns)} scheduler steps, no optimizer step",
         )
 
 
@@ -110,9 +112,9 @@ def _check_first(evidence: Evidence, turns: list[Moment[Any]], steps: list[Momen
     if num_before == 1 and not is_last and len(turns) >= _MIN_ROUNDS:
         yield Finding.at(
             turns[0],
-            "the scheduler is stepped before the optimizer: the first value of the schedule is left out",
-            evidence=f"the first step of the optimizer, at line {steps[0].line}, came after the first of the "
-            f"scheduler; so did the last, {len(turns)} rounds later",
+            "the scheduler is stepped before the optimizer: the first value of the schedule is skipped",
+            evidence=f"the optimizer's first step, at line {steps[0].line}, came after the scheduler's "
+            f"first; so did its last, {len(turns)} rounds later",
         )
 
 

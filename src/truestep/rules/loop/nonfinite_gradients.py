@@ -1,17 +1,17 @@
 """A gradient that is not finite is applied to the weights.
 
 ## What it finds
-A step whose gradients hold an infinity or a value that is not a number. A step that a gradient scaler leaves
-out because of them is right and is not meant.
+A step whose gradients contain an infinity or NaN. A step that a gradient scaler skips because of them is
+correct and is not reported.
 
 ## Why it matters
-One such value makes the weight, and soon all weights, useless; Adam keeps it in its averages for ever. The
-loss may still look fine at that step: a branch that `where` does not choose can give NaN in the backward pass
-alone.
+One such value makes the weight, and soon all weights, useless. Adam keeps it in its averages forever. The
+loss may still look fine at that step: a branch that `where` does not select can produce NaN in the backward
+pass alone.
 
 ## How to fix
-Keep the operation away from where its derivative is infinite (the square root, the logarithm and the norm at
-zero, division by zero): choose or clamp its input, not its output.
+Keep the operation's input away from points where its derivative is infinite (square root, logarithm and norm
+at zero, division by zero). Select or clamp its input, not its output.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ RULE = Meta(
     severity="error",
     needs=(BackwardPass, OptimizerStep),
     caused_by=("DATA07",),
-    fix="Find the operation whose derivative is not finite, and clamp or choose its input.",
+    fix="Find the operation whose derivative is not finite, and clamp or mask its input.",
 )
 
 
@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         facts = moment.facts
         names = ", ".join(facts.names) + (", ..." if facts.num_parameters > len(facts.names) else "")
         before = (
-            "weights were not finite either" if facts.has_nonfinite_weights else "weights were still finite"
+            "the weights were not finite either" if facts.has_nonfinite_weights else "the weights were finite"
         )
         loss = "finite" if facts.is_loss_finite else "not finite"
         yield Finding.at(
@@ -60,13 +60,13 @@ def _at_origin(moment: Moment[GradientsNonfinite], origin: Operation) -> Finding
     inside = f" in module {module}" if module else ""
     names = ", ".join(moment.facts.names)
     return Finding(
-        message=f"{where if is_backward else short} gives {worst}"
+        message=f"{where if is_backward else short} produces {worst}"
         + (f": the backward pass of {short}" if is_backward else "")
         + ", and the step applies it to the weights",
         file=origin.forward_file if is_backward else origin.file,
         line=origin.forward_line if is_backward else origin.line,
         step=moment.step + 1,
-        evidence=f"replayed: of all operations of this step, {short}{inside} is the first to make it; the "
+        evidence=f"replayed: {short}{inside} is the first operation in this step to produce it; the "
         f"step at line {moment.line} applied it to {moment.facts.num_parameters} parameters: {names}",
     )
 

@@ -5,8 +5,8 @@ A line that clips gradients, after which another backward pass adds to them, and
 step.
 
 ## Why it matters
-What was clipped is added to and clipped anew: early micro-batches count less than late ones, and the result
-is neither the clipped sum nor the sum of clipped gradients.
+Clipped gradients are added to and then clipped a second time. Early micro-batches count less than late ones,
+and the result is neither the clipped sum nor the sum of clipped gradients.
 
 ## How to fix
 Clip once, after the last backward pass of the step.
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             times = sum((item.file, item.line, item.step) == (file, line, moment.step) for item in clipped)
             if times > 1:
                 yield Finding(
-                    message="gradients are clipped at each micro-batch, before all of them are added up",
+                    message="gradients are clipped at each micro-batch, before the sum is complete",
                     file=file,
                     line=line,
                     step=moment.step + 1,

@@ -1,12 +1,12 @@
 """Gradients are clipped while they are still multiplied by the loss scale.
 
 ## What it finds
-Clipping between the backward pass of a scaled loss and `scaler.unscale_(optimizer)`, which `scaler.step`
-calls itself if nobody did before.
+Clipping between the backward pass of a scaled loss and `scaler.unscale_(optimizer)`. If you never call
+`unscale_`, `scaler.step` does it.
 
 ## Why it matters
-The limit is compared with gradients that are, say, 65536 times too large: nearly all of them are clipped, and
-after unscaling the step is that much smaller than was meant.
+The limit is compared with gradients that are, for example, 65536 times too large. Nearly all of them are
+clipped, and after unscaling the step is that much smaller than you intended.
 
 ## How to fix
 Call `scaler.unscale_(optimizer)` before clipping.

@@ -1,13 +1,13 @@
-"""Gradients that a step has applied already are added to the next one's.
+"""Gradients are not zeroed between steps.
 
 ## What it finds
-A backward pass that begins while the gradients of the step before are still there, and a step that applies
-the sum of both. Accumulation over several backward passes is something else: no step lies between them.
+A backward pass that starts while the gradients of the previous step are still there, and a step that applies
+the sum of both. Accumulation over several backward passes is fine: there is no step between them.
 
 ## Why it matters
 `backward` adds to `.grad` and never replaces it. Each step then follows the sum of all gradients since the
-start: old directions are repeated for ever, the effective learning rate grows with every step, and the loss
-may fall all the same, only worse and less stably than it would.
+start: old directions never disappear, and the effective learning rate grows with every step. The loss may
+still fall, only more slowly and less stably than it would.
 
 ## How to fix
 Call `optimizer.zero_grad()` once for every `optimizer.step()`, before the backward pass or right after the
@@ -36,12 +36,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         stale_at = moment.facts.stale_at
         if stale_at is not None:
             yield Finding(
-                message="gradients of the step before are added to this one's: zero_grad() is missing",
+                message="gradients are not zeroed between steps: zero_grad() is missing",
                 file=stale_at.file,
                 line=stale_at.line,
                 step=moment.step + 1,
                 details={"step_line": moment.line, "accumulates": _accumulates(evidence)},
-                evidence=f"this backward pass began with the gradients that step {moment.step} had applied, "
+                evidence=f"this backward pass started with the gradients that step {moment.step} applied, "
                 f"not zeroed; step {moment.step + 1} at line {moment.line} applied the sum",
             )
 

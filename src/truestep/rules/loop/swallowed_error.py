@@ -1,15 +1,15 @@
-"""An error while the loss is computed or applied is swallowed: training goes on without that batch.
+"""An error while the loss is computed or applied is swallowed: training continues without that batch.
 
 ## What it finds
-`try` around the collecting of a loss, `backward()` or `step()`, in a loop, with an `except` that takes every
-kind of error and does nothing.
+A `try` around the loss, `backward()` or `step()`, in a loop, with an `except` that catches every kind of
+error and does nothing.
 
 ## Why it matters
-A wrong name, a shape that does not fit or a batch without labels then looks like a batch that was trained on.
-All batches may fail, and the log shows a loss all the same.
+A misspelled name, a shape that does not match or a batch without labels then looks like a batch that was
+trained on. All batches may fail, and the log still shows a loss.
 
 ## How to fix
-Catch the one kind of error that is expected, and count or print it; let all others end the script.
+Catch the one kind of error that you expect, and count or print it. Let all others end the script.
 """
 
 import ast
@@ -25,7 +25,7 @@ RULE = Meta(
     code="LOOP16",
     severity="warning",
     needs=(BackwardPass,),
-    fix="Name the kind of error that is expected, and count or print it.",
+    fix="Catch only the error you expect, and count or print it.",
 )
 _BROAD = frozenset({"", "Exception", "BaseException"})
 
@@ -44,10 +44,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             is_meant = swallowing and any(_is_training(item) for item in node.body)
             if is_meant and _is_reached(evidence, source, node, trained=trained):
                 yield Finding(
-                    message="an error in this part of the step is swallowed: training goes on without it",
+                    message="errors in this part of the step are ignored: training skips the batch",
                     file=source.path,
                     line=swallowing[0].lineno,
-                    evidence=f"every error from line {node.lineno + 1} on is caught here; nothing is done",
+                    evidence=f"every error from line {node.lineno + 1} on is caught and ignored",
                 )
 
 

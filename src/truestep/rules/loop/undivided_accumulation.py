@@ -1,17 +1,17 @@
-"""Gradients of several micro-batches are added up, and the loss is not divided by their number.
+"""Gradients of several micro-batches are summed, and the loss is not divided by their number.
 
 ## What it finds
 Several backward passes at one line, over different samples, before one step, where each loss is a mean and
-nothing divides it: neither the loss, nor the gradients afterwards. Sums over samples, losses of different
-tasks or on different parameters, and passes that depend on each other are left alone.
+neither the loss nor the gradients are divided. Sums over samples, losses of different tasks or on different
+parameters, and passes that depend on each other are not reported.
 
 ## Why it matters
-The step is as many times too large as there are micro-batches. The learning rate means something else than in
-the same training without accumulation, clipping sets in earlier, and changing the number of micro-batches
-changes the result.
+The step is too large by the number of micro-batches. The learning rate does not mean the same as in the same
+training without accumulation, clipping sets in earlier, and changing the number of micro-batches changes the
+result.
 
 ## How to fix
-Divide the loss by the number of micro-batches of the step before calling `backward()`.
+Divide the loss by the number of micro-batches in the step before you call `backward()`.
 """
 
 import ast
@@ -67,7 +67,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         num = len(group)
         yield Finding.at(
             group[0].moment,
-            f"the gradients of {num} micro-batches are added up, and the loss is not divided by {num}",
+            f"the gradients of {num} micro-batches are summed, but the loss is not divided by {num}",
             step=moment.step + 1,
             evidence=f"{num} backward passes of mean losses over different samples before the step at line "
             f"{moment.line}; each counts with factor {_weight(group[0].graph):.3g}",

@@ -1,17 +1,16 @@
 """A scheduler is stepped at the wrong cadence: per batch instead of per epoch, or the other way round.
 
 ## What it finds
-A learning rate that falls to nearly nothing while much of the training is still to come; one that swings up
-and down every few batches under a schedule that was made for epochs; milestones meant as epochs that pass
-within the first few batches; and a schedule made for all steps that is stepped once per epoch and hardly
-moves.
+A learning rate that falls to nearly zero long before training ends. One that swings up and down every few
+batches under a schedule designed for epochs. Milestones meant as epochs that pass within the first few
+batches. A schedule designed for all steps that is stepped once per epoch and hardly changes.
 
 ## Why it matters
-With a learning rate of nearly zero the rest of the run is wasted; with one that hardly moves, the warm-up
-never ends or the decay never comes.
+With a learning rate of nearly zero, the rest of the run is wasted. With one that hardly changes, the warm-up
+never ends or the decay never happens.
 
 ## How to fix
-Call `scheduler.step()` where its settings say: in the epoch's loop if they count epochs, after each
+Call `scheduler.step()` where its settings require it: once per epoch if they count epochs, after each
 `optimizer.step()` if they count steps.
 """
 
@@ -33,7 +32,7 @@ RULE = Meta(
     severity="warning",
     needs=(SchedulerMade, SchedulerStep, OptimizerStep),
     caused_by=("LOOP10",),
-    fix="Move scheduler.step() to where its settings count: once per epoch, or after each optimizer.step().",
+    fix="Call scheduler.step() once per epoch or after each optimizer.step(), whichever its settings count.",
 )
 _TINY, _SMALL = 1e-3, 1e-2
 _MIN_LEFT, _MIN_STEPS = 0.4, 12
@@ -66,7 +65,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find schedules that run too fast or hardly at all."""
     for schedule in _schedules(evidence):
         if _ERROR in (evidence.first.error or ""):
-            yield _tell(schedule, "the schedule is over before the training is", f"{evidence.first.error}")
+            yield _tell(schedule, "the schedule ends before the training does", f"{evidence.first.error}")
         elif len(schedule.steps) >= _MIN_STEPS:
             if schedule.is_per_step and not 0 < schedule.steps_per_epoch < _RARE:
                 yield from _check_fast(schedule)
@@ -112,22 +111,22 @@ def _check_fast(schedule: _Schedule) -> Iterator[Finding]:
     if fallen is not None:
         yield _tell(
             schedule,
-            "the learning rate falls to nearly nothing while much of the training is still to come",
+            "the learning rate falls to nearly zero long before training ends",
             f"{max(schedule.rates):.3g} at its highest, {schedule.rates[fallen]:.3g} at step {fallen + 1} "
             f"of {num}",
         )
     elif schedule.made.facts.class_name == "CosineAnnealingLR" and _swings(schedule, settings.t_max):
         yield _tell(
             schedule,
-            "the learning rate swings up and down: the schedule was made for epochs and is stepped per batch",
+            "the learning rate swings up and down: the schedule counts epochs but is stepped per batch",
             f"T_max is {settings.t_max}, and it was stepped {len(schedule.turns)} times"
             + (f" in {schedule.num_epochs} epochs" if schedule.num_epochs else ""),
         )
     elif not settings.inner and _is_past(schedule, settings.milestones):
         yield _tell(
             schedule,
-            "all milestones pass within a few batches: they count epochs, and it is stepped per batch",
-            f"milestones {settings.milestones}, {len(schedule.turns)} steps of the scheduler",
+            "all milestones pass within a few batches: they count epochs, but it is stepped per batch",
+            f"milestones {settings.milestones}, {len(schedule.turns)} scheduler steps",
         )
 
 
@@ -167,8 +166,8 @@ def _check_slow(schedule: _Schedule) -> Iterator[Finding]:
         if abs(horizon - num) <= _NEAR * num and horizon >= _RARE * times:
             yield _tell(
                 schedule,
-                "the schedule counts optimizer steps and is stepped once per epoch: it hardly moves",
-                f"made for {horizon:g} steps, the optimizer made {num}, the scheduler {times}",
+                "the schedule counts optimizer steps but is stepped once per epoch: it hardly changes",
+                f"set up for {horizon:g} steps; the optimizer ran {num}, the scheduler {times}",
             )
             return
 
@@ -186,7 +185,7 @@ def _tell(schedule: _Schedule, message: str, evidence: str) -> Finding:
     return Finding.at(
         schedule.turns[0],
         message,
-        evidence=f"{schedule.made.facts.class_name} made at line {schedule.made.line}: {evidence}",
+        evidence=f"{schedule.made.facts.class_name} created at line {schedule.made.line}: {evidence}",
         count=len(schedule.turns),
     )
 

@@ -1,16 +1,17 @@
-"""Softmax runs over the samples of the batch instead of over the classes.
+"""Softmax runs over the samples of the batch instead of the classes.
 
 ## What it finds
-A softmax or log-softmax over the first axis of a tensor whose first axis is the batch, whose result keeps
-that axis up to the loss. Weights that pool over the first axis (attention over instances, nodes or time) are
-right, and so are square matrices of similarities.
+A softmax or log-softmax over the first axis of a tensor whose first axis is the batch, and whose result keeps
+that axis up to the loss. Weights that pool over the first axis (attention over instances, nodes or time) and
+square similarity matrices are not reported.
 
 ## Why it matters
-The probabilities of one sample then depend on the other samples of its batch, and do not sum to one over the
-classes. The loss falls in training all the same; with another batch, or one sample alone, the model fails.
+The probabilities of one sample depend on the other samples of its batch, and do not sum to one over the
+classes. The loss still falls in training. With another batch, or a single sample, the model fails.
 
 ## How to fix
-Say `dim=-1` (or the axis of the classes). Without `dim`, three-dimensional inputs are normalised over axis 0.
+Pass `dim=-1` (or the axis of the classes). Without `dim`, three-dimensional inputs are normalized over axis
+0.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ RULE = Meta(
     code="LOSS04",
     severity="warning",
     needs=(ForwardPass, BackwardPass),
-    fix="Normalise over the axis of the classes: dim=-1, or dim=1 for (batch, classes, ...).",
+    fix="Normalize over the axis of the classes: dim=-1, or dim=1 for (batch, classes, ...).",
 )
 _NAMES = ("_softmax.default", "_log_softmax.default")
 _SCALARS = ("aten.mean.default", "aten.sum.default", "aten.nll_loss_forward.default", "aten.mse_loss.default")
@@ -57,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if _reaches_loss(flow, operation):
             yield Finding.at(
                 operation,
-                "softmax is taken over the batch, not over the classes",
+                "softmax runs over the batch, not over the classes",
                 evidence=f"dim=0 of {tuple(given.shape)}, where {batch} is the batch: "
                 f"each of the {classes} columns sums to 1 over the samples",
             )

@@ -1,13 +1,12 @@
 """Prediction and target are broadcast against each other in the loss.
 
 ## What it finds
-A loss, a difference or a product of two tensors that hold the same number of values and have the same shape
-but for axes of length one, such as (32, 1) and (32,), whose result is larger than both and is reduced to the
-loss.
+A loss, a difference or a product of two tensors that have the same number of values and the same shape except
+for axes of length one, such as (32, 1) and (32,). The result is larger than both and is reduced to the loss.
 
 ## Why it matters
-Each prediction is compared with every target of the batch. The best the model can do is then to predict the
-mean of the batch for every sample; the loss falls to the variance of the targets and stays there.
+Each prediction is compared with every target of the batch. The best the model can do is to predict the mean
+of the batch for every sample. The loss falls to the variance of the targets and stays there.
 
 ## How to fix
 Give both the same shape: `prediction.squeeze(-1)`, or `target.unsqueeze(-1)`.

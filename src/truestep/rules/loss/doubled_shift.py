@@ -1,15 +1,15 @@
-"""Labels are shifted twice, so the model learns to predict the token after the next.
+"""Labels are shifted twice, so the model learns to skip a token.
 
 ## What it finds
-A cross entropy whose targets are the model's own input tokens two places on, and not one place on. The data
-was shifted when it was made, and the model (as those of transformers) or the loss shifts it again.
+A cross entropy whose targets are the model's input tokens shifted by two positions instead of one. The data
+were shifted when they were prepared, and the model (as in transformers) or the loss shifts them again.
 
 ## Why it matters
-The loss falls as it should, and each generated token is one that belongs one place later: text comes out
-with every other token missing.
+The loss falls as it should, but each generated token belongs one position later: the text comes out with
+every other token missing.
 
 ## How to fix
-Shift once. Models of transformers that are given `labels` shift them: pass `labels=input_ids`.
+Shift once. Models of transformers shift the `labels` you pass: pass `labels=input_ids`.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ RULE = Meta(
     code="LOSS08",
     severity="warning",
     needs=(ClassesScored,),
-    fix="Shift the labels in one place only; if the model shifts them, pass labels equal to the input.",
+    fix="Shift the labels only once; if the model shifts them, pass labels equal to the input.",
 )
 _MIN_COMPARED = 12
 _MAX_RIGHT = 0.9
@@ -45,8 +45,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 moment,
                 "the labels are shifted twice: the loss scores the token after the next",
                 line=labels_line(evidence, moment),
-                evidence=f"all {num} targets that can be compared are the input tokens two places on; "
-                f"{once:.0%} are those one place on",
+                evidence=f"all {num} comparable targets are the input tokens shifted by two; "
+                f"{once:.0%} match a shift by one",
             )
 
 

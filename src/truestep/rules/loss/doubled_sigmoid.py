@@ -1,16 +1,16 @@
 """A sigmoid is applied twice, or is missing before a loss over probabilities.
 
 ## What it finds
-`binary_cross_entropy_with_logits` on the output of a sigmoid (or of a softmax), a sigmoid of a sigmoid that
-ends in a loss, and `binary_cross_entropy` on raw scores that were clamped into its range.
+`binary_cross_entropy_with_logits` on the output of a sigmoid (or a softmax), a sigmoid of a sigmoid that ends
+in a loss, and `binary_cross_entropy` on raw scores that were clamped to its range.
 
 ## Why it matters
-The sigmoid of a number between zero and one lies between 0.5 and 0.73: the model cannot say "no", and the
-gradients shrink. Clamped scores are worse: where a score lies outside of the range its gradient is zero.
+The sigmoid of a number between zero and one is between 0.5 and 0.73: the model cannot predict "no", and the
+gradients shrink. Clamped scores are worse: outside the range, a score's gradient is zero.
 
 ## How to fix
-Pass raw scores to `binary_cross_entropy_with_logits`, which is also the numerically safe way, and apply the
-sigmoid only where probabilities are read.
+Pass raw scores to `binary_cross_entropy_with_logits`, which is also numerically safe. Apply the sigmoid only
+where you need probabilities.
 """
 
 from collections.abc import Iterator
@@ -60,9 +60,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             if share >= _MIN_SHARE and facts.num_values >= _MIN_VALUES:
                 yield Finding.at(
                     operation,
-                    "raw scores are clamped and taken for probabilities: a sigmoid is missing",
+                    "raw scores are clamped and used as probabilities: a sigmoid is missing",
                     evidence=f"scores come from {first.name} {place_of(first, operation.file)}; {share:.0%} "
-                    f"of {facts.num_values} lie at the clamp's edges, where the gradient is zero",
+                    f"of {facts.num_values} are at the limits of the clamp, where the gradient is zero",
                 )
 
 
@@ -70,8 +70,8 @@ def _twice(operation: Operation, first: Operation) -> Finding:
     name = "softmax" if "softmax" in first.name else "sigmoid"
     return Finding.at(
         operation,
-        f"the loss applies a sigmoid to what is already a {name}'s output",
-        evidence=f"{name} {place_of(first, operation.file)}, then a sigmoid again",
+        f"the loss applies a sigmoid to the output of a {name}",
+        evidence=f"{name} {place_of(first, operation.file)}, then another sigmoid",
     )
 
 

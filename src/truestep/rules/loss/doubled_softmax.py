@@ -1,18 +1,18 @@
-"""Softmax is applied before a loss that applies it itself, or that expects logarithms.
+"""Softmax is applied before a loss that applies it too, or that expects log-probabilities.
 
 ## What it finds
-Cross entropy that is given probabilities: the output of a softmax, at any distance if only copies, views or
-factors lie between, or numbers whose rows are not negative and sum to one. The same for `nll_loss` that is
-given probabilities or raw scores instead of their logarithms, and for `kl_div` that is given probabilities.
+Cross entropy on probabilities: the output of a softmax, with only copies, views or factors in between, or
+rows that are not negative and sum to one. Also `nll_loss` on probabilities or raw scores instead of
+log-probabilities, and `kl_div` on probabilities.
 
 ## Why it matters
-`cross_entropy` is log-softmax and negative log-likelihood in one. Given numbers between zero and one it can
-never become small, however sure the model is, and its gradients are a fraction of what they should be. The
-model learns, only slowly and to a worse end, so nothing looks broken.
+`cross_entropy` combines log-softmax and negative log-likelihood. On numbers between zero and one it can never
+become small, however sure the model is, and its gradients are a fraction of what they should be. The model
+still learns, only slowly and to a worse result, so nothing looks broken.
 
 ## How to fix
-Return raw scores (logits) from the model and pass them to the loss. Apply softmax where probabilities are
-read, in evaluation and for logging.
+Return raw scores (logits) from the model and pass them to the loss. Apply softmax only where you need
+probabilities: in evaluation and for logging.
 """
 
 import ast
@@ -29,7 +29,7 @@ from truestep.watch.evidence.facts.passes import ScoresNormalised
 RULE = Meta(
     code="LOSS01",
     severity="error",
-    fix="Pass the raw scores to the loss; apply softmax only where probabilities are read.",
+    fix="Pass the raw scores to the loss; apply softmax only where you need probabilities.",
 )
 _SOFTMAX = ("aten._softmax.default", "aten._safe_softmax.default")
 _NLL = ("nll_loss_forward.default", "nll_loss2d_forward.default")
@@ -59,17 +59,17 @@ def _normalised_twice(evidence: Evidence, flow: Flow) -> Iterator[Finding]:
         facts = read.get(operation.index)
         details: dict[str, Any] = {}
         if is_softmax and first is not None:
-            told = f"softmax {place_of(first, operation.file)}, then log-softmax again in the loss"
+            told = f"softmax {place_of(first, operation.file)}, then log-softmax in the loss"
             details = {"softmax_line": first.line} if first.file == operation.file else {}
         elif facts is not None and facts.is_distribution:
-            told = "what the loss is given lies between 0 and 1 and sums to 1 over the classes"
+            told = "the loss's input is between 0 and 1 and sums to 1 over the classes"
         else:
             continue
         if facts is not None:
             told += f"; values from {facts.lowest:.3g} to {facts.highest:.3g}"
         yield Finding.at(
             operation,
-            "the loss applies softmax to what is already a softmax's output",
+            "the loss applies softmax to the output of a softmax",
             evidence=f"{told}, {size_of(operation)} classes",
             details=details,
         )
@@ -88,7 +88,7 @@ def _no_logarithms(flow: Flow) -> Iterator[Finding]:
             continue
         yield Finding.at(
             operation,
-            f"nll_loss is given {what} where it needs log-probabilities",
+            f"nll_loss gets {what} instead of log-probabilities",
             evidence=f"its input comes from {first.name} {place_of(first, operation.file)}",
             fix="Use cross_entropy on the raw scores, or log_softmax before nll_loss.",
         )
@@ -97,7 +97,7 @@ def _no_logarithms(flow: Flow) -> Iterator[Finding]:
         if first is not None:
             yield Finding.at(
                 operation,
-                "kl_div is given probabilities where it needs log-probabilities",
+                "kl_div gets probabilities instead of log-probabilities",
                 evidence=f"its input comes from softmax {place_of(first, operation.file)}",
                 fix="Pass log_softmax(scores) as the first argument of kl_div.",
             )

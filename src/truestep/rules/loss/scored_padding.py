@@ -1,18 +1,18 @@
-"""Padding is scored in the loss, or the end token is left out with it.
+"""Padding counts in the loss, or the end token is ignored together with it.
 
 ## What it finds
-A cross entropy over sequences in which the places of the padding count: the model was given rows that end in
-runs of one token or of zeros, unequally long, and the loss scores a target at those places. And the opposite:
-padding and end token are the same, and leaving out the padding leaves out the end of every row.
+A cross entropy over sequences that scores padding: the model's input rows end in runs of one token or of
+zeros, of different lengths, and the loss scores a target at those positions. And the opposite: padding and
+end token are the same, and ignoring the padding ignores the end of every row.
 
 ## Why it matters
 Padding is easy to predict. It dilutes the loss by a share that differs from batch to batch, so the reported
-number says little, and the model spends itself on padding. A model that never sees its end token in the loss
-never learns to stop.
+number means little, and the model spends capacity on padding. A model that never sees its end token in the
+loss never learns to stop.
 
 ## How to fix
-Pass `ignore_index`, or mask the loss, with a padding token of its own. If padding and end token must be the
-same, mask by the rows' lengths and keep the first end token.
+Pass `ignore_index`, or mask the loss, and use a separate padding token. If padding and end token must be the
+same, mask by the lengths of the rows and keep the first end token.
 """
 
 import ast
@@ -30,7 +30,7 @@ RULE = Meta(
     code="LOSS07",
     severity="warning",
     needs=(ClassesScored,),
-    fix="Leave padding out with ignore_index or a mask, and use a token for it that means nothing else.",
+    fix="Ignore padding with ignore_index or a mask, and use a token that is only padding.",
 )
 _MIN_SHARE = 0.03
 _MIN_SEEN = 2
@@ -74,10 +74,10 @@ def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment[ClassesScore
         what = f"token {found.token}" if found.token >= 0 else "zeros"
         yield Finding.at(
             moment,
-            "padding is scored in the loss",
+            "padding counts in the loss",
             line=labels_line(evidence, moment),
             evidence=f"{found.num_padding} of {found.num_scored} scored targets "
-            f"({found.num_padding / found.num_scored:.0%}) are {found.label} where the model was given "
+            f"({found.num_padding / found.num_scored:.0%}) are {found.label} where the model's input is "
             f"padding, {what}, in runs of {found.shortest} to {found.longest}; ignore_index is "
             f"{moment.facts.ignored}",
         )
@@ -102,9 +102,9 @@ def _lost_end(evidence: Evidence, moments: list[Moment[ClassesScored]]) -> Itera
         end = ends[0]
         yield Finding.at(
             moments[0],
-            "the end token is left out of the loss together with the padding",
+            "the end token is ignored in the loss together with the padding",
             evidence=f"token {end.token} ends every row and is also its padding, in runs of "
-            f"{end.shortest} to {end.longest}; none of them is scored, the end of the text neither",
+            f"{end.shortest} to {end.longest}; none of them is scored, nor is the end of the text",
         )
 
 

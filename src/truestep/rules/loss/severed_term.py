@@ -1,16 +1,16 @@
-"""A term of the loss was cut from the graph by argmax, rounding or a comparison.
+"""A term of the loss has no gradient because of argmax, rounding or a comparison.
 
 ## What it finds
-A number that is added to the loss and depends on the model's output only through an operation that has no
-gradient: argmax, rounding, a sign, a comparison, a conversion to whole numbers. Straight-through estimators,
-masks and weights that multiply, and class numbers used as targets are right.
+A number that is added to the loss and depends on the model's output only through an operation without a
+gradient: argmax, rounding, sign, a comparison, a conversion to integers. Straight-through estimators, masks
+and weights that multiply, and class numbers used as targets are not reported.
 
 ## Why it matters
-The term is in the reported loss and changes nothing in the model: its gradient is zero or missing, and no
-error says so, as the other terms still have theirs.
+The term is part of the reported loss and changes nothing in the model. Its gradient is zero or missing, and
+no error is raised because the other terms still have theirs.
 
 ## How to fix
-Write the term with probabilities: softmax in place of argmax, the sigmoid in place of a threshold, or a
+Write the term with probabilities: softmax instead of argmax, sigmoid instead of a threshold, or a
 straight-through estimator.
 """
 
@@ -60,7 +60,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 more = "".join(f", and {item.name} {place_of(item, first.file)}" for item in cuts[1:3])
                 yield Finding.at(
                     first,
-                    "this cuts a term of the loss from the graph: the term has no gradient",
+                    "this operation has no gradient, so a term of the loss has none",
                     evidence=f"{first.name} of shape {tuple(first.ins[0].shape)}{more}; the term is added to "
                     f"the loss {place_of(operation, first.file)}",
                 )

@@ -1,12 +1,12 @@
-"""Cross entropy is taken over one class, so the loss is constant.
+"""Cross entropy runs over one class, so the loss is constant.
 
 ## What it finds
 A softmax over an axis of length one that ends in a loss: `CrossEntropyLoss` on a model with one output, or
 a softmax over one output before another loss.
 
 ## Why it matters
-The softmax of one number is 1, whatever the number is. The loss is the same in every step, its gradient is
-zero, and nothing is learnt.
+The softmax of one number is always 1. The loss is the same in every step, its gradient is zero, and the model
+learns nothing.
 
 ## How to fix
 For two classes use one output with `BCEWithLogitsLoss` and float targets, or two outputs with

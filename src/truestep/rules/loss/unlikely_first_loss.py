@@ -1,16 +1,16 @@
-"""The first loss is far above what a classifier that knows nothing gives.
+"""The first loss is far above that of random guessing.
 
 ## What it finds
-A cross entropy over K classes whose very first value, of a model whose weights were not loaded, is more than
-three times ln K: the loss of a model that finds all classes equally likely.
+A cross entropy over K classes whose first value, from a model whose weights were not loaded, is more than
+three times ln K. ln K is the loss of a model that finds all classes equally likely.
 
 ## Why it matters
-A fresh model should know nothing. One that starts far above ln K is sure of wrong answers: scores are large
-because of the last layer's initialisation or of inputs that are not scaled. The first steps are spent on
+An untrained model should have no preference. One that starts far above ln K is sure of wrong answers: its
+scores are large because of the last layer's initialization or unscaled inputs. The first steps are spent on
 unlearning, with large gradients, and some models do not recover.
 
 ## How to fix
-Initialise the last layer with small weights (or zeros), and bring the inputs to zero mean and unit variance.
+Initialize the last layer with small weights (or zeros), and scale the inputs to zero mean and unit variance.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ RULE = Meta(
     severity="warning",
     needs=(ClassesScored,),
     caused_by=("DATA07",),
-    fix="Initialise the last layer with small weights, and scale the inputs to unit variance.",
+    fix="Initialize the last layer with small weights, and scale the inputs to unit variance.",
 )
 _MAX_RATIO = 3.0
 _MIN_SCORED = 8
@@ -59,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if isinstance(facts.loss, float) and facts.loss > _MAX_RATIO * log(num_classes):
             yield Finding.at(
                 moment,
-                "the first loss of a fresh classifier is far above that of guessing",
+                "the first loss of an untrained classifier is far above that of guessing",
                 evidence=f"{facts.loss:.3g} in the first step; {num_classes} equally likely classes "
                 f"give ln {num_classes} = {log(num_classes):.3g}",
             )

@@ -1,14 +1,14 @@
-"""The mean of unequal batches' means is reported as the mean, or a sum is divided by the wrong count.
+"""Batch means are averaged although batches differ in size, or a sum is divided by the wrong count.
 
 ## What it finds
-An evaluation that adds up the means of batches and divides by their number while the batches differ in size,
-so that samples of a small batch count more. And any loop that divides a sum of batch means by the number of
-samples. Running means printed while training are left alone.
+An evaluation that sums the means of batches and divides by their number while the batches differ in size, so
+that samples of a small batch count more. Also any loop that divides a sum of batch means by the number of
+samples. Running means printed during training are not reported.
 
 ## Why it matters
-A last batch of 6 among batches of 64 gives each of its samples ten times the weight of the others: the
-reported loss changes with the batch size, and models are chosen by it. Divided by the number of samples, the
-number is too small by the batch size.
+In a last batch of 6 among batches of 64, each sample has ten times the weight of the others. The reported
+loss changes with the batch size, and you choose models by it. If the sum is divided by the number of samples,
+the result is too small by a factor of the batch size.
 
 ## How to fix
 Add `loss.item() * len(batch)` and divide by the number of samples.
@@ -45,11 +45,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             largest, smallest = max(sizes), min(sizes)
             if average.by == "samples" and largest > 1:
                 told = "a sum of batch means is divided by the number of samples"
-                seen = f"batches of {largest}: the result is about {largest} times too small"
+                seen = f"batches of {largest}, so the result is about {largest} times too small"
             elif average.by == "batches" and not trains and smallest <= _MAX_EQUAL * largest:
                 told = "the mean of batch means is reported, and the batches differ in size"
                 seen = (
-                    f"batches of {largest} and of {smallest}: a sample of the small one counts "
+                    f"batches of {largest} and {smallest}, so a sample of the small one counts "
                     f"{largest / smallest:.3g} times as much"
                 )
             else:

@@ -1,14 +1,14 @@
 """A model is trained in eval mode.
 
 ## What it finds
-Steps of an optimizer that follow from forward passes of a model in eval mode as a whole, although it has
-dropout or BatchNorm: eval mode was left on after a validation, or `from_pretrained` has given the model in
-eval mode and nobody has switched it. Single layers that are kept in eval mode within a model in train mode,
-and backbones that are not trained, are on purpose.
+Optimizer steps that use forward passes of a model that is in eval mode as a whole, although it has dropout or
+BatchNorm. The script did not call `train()` after a validation, or after `from_pretrained`, which returns
+models in eval mode. Single layers in eval mode within a model in train mode, and backbones that are not
+trained, are intentional and not reported.
 
 ## Why it matters
-Dropout does nothing, so that the model overfits; BatchNorm uses running statistics that no longer follow
-the weights. From the first validation on, another model is trained than the one that was meant.
+Dropout does nothing, so the model overfits. BatchNorm uses running statistics that no longer follow the
+weights. From the first validation on, you train a different model than you think.
 
 ## How to fix
 Call `model.train()` at the beginning of every training epoch, not once before the loop.
@@ -26,7 +26,7 @@ RULE = Meta(
     code="MODE03",
     severity="warning",
     needs=(PassExamined, OptimizerStep),
-    fix="Call .train() on this module before training goes on, at the beginning of every epoch.",
+    fix="Call .train() on this module at the beginning of every training epoch.",
 )
 _MOST = 0.5
 
@@ -99,7 +99,7 @@ def _why(evidence: Evidence, item: Pass, passes: list[Pass], *, is_whole: bool) 
     where = f"eval() at line {off[-1].line} was not followed by train()" if off else ""
     if item.layers.is_pretrained and all(_is_loading(evidence, moment) for moment in off):
         if is_whole and not trained:
-            return "from_pretrained gave it in eval mode and train() was never called"
+            return "from_pretrained returned it in eval mode and train() was never called"
         return None
     if trained:
         return f"trained in train mode before; {where}" if off and evaluated else None

@@ -1,16 +1,16 @@
-"""Switching a model to evaluation changes its settings for good.
+"""Switching a model to evaluation changes its settings permanently.
 
 ## What it finds
-Settings of layers (the probability of dropout, the momentum of BatchNorm, a flag) that are changed where
-the model is switched to evaluation, and still are what evaluation made of them when training goes on.
+Settings of layers (dropout probability, BatchNorm momentum, a flag) that change where the model is switched
+to evaluation and are not restored when training continues.
 
 ## Why it matters
-`train()` switches modes back, and nothing else. After the first evaluation the model trains without
-dropout, or with other statistics, and no line of the training loop shows it.
+`train()` restores only the mode. After the first evaluation the model trains without dropout or with other
+statistics, and no line of the training loop shows it.
 
 ## How to fix
-Do not change settings for an evaluation: `eval()` turns dropout off already. Where it cannot be helped,
-keep the old values and put them back.
+Do not change settings for an evaluation: `eval()` already disables dropout. If you must, save the old values
+and restore them.
 """
 
 import ast
@@ -28,7 +28,7 @@ RULE = Meta(
     code="MODE05",
     severity="error",
     needs=(ModeSet, ForwardPass),
-    fix="Leave the setting alone, eval() is enough; or put the old value back before training goes on.",
+    fix="Do not change the setting, eval() is enough; or restore the old value before training continues.",
 )
 _NEAR = 12
 _SWITCHES = ("eval", "train")
@@ -51,8 +51,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             line = _assigned_at(evidence, switch, name.rpartition(".")[2])
             if line is not None:
                 yield Finding(
-                    message=f"switching to evaluation changes {name.rpartition('.')[2]} for good: "
-                    "it is not put back for training",
+                    message=f"switching to evaluation changes {name.rpartition('.')[2]} permanently: "
+                    "it is not restored for training",
                     file=switch.file,
                     line=line,
                     step=moment.step + 1,

@@ -1,17 +1,18 @@
-"""BatchNorm takes its statistics from a single sample.
+"""BatchNorm computes its statistics from a single sample.
 
 ## What it finds
-BatchNorm layers in train mode that are given a batch of one, in a pass that is trained on: a loader with
-`batch_size=1`, or a last batch of one sample. Without spatial axes torch refuses it; with them it does not.
+BatchNorm layers in train mode that get a batch of one sample in a training pass: a loader with
+`batch_size=1`, or a last batch of one sample. Torch raises an error for inputs without spatial axes, but not
+for inputs with them.
 
 ## Why it matters
-Each sample is normalised by itself, so that its mean and its scale are lost to the network, while
-evaluation uses running averages and brings them back: training and evaluation see different functions.
-Accumulating gradients over several such passes does not help.
+Each sample is normalized on its own, so the network loses its mean and scale. Evaluation uses running
+averages and brings them back: training and evaluation see different functions. Accumulating gradients over
+several such passes does not help.
 
 ## How to fix
 Use GroupNorm or LayerNorm, keep BatchNorm in eval mode, train on larger batches, or drop the last
-incomplete batch by `drop_last=True`.
+incomplete batch with `drop_last=True`.
 """
 
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             names = moment.facts.names
             yield Finding.at(
                 moment,
-                "BatchNorm in train mode is given a batch of one: its statistics are those of one sample",
+                "BatchNorm in train mode gets a batch of one sample and normalizes by it alone",
                 evidence=f"{len(names)} layers, the first ({names[0] or 'the model itself'}) with an input "
                 f"of shape {moment.facts.shape}",
             )

@@ -1,18 +1,18 @@
 """A model is evaluated in train mode.
 
 ## What it finds
-Forward passes whose results no training step uses (validation, test, prediction, sampling) while layers
-that behave differently in training are switched to it: dropout, BatchNorm, noise. Passes that serve
-training (targets, pseudo labels, samples for a critic, statistics estimated anew) and Monte-Carlo dropout
-are something else.
+Forward passes whose results no training step uses (validation, test, prediction, sampling) while layers that
+behave differently in training are in train mode: dropout, BatchNorm, noise. Passes that serve training
+(targets, pseudo-labels, samples for a critic, recomputed statistics) and Monte-Carlo dropout are not
+reported.
 
 ## Why it matters
-Dropout makes predictions random and worse. BatchNorm normalises each validation batch by itself, so that
-the result depends on how the data is cut into batches, and moves its running statistics towards the
+Dropout makes predictions random and worse. BatchNorm normalizes each validation batch separately, so the
+result depends on how the data are split into batches. It also moves its running statistics towards the
 validation data: every evaluation changes the model.
 
 ## How to fix
-Call `model.eval()` before the evaluation and `model.train()` after it, for every module that takes part.
+Call `model.eval()` before the evaluation and `model.train()` after it, for every module involved.
 """
 
 import ast
@@ -40,7 +40,7 @@ RULE = Meta(
     code="MODE01",
     severity="error",
     needs=(PassExamined,),
-    fix="Call .eval() on this module before the evaluation, and .train() before training goes on.",
+    fix="Call .eval() on this module before the evaluation, and .train() before training continues.",
 )
 _MIN_STEPS = 3
 _NAMES = ast.Name | ast.Attribute
@@ -90,9 +90,7 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
         and not moment.facts.is_training
         and moment.at_s < first.moment.at_s
     ]
-    said = (
-        f"last switched to eval mode at line {off[-1].line}" if off else "never switched to eval mode before"
-    )
+    said = f"last switched to eval mode at line {off[-1].line}" if off else "never switched to eval mode"
     return Finding.at(
         first.moment,
         f"{name} is evaluated in train mode: eval() is missing",

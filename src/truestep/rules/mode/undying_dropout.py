@@ -1,16 +1,16 @@
-"""Dropout is still on while the model is in eval mode.
+"""Dropout is still active while the model is in eval mode.
 
 ## What it finds
 Dropout that draws during a forward pass in eval mode: `F.dropout` without `training=self.training`, attention
-with a fixed `dropout_p`, or an `nn.Dropout` that is made inside `forward` or kept where `eval()` does not
-reach it. Dropout layers that were switched on again, and one input passed through many times as for
-Monte-Carlo dropout, are right.
+with a fixed `dropout_p`, or an `nn.Dropout` that is created inside `forward` or stored where `eval()` does
+not reach it. Dropout layers that the script switches back on, and one input passed through many times
+(Monte-Carlo dropout), are not reported.
 
 ## Why it matters
-Predictions are random and worse than they need be, validation scores are too low and change from run to run.
+Predictions are random and worse than necessary. Validation scores are too low and change from run to run.
 
 ## How to fix
-Use an `nn.Dropout` that is made in `__init__`, or pass `training=self.training`.
+Use an `nn.Dropout` that is created in `__init__`, or pass `training=self.training`.
 """
 
 import re
@@ -26,7 +26,7 @@ RULE = Meta(
     code="MODE04",
     severity="warning",
     needs=(ForwardPass,),
-    fix="Pass training=self.training, or use an nn.Dropout that is made in __init__.",
+    fix="Pass training=self.training, or use an nn.Dropout that is created in __init__.",
 )
 _DRAWING = ("rand", "rand_like", "bernoulli", "uniform_")
 _THRESHOLDS = ("lt", "le", "gt", "ge", "floor", "floor_")
@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             how = "a layer that eval() does not reach" if operation.is_foreign else "a module in eval mode"
             yield Finding.at(
                 operation,
-                "dropout is still on in eval mode",
+                "dropout is still active in eval mode",
                 evidence=f"{operation.name} drew {where}, {how}, on shape {_shape(operation)}",
             )
 

@@ -1,16 +1,15 @@
 """An evaluation builds graphs that no backward pass uses.
 
 ## What it finds
-Forward passes of a trained model, made to evaluate it, whose outputs carry a graph for the gradients while
-no backward pass ever reaches them.
+Forward passes that evaluate a trained model and build an autograd graph that no backward pass reaches.
 
 ## Why it matters
-For a gradient that nobody asks for, every activation of the pass is kept in memory: evaluation then needs
-as much memory as training, limits the batch size, and is slower than it has to be. If a result with its
-graph is kept as well, memory grows until the process is killed.
+Every activation of the pass stays in memory for a gradient that is never computed. Evaluation needs as much
+memory as training, limits the batch size, and is slower than necessary. If the script also stores a result
+with its graph, memory grows until the process is killed.
 
 ## How to fix
-Put the evaluation under `torch.no_grad()` or `torch.inference_mode()`: as a block, or as a decorator of the
+Run the evaluation under `torch.no_grad()` or `torch.inference_mode()`: as a block, or as a decorator of the
 function.
 """
 
@@ -38,7 +37,7 @@ RULE = Meta(
     code="MODE02",
     severity="warning",
     needs=(PassExamined, BackwardPass),
-    fix="Put this evaluation under torch.no_grad() or torch.inference_mode().",
+    fix="Run this evaluation under torch.no_grad() or torch.inference_mode().",
 )
 _MIN_EVAL = 2
 _EVALUATION = re.compile(r"eval|valid|test|accura|score|metric|predict|infer", re.IGNORECASE)
@@ -93,9 +92,9 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
     mode = "train" if first.facts.is_training else "eval"
     return Finding.at(
         first.moment,
-        "this evaluation builds a graph for gradients that nobody asks for: torch.no_grad() is missing",
-        evidence=f"{len(found)} passes in {mode} mode with gradients on; no backward pass reached one",
-        cost=f"the activations of each of these passes stay in memory; they took {1e3 * sum(times):.1f} ms",
+        "this evaluation builds an autograd graph that is never used: torch.no_grad() is missing",
+        evidence=f"{len(found)} passes in {mode} mode with gradients enabled; no backward pass reached one",
+        cost=f"each pass keeps its activations in memory; these passes took {1e3 * sum(times):.1f} ms",
     )
 
 

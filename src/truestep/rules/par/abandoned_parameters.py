@@ -1,16 +1,16 @@
 """The optimizer holds parameters that the model no longer uses.
 
 ## What it finds
-An optimizer with parameters that belong to no module that is called and get no gradient, while parameters of
-the model get gradients and are in no optimizer. It was made before a layer was replaced, or from another copy
-of the model than the one that is trained.
+An optimizer with parameters that belong to no called module and get no gradient, while parameters of the
+model get gradients and are in no optimizer. It was created before a layer was replaced, or from a different
+copy of the model than the one being trained.
 
 ## Why it matters
-An optimizer keeps the tensors that it was given. If a layer is replaced afterwards, the optimizer goes on
-holding the old one: the new layer keeps its random weights for ever.
+An optimizer keeps the tensors that it was created with. If you replace a layer afterwards, the optimizer
+still holds the old one, and the new layer keeps its random weights forever.
 
 ## How to fix
-Make the optimizer last: after replacing layers, copying, sharding or converting the model.
+Create the optimizer last: after replacing layers, copying, sharding or converting the model.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ RULE = Meta(
     code="PAR03",
     severity="error",
     needs=(BackwardPass, OptimizerStep, ParametersListed),
-    fix="Make the optimizer after the model has got its last shape, from the model that is trained.",
+    fix="Create the optimizer after all changes to the model, from the model that is trained.",
 )
 
 
@@ -39,11 +39,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if lost and new:
             yield Finding(
                 message=f"{optimizer.class_name} holds parameters that the model no longer uses, "
-                "and not those that have taken their place",
+                "and not the ones that replaced them",
                 **at(optimizer.made_at),
                 step=optimizer.first_step + 1,
-                evidence=f"without use and gradient: {names(lost)}; "
-                f"with gradients and in no optimizer: {names(new)}",
+                evidence=f"unused and without gradient: {names(lost)}; "
+                f"with gradients but in no optimizer: {names(new)}",
             )
 
 

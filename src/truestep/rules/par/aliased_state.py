@@ -1,17 +1,16 @@
-"""A kept `state_dict()` is the live weights: "best" equals last.
+"""A stored `state_dict()` is the live weights: "best" equals last.
 
 ## What it finds
-The result of `state_dict()` that is kept while training goes on and is then loaded or saved: its tensors
-share memory with the model, so that they have changed with it. Also a list of such states, and `best =
-model`.
+A `state_dict()` that is stored while training continues, and is loaded or saved later. Its tensors share
+memory with the model, so they changed with it. Also a list of such states, and `best = model`.
 
 ## Why it matters
-`state_dict()` copies nothing. The "best weights" that are put back at the end are the last ones, early
-stopping does not restore anything, and the number that is reported belongs to another model.
+`state_dict()` copies nothing. The "best weights" that you restore at the end are the last ones, early
+stopping restores nothing, and the reported number belongs to another model.
 
 ## How to fix
-Copy what shall stay: `copy.deepcopy(model.state_dict())`, `{k: v.clone() for k, v in ...}`, or save it to a
-file.
+Copy what you want to keep: `copy.deepcopy(model.state_dict())`, `{k: v.clone() for k, v in ...}`, or save it
+to a file.
 """
 
 import ast
@@ -29,7 +28,7 @@ RULE = Meta(
     code="PAR12",
     severity="error",
     needs=(ModelUsed,),
-    fix="Keep a copy: copy.deepcopy(model.state_dict()).",
+    fix="Store a copy: copy.deepcopy(model.state_dict()).",
 )
 _MOST = 0.5
 
@@ -55,19 +54,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             what = "loaded" if isinstance(moment.facts, ModelRefilled) else "saved"
             passed = moment.step - taken.step
             yield Finding(
-                message="this state_dict() is kept without a copy: it changes with the model",
+                message="this state_dict() is stored without a copy: it changes with the model",
                 file=file or None,
                 line=line or None,
                 step=taken.step + 1,
                 evidence=f"{what} at line {moment.line}, {passed} steps later; "
-                + ("changed with the model since" if moment.facts.num_written else "nothing is put back")
+                + ("changed with the model since" if moment.facts.num_written else "nothing is restored")
                 + ": its tensors share the model's memory",
             )
     yield from _check_views(evidence)
     for kept in evidence.of(StatesShareMemory):
         yield Finding.at(
             kept,
-            "states are collected without a copy: all of them are the model as it is now",
+            "states are stored without a copy: all of them are the current weights",
             evidence=f"{kept.facts.num_states} states, taken at steps {kept.facts.steps}, share memory",
         )
     yield from _kept_models(evidence)
@@ -85,11 +84,11 @@ def _check_views(evidence: Evidence) -> Iterator[Finding]:
             kept = [item for name in names if source for item, _ in assignments(source.tree, name)]
             if any(covers(item, line) for item in kept) and is_called_at(source, line, name="state_dict"):
                 yield Finding(
-                    message="this state_dict() is kept without a copy: it changes with the model",
+                    message="this state_dict() is stored without a copy: it changes with the model",
                     file=file,
                     line=line,
                     step=taken.step + 1,
-                    evidence=f"loaded at line {moment.line}; nothing is put back: its tensors share the "
+                    evidence=f"loaded at line {moment.line}; nothing is restored: its tensors share the "
                     "model's memory",
                 )
 
@@ -189,11 +188,11 @@ def _kept_in(
         if is_model and is_used:
             found.append(
                 Finding(
-                    message=f"{kept} is {model} itself: it goes on changing",
+                    message=f"{kept} is {model}, not a copy: it keeps changing",
                     file=source.path,
                     line=statement.lineno,
                     step=1,
-                    evidence=f"{model} is assigned without a copy, in a loop that goes on training it",
+                    evidence=f"{model} is assigned without a copy, in a loop that continues to train it",
                 )
             )
     return found

@@ -1,12 +1,12 @@
-"""Adam's weight decay is an L2 penalty, where decoupled decay may be meant.
+"""Adam's weight decay is an L2 penalty, not decoupled decay.
 
 ## What it finds
 Adam, NAdam, RAdam or Adamax with `weight_decay` above zero and not decoupled: the decay is added to the
-gradient, and is then divided by its size like the gradient itself.
+gradient and then divided by the gradient's scale.
 
 ## Why it matters
-Weights with large gradients are decayed less than the number says, weights with small ones more, and the
-decay has little to do with the value that recipes for AdamW give. The results with the same number differ.
+Weights with large gradients decay less than the number suggests, weights with small ones more. The value has
+little to do with the one in recipes for AdamW, and the same number gives different results.
 
 ## How to fix
 Use `torch.optim.AdamW`, or `decoupled_weight_decay=True` where the class has it.
@@ -23,7 +23,7 @@ RULE = Meta(
     code="PAR09",
     severity="info",
     needs=(OptimizerStep, ParametersListed),
-    fix="Use torch.optim.AdamW, whose decay does not pass through the gradient's scale.",
+    fix="Use torch.optim.AdamW, whose decay does not depend on the gradient's scale.",
 )
 _COUPLED = ("Adam", "NAdam", "RAdam", "Adamax", "SparseAdam")
 

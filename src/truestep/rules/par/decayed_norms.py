@@ -1,16 +1,16 @@
-"""Weight decay reaches biases and the weights of normalisation.
+"""Weight decay applies to biases and normalization weights.
 
 ## What it finds
-An optimizer whose groups without weight decay miss most biases or all weights of normalisation, as names in
-the filter match nothing: a warning. For information, one that misses them and may mean it, and one with
-weight decay for everything. Groups that part a model by its layers are left alone.
+An optimizer whose groups without weight decay miss most biases or all normalization weights, because names in
+the filter match nothing: a warning. An optimizer that misses them possibly on purpose, and one with weight
+decay for everything, are reported as info. Groups that split a model by its layers are not reported.
 
 ## Why it matters
-Decay pulls scales and shifts towards zero, where they have no reason to be: a normalisation's weight is meant
-to be near one. A filter that matches nothing does this silently, although the script says otherwise.
+Decay pulls scales and shifts towards zero for no reason: a normalization weight should be near one. A filter
+that matches nothing has no effect and gives no error.
 
 ## How to fix
-Choose by what a parameter is and not by its name: decay those with two or more dimensions, and nothing else.
+Select by what a parameter is, not by its name: decay those with two or more dimensions and nothing else.
 """
 
 import ast
@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 yield _missed(evidence, optimizer, vectors, decayed)
         elif kinds == {True} and _is_chosen(optimizer) and any(item.is_norm for item in decayed):
             yield Finding(
-                message="weight decay also pulls biases and weights of normalisation towards zero",
+                message="weight decay also pulls biases and normalization weights towards zero",
                 **at(optimizer.made_at),
                 step=optimizer.first_step + 1,
                 evidence=f"{len(decayed)} vectors are decayed: {names(decayed)}",
@@ -65,13 +65,13 @@ def _missed(
     filters = [name for source in evidence.sources for name in _filters(source)]
     dead = sorted({name for name in filters if not any(name in path for path in paths)})
     is_wrong = len(decayed) == len(vectors) or bool(dead)
-    message = "the groups without weight decay miss biases or weights of normalisation"
+    message = "the groups without weight decay miss biases or normalization weights"
     return Finding(
-        message=message + (": the filter matches other names than the model has" if is_wrong else ""),
+        message=message + (": names in the filter match no parameter" if is_wrong else ""),
         **at(optimizer.made_at),
         step=optimizer.first_step + 1,
         evidence=f"{len(decayed)} of {len(vectors)} vectors are decayed: {names(decayed)}"
-        + (f"; no parameter is called {', '.join(dead[:4])}" if dead else ""),
+        + (f"; no parameter is named {', '.join(dead[:4])}" if dead else ""),
         severity="warning" if is_wrong else None,
     )
 

@@ -1,14 +1,14 @@
 """Every parameter of the optimizer is frozen.
 
 ## What it finds
-An optimizer all of whose parameters have `requires_grad=False` and no gradient, at each of its steps.
+An optimizer whose parameters all have `requires_grad=False` and no gradient at every step.
 
 ## Why it matters
-Its steps do nothing. Usually the wrong part was frozen, or the freezing came after the optimizer had been
-made for just that part: the run costs time and leaves the weights as they were.
+Its steps do nothing. Usually the wrong part was frozen, or the part was frozen after the optimizer was
+created for it. The run takes time and does not change the weights.
 
 ## How to fix
-Freeze the other part, or give the optimizer the parameters that are to be trained: `[p for p in
+Freeze the other part, or give the optimizer the parameters that you want to train: `[p for p in
 model.parameters() if p.requires_grad]`, after freezing.
 """
 
@@ -27,7 +27,7 @@ RULE = Meta(
     code="PAR05",
     severity="error",
     needs=(BackwardPass, OptimizerStep, ParametersListed),
-    fix="Unfreeze what the optimizer holds, or make it from the parameters that shall be trained.",
+    fix="Unfreeze the optimizer's parameters, or create it from the ones that you want to train.",
 )
 
 

@@ -1,15 +1,15 @@
-"""An attribute is set that switches nothing: `requires_grad_ = False`.
+"""An attribute is set that has no effect: `requires_grad_ = False`.
 
 ## What it finds
-`p.requires_grad_ = False` (a method is overwritten), `require_grad`, `trainable`, `module.requires_grad =
-False` (a module has no such switch), and `p.requires_grad == False` as a statement of its own.
+`p.requires_grad_ = False` (overwrites a method), `require_grad`, `trainable`, `module.requires_grad = False`
+(modules have no such attribute), and `p.requires_grad == False` as a statement.
 
 ## Why it matters
-Python lets any attribute be set on tensors and modules, so there is no error, and nothing is frozen or
+Python lets you set any attribute on tensors and modules, so there is no error, and nothing is frozen or
 unfrozen.
 
 ## How to fix
-`parameter.requires_grad = False` for a parameter, `module.requires_grad_(False)` for all of a module.
+Write `parameter.requires_grad = False` for a parameter, `module.requires_grad_(False)` for a whole module.
 """
 
 import ast
@@ -39,15 +39,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             facts = moment.facts if moment is not None else None
             for line, text in _set_lines(source, name, facts.is_on if facts is not None else None):
                 yield Finding(
-                    message=f"`{text}` switches nothing: "
-                    + ("a method is overwritten" if name == _METHOD else f"{name} is no switch here"),
+                    message=f"`{text}` has no effect: "
+                    + ("it overwrites a method" if name == _METHOD else f"torch does not read {name} on it"),
                     file=source.path,
                     line=line,
                     step=moment.step + 1 if moment is not None else 0,
                     evidence=f"{facts.path or 'the model'} has {name} = {facts.is_on}, and "
                     f"{facts.num_unaffected} parameters have requires_grad = {not facts.is_on}"
                     if facts is not None
-                    else "the tensors' own requires_grad stays as it was",
+                    else "requires_grad of the tensors does not change",
                 )
         yield from _find_comparisons(source)
 
@@ -83,11 +83,11 @@ def _find_comparisons(source: Source) -> Iterator[Finding]:
             left = node.value.left
             if isinstance(left, ast.Attribute) and left.attr == "requires_grad":
                 yield Finding(
-                    message=f"`{ast.unparse(node)}` compares and sets nothing",
+                    message=f"`{ast.unparse(node)}` is a comparison and sets nothing",
                     file=source.path,
                     line=node.lineno,
                     step=0,
-                    evidence="a comparison as a statement of its own",
+                    evidence="the result of the comparison is not used",
                 )
 
 

@@ -1,17 +1,17 @@
-"""A frozen BatchNorm still moves its running statistics.
+"""A frozen BatchNorm still updates its running statistics.
 
 ## What it finds
-BatchNorm layers whose parameters are frozen and that are in training mode: their running mean and variance
-change from step to step although nothing else of the layer does.
+BatchNorm layers with frozen parameters that are in train mode: their running mean and variance change from
+step to step although the rest of the layer does not.
 
 ## Why it matters
-`requires_grad_(False)` stops gradients, not statistics; only `eval()` does, and `model.train()` at the start
-of an epoch undoes it. The "frozen" part drifts away from what it had learnt, and in training it normalises by
-the batch.
+`requires_grad_(False)` stops gradients, not statistics. Only `eval()` does, and `model.train()` at the start
+of an epoch undoes it. The "frozen" part drifts away from what it had learned, and in training it normalizes
+by the batch.
 
 ## How to fix
-Put the frozen part back into evaluation mode after each `train()`: `model.train(); model.backbone.eval()`, or
-override `train` in the model. `truestep.model.freeze(model, "backbone")` does both, for good.
+Switch the frozen part back to eval mode after each `train()`: `model.train(); model.backbone.eval()`, or
+override `train` in the model. `truestep.model.freeze(model, "backbone")` does both permanently.
 """
 
 import ast
@@ -29,7 +29,7 @@ RULE = Meta(
     code="PAR10",
     severity="error",
     needs=(ForwardPass, OptimizerStep, ParametersListed),
-    fix="Call eval() on the frozen part after each train(), so that its statistics stay.",
+    fix="Call eval() on the frozen part after each train(), so that its statistics do not change.",
 )
 
 
@@ -38,10 +38,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moment in evidence.of(StatisticsMoved):
         paths = moment.facts.paths
         yield Finding(
-            message=f"{len(paths)} frozen BatchNorm layers are in training mode: their statistics move",
+            message=f"{len(paths)} frozen BatchNorm layers are in train mode: their statistics change",
             **_place(evidence, moment),
             step=moment.step + 1,
-            evidence=f"running means changed in two steps or more, parameters frozen: {', '.join(paths[:4])}",
+            evidence=f"running means changed in two or more steps, parameters frozen: {', '.join(paths[:4])}",
         )
 
 

@@ -1,16 +1,16 @@
-"""One layer stands several times where several layers were meant.
+"""A list contains one layer several times instead of several layers.
 
 ## What it finds
-A `ModuleList`, `Sequential` or `ModuleDict` that holds one and the same module with parameters several times,
-as `[Layer()] * n` makes it.
+A `ModuleList`, `Sequential` or `ModuleDict` that contains the same module with parameters several times, as
+`[Layer()] * n` creates it.
 
 ## Why it matters
 Multiplying a list repeats the reference, not the object. A stack of six layers has the weights of one: a
-sixth of the capacity, and gradients of all six places summed into one weight. It trains, only worse.
+sixth of the capacity, and the gradients of all six positions summed into one weight. It trains, only worse.
 
 ## How to fix
-Make each layer anew: `nn.ModuleList([Layer() for _ in range(n)])`, or copy it with `copy.deepcopy`. Where one
-layer shall be applied several times, keep it once and call it in a loop.
+Create each layer separately: `nn.ModuleList([Layer() for _ in range(n)])`, or copy it with `copy.deepcopy`.
+If you want to apply one layer several times, store it once and call it in a loop.
 """
 
 import ast
@@ -26,7 +26,7 @@ RULE = Meta(
     code="PAR02",
     severity="error",
     needs=(ModelUsed, ForwardPass, ParametersListed),
-    fix="Make every layer anew: [Layer() for _ in range(n)] instead of [Layer()] * n.",
+    fix="Create each layer separately: [Layer() for _ in range(n)] instead of [Layer()] * n.",
 )
 _MAKERS = ("ModuleList", "Sequential", "ModuleDict")
 _ON_PURPOSE = ("shared", "tied", "share", "tie")
@@ -41,8 +41,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue
         file, line = place
         yield Finding(
-            message=f"one {facts.class_name} stands {facts.num_copies} times in {facts.holder}: "
-            "all of them share one set of weights",
+            message=f"{facts.holder} contains the same {facts.class_name} {facts.num_copies} times: "
+            "they share one set of weights",
             file=file,
             line=line,
             step=moment.step + 1,

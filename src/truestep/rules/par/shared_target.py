@@ -1,17 +1,15 @@
 """The target network is the policy itself, or is copied from itself.
 
 ## What it finds
-A model that is loaded from its own state: `target.load_state_dict(target.state_dict())`, or with target and
-policy being one object. Also a target, teacher or reference model that is a second name of the model that is
-trained.
+A model that is loaded from its own state: `target.load_state_dict(target.state_dict())`, or target and policy
+are one object. Also a target, teacher or reference model that is a second name for the model being trained.
 
 ## Why it matters
-A target network is there to stand still while the policy learns. If both are one object it moves with every
-step; if it copies itself it never moves at all. Learning becomes unstable or does not happen, without an
-error.
+A target network must stay fixed while the policy learns. If both are one object, it moves with every step. If
+it copies itself, it never changes. Learning becomes unstable or does not happen, without an error.
 
 ## How to fix
-Make the target a copy of its own, `copy.deepcopy(policy)`, and load it from the policy:
+Make the target a copy, `copy.deepcopy(policy)`, and load it from the policy:
 `target.load_state_dict(policy.state_dict())`.
 """
 
@@ -31,7 +29,7 @@ RULE = Meta(
     code="PAR13",
     severity="error",
     needs=(ForwardPass, OptimizerStep),
-    fix="Let the target be copy.deepcopy(policy), and load it from policy.state_dict().",
+    fix="Create the target with copy.deepcopy(policy), and load it from policy.state_dict().",
 )
 _TARGET = re.compile(
     r"target|teacher|(^|_)ema(_|$)|momentum|(^|_)old(_|$)|(^|_)ref(erence)?(_|$)|frozen", re.IGNORECASE
@@ -65,11 +63,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 message=f"{facts.class_name} is loaded from its own weights: the target never changes"
                 if is_load
-                else "target and policy are one object: the target moves with every step",
+                else "target and policy are the same object: the target changes with every step",
                 file=place[0],
                 line=place[1],
                 step=moment.step + 1,
-                evidence=f"all {facts.num_tensors} tensors loaded at line {moment.line} are its own memory",
+                evidence=f"all {facts.num_tensors} tensors loaded at line {moment.line} share its own memory",
             )
     yield from _find_aliases(evidence, places)
 
@@ -136,11 +134,11 @@ def _find_aliases(evidence: Evidence, places: set[tuple[str | None, int | None]]
                 if _is_plain(value) and (source.path, statement.lineno) not in places:
                     places.add((source.path, statement.lineno))
                     yield Finding(
-                        message=f"{name} is the model that is trained, not a copy of it",
+                        message=f"{name} is the model being trained, not a copy of it",
                         file=source.path,
                         line=statement.lineno,
                         step=1,
-                        evidence=f"calls of {name} and of the trained model reach one object",
+                        evidence=f"{name} and the trained model are the same object",
                     )
 
 

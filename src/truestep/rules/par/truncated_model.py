@@ -1,17 +1,16 @@
-"""A model is cut into a Sequential of its children, and what its forward does between them is lost.
+"""A model is rebuilt as a Sequential of its children, which loses what its forward does between them.
 
 ## What it finds
-`nn.Sequential(*list(model.children())[:-1])` on a model whose `forward` does more between the layers that
-are kept than to call one after the other: an activation function, a reshape, a sum with the input, a layer
-that is used twice.
+`nn.Sequential(*list(model.children())[:-1])` on a model whose `forward` does more between those layers than
+call one after the other: an activation function, a reshape, a residual sum, a layer that is used twice.
 
 ## Why it matters
-`children()` gives the layers as they were assigned, not what `forward` does with them. The cut model runs,
-has the same weights, and computes something else.
+`children()` returns the layers in the order of assignment, not what `forward` does with them. The new model
+runs, has the same weights, and computes something else.
 
 ## How to fix
 Replace the last layer by name (`model.fc = nn.Linear(...)` or `nn.Identity()`), or write a `forward` for the
-part that is wanted. `truestep.model.cut(model, before="fc")` runs the model's own, up to there.
+part that you want. `truestep.model.cut(model, before="fc")` runs the model's own `forward` up to that layer.
 """
 
 import ast
@@ -43,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             lost = _lost(model, part) if model is not None else []
             if model is not None and lost:
                 yield Finding(
-                    message=f"this keeps the layers of {model.name} and loses what forward does between them",
+                    message=f"this keeps the layers of {model.name} but loses what forward does between them",
                     file=source.path,
                     line=call.lineno,
                     evidence=f"{model.name}.forward at line {_method(model, 'forward').lineno} also has: "

@@ -1,18 +1,17 @@
-"""A weight has a gradient, and the optimizer's step does not move it.
+"""A weight has a gradient, but the optimizer step does not change it.
 
 ## What it finds
-Parameters whose gradient is not zero and whose values are the same, bit for bit, before and after each step
-that was looked at: the learning rate is zero, the step is too small for the number format, or an optimizer
-written by hand changes a copy.
+Parameters whose gradient is not zero and whose values are bit-for-bit identical before and after each step
+that was checked. The learning rate is zero, the step is too small for the number format, or a custom
+optimizer changes a copy.
 
 ## Why it matters
-Nothing is learnt there. In bfloat16 a weight has 8 bits: an update below 1/256 of the weight is rounded away,
-so that small learning rates do nothing at all.
+These weights learn nothing. In bfloat16 a weight has 8 bits: an update below 1/256 of the weight is rounded
+away, so small learning rates do nothing at all.
 
 ## How to fix
-Keep weights in float32 and compute in bfloat16 with `torch.autocast`. Look at the learning rate that the
-optimizer really has. In an optimizer of your own change parameters in place: `p.add_(update)`, not `p = p +
-update`.
+Keep weights in float32 and compute in bfloat16 with `torch.autocast`. Check the optimizer's actual learning
+rate. In a custom optimizer, change parameters in place: `p.add_(update)`, not `p = p + update`.
 """
 
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ RULE = Meta(
     code="PAR07",
     severity="error",
     needs=(OptimizerStep, ParametersListed),
-    fix="Give the step a learning rate and a number format in which it can move the weights.",
+    fix="Use a learning rate and a number format in which the step can change the weights.",
     caused_by=("LOOP09", "LOOP10"),
 )
 _MIN_STEPS = 3
@@ -53,13 +52,13 @@ def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
 def _tell(moment: Moment[WeightsUnmoved], stills: list[UnmovedParameter], why: str) -> Finding:
     first = stills[0]
     return Finding(
-        message=f"{len(stills)} parameters have gradients and the step does not move them",
+        message=f"{len(stills)} parameters have gradients, but the step does not change them",
         file=moment.file,
         line=moment.line,
         step=first.first_step + 1,
-        evidence=f"a {first.dtype} parameter of shape {first.shape} is the same before and "
+        evidence=f"a {first.dtype} parameter of shape {first.shape} is identical before and "
         f"after {first.num_steps} steps; gradient up to {first.gradient:.3g}, {why}, "
-        f"a weight {first.weight:.3g}",
+        f"weight {first.weight:.3g}",
     )
 
 

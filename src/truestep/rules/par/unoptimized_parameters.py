@@ -1,15 +1,15 @@
-"""A parameter gets gradients and is in no optimizer.
+"""A parameter gets gradients but is in no optimizer.
 
 ## What it finds
-Parameters that get gradients together with trained ones, that no optimizer holds and that nothing else moves:
-a part of the model that was left out of the parameter groups, or the parameters of a loss.
+Parameters that get gradients together with trained ones, that no optimizer holds and nothing else changes: a
+part of the model that is missing from the parameter groups, or the parameters of a loss.
 
 ## Why it matters
-The part stays as it was initialised at random, while all around it is trained to cope with it.
+The part keeps its random initial weights, while everything around it is trained to compensate.
 
 ## How to fix
-Give the parameters to the optimizer. If they shall stay as they are, say so with `requires_grad_(False)`,
-which also saves their gradients.
+Give the parameters to the optimizer. If they should not change, call `requires_grad_(False)`, which also
+saves their gradients.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if all(find_abandoned(roster, optimizer)):
             continue
         yield Finding(
-            message=f"{len(items)} parameters get gradients and are in no optimizer: they are never trained",
+            message=f"{len(items)} parameters get gradients but are in no optimizer: they are never trained",
             **at(optimizer.made_at),
             step=items[0].first_step + 1,
             evidence=f"not in {optimizer.class_name}, and unchanged although each backward pass reaches "

@@ -1,15 +1,15 @@
 """A parameter in the optimizer never gets a gradient.
 
 ## What it finds
-Parameters that are to be trained and are in an optimizer, and that have no gradient at any step of the run: a
-layer that `forward` never calls, often as another one is called twice, or whose result is cut from the graph.
+Trainable parameters in an optimizer that have no gradient at any step of the run: a layer that `forward`
+never calls, often because another one is called twice, or whose result is detached from the graph.
 
 ## Why it matters
-The layer that was meant is missing from the computation, or it takes part with random weights.
+The layer is missing from the computation, or it takes part with random weights.
 
 ## How to fix
-Call the layer where it belongs, or take away what cuts the graph (`detach`, `argmax`, `.data`). A layer that
-is not needed is better removed, or frozen with `requires_grad_(False)`.
+Call the layer where it belongs, or remove what breaks the graph (`detach`, `argmax`, `.data`). Remove a layer
+that you do not need, or freeze it with `requires_grad_(False)`.
 """
 
 from collections.abc import Iterator
@@ -67,11 +67,11 @@ def _tell(evidence: Evidence, optimizer: Optimizer, part: str, items: list[Param
                 place = {"file": source.path, "line": made[0].lineno}
                 break
     return Finding(
-        message=f"{items[0].holder or 'the model'}'s {part} is in the optimizer and never gets a gradient",
+        message=f"{items[0].holder or 'the model'}'s {part} is in the optimizer but never gets a gradient",
         **place,
         step=items[0].first_step + 1,
         evidence=f"no gradient at any of {optimizer.num_steps} steps"
-        + (f", cut from the graph by {cut.name.split('.')[1]}" if cut is not None else "")
+        + (f", detached by {cut.name.split('.')[1]}" if cut is not None else "")
         + f": {names(items)}",
     )
 

@@ -1,17 +1,17 @@
-"""Layers in a plain list are unknown to the model and never trained.
+"""Layers in a plain list are not registered with the model and never trained.
 
 ## What it finds
-Modules or parameters that a model keeps in a list, a tuple, a dictionary or a plain object, that get
-gradients in training and that no optimizer holds, since `model.parameters()` does not yield them.
+Modules or parameters that a model keeps in a list, a tuple, a dictionary or a plain object. They get
+gradients in training, but no optimizer holds them, because `model.parameters()` does not yield them.
 
 ## Why it matters
-Only what is registered is trained, saved in `state_dict()` and moved by `.to(device)`. The model runs with
-these layers as they were initialised at random, and a checkpoint does not contain them. The rest of the model
-learns around them, so that the loss falls and nothing looks wrong.
+Only registered parameters are trained, saved in `state_dict()` and moved by `.to(device)`. The model runs
+with these layers' random initial weights, and a checkpoint does not contain them. The rest of the model
+learns around them, so the loss falls and nothing looks wrong.
 
 ## How to fix
 Put modules into `nn.ModuleList` or `nn.ModuleDict`, parameters into `nn.ParameterList` or `nn.ParameterDict`,
-and make the optimizer after that.
+and create the optimizer after that.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ RULE = Meta(
     code="PAR01",
     severity="error",
     needs=(BackwardPass, ParametersListed),
-    fix="Use nn.ModuleList, nn.ModuleDict, nn.ParameterList or nn.Parameter, so that the model knows them.",
+    fix="Use nn.ModuleList, nn.ModuleDict, nn.ParameterList or nn.Parameter to register them.",
 )
 
 
@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             call = evidence.of(ForwardPass, BackwardPass)[0]
             place = (call.file or "", call.line or 0)
         yield Finding(
-            message=f"{holder}.{attribute} holds parameters that the model does not know: none is trained",
+            message=f"{holder}.{attribute} holds parameters that are not registered: none is trained",
             file=place[0] or None,
             line=place[1] or None,
             step=items[0].first_step + 1,

@@ -1,1 +1,1 @@
-"""Rules about what a step's time goes to."""
+"""Rules about where a step's time goes."""

@@ -1,16 +1,14 @@
 """A loader has more workers than there are cores.
 
 ## What it finds
-A loader that was iterated with more worker processes than the cores that this process may use.
+A loader with more worker processes than cores that this process may use.
 
 ## Why it matters
-Workers that share a core take turns: data come no faster. Each takes time to start and memory for its copy
-of the dataset and for the batches that it makes in advance, and all of them take the core away from
-training.
+Workers that share a core take turns, so data arrive no faster. Each worker takes time to start and memory for
+its copy of the dataset and its prefetched batches, and all of them take cores away from training.
 
 ## How to fix
-Use at most as many workers as cores, fewer if training computes on the same cores; measure with 0, 1, 2 and
-4.
+Use at most as many workers as cores, fewer if training runs on the same cores. Measure with 0, 1, 2 and 4.
 """
 
 from collections.abc import Iterator
@@ -23,7 +21,7 @@ RULE = Meta(
     code="PERF02",
     severity="warning",
     needs=(LoaderUsed, LoaderMade),
-    fix="Set num_workers to at most the number of cores, or less if training computes on them too.",
+    fix="Set num_workers to at most the number of cores, or fewer if training runs on them too.",
 )
 
 

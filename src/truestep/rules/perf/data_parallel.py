@@ -4,14 +4,14 @@
 A model wrapped in `torch.nn.DataParallel`.
 
 ## Why it matters
-One process and one Python thread per GPU share an interpreter: in every step the model is copied to all
-GPUs, inputs are scattered and outputs gathered on the first one, which also needs the most memory. On one
-device it does nothing. `DistributedDataParallel` copies nothing in a step and overlaps its communication
-with the backward pass.
+One process runs one Python thread per GPU, and the threads share an interpreter. In every step the model is
+copied to all GPUs, inputs are scattered and outputs gathered on the first one, which also needs the most
+memory. On one device it does nothing. `DistributedDataParallel` copies nothing in a step and overlaps
+communication with the backward pass.
 
 ## How to fix
-Start one process for each GPU with `torchrun` and wrap the model in `DistributedDataParallel`; on one
-device use the model as it is.
+Start one process per GPU with `torchrun` and wrap the model in `DistributedDataParallel`. On one device, use
+the model without a wrapper.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ RULE = Meta(
     code="PERF09",
     severity="warning",
     needs=(ParallelMade,),
-    fix="Use torchrun and DistributedDataParallel with one process per GPU; on one device the plain model.",
+    fix="Use torchrun and DistributedDataParallel with one process per GPU; on one device, no wrapper.",
 )
 
 

@@ -1,12 +1,12 @@
-"""Matrix products run in full precision on hardware that is much faster in reduced.
+"""Matrix products run in float32 on hardware that is much faster in bfloat16.
 
 ## What it finds
-Training on a GPU whose products and convolutions are all in float32 without TF32, where the same device was
-measured to be much faster in bfloat16.
+Training on a GPU with all products and convolutions in float32 without TF32, where a measurement on the same
+device is much faster in bfloat16.
 
 ## Why it matters
-Tensor cores do products of 16-bit numbers several times faster than those of 32-bit numbers, and half the
-bytes are moved. Most models train as well in mixed precision.
+Tensor cores multiply 16-bit numbers several times faster than 32-bit numbers, and move half the bytes. Most
+models train equally well in mixed precision.
 
 ## How to fix
 Run the forward pass under `torch.autocast("cuda", dtype=torch.bfloat16)`, or at least call
@@ -44,8 +44,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if products and kinds == {"float32"} and not device.is_tf32_allowed and faster >= _LEAST_FASTER:
         yield Finding.at(
             evidence.of(ForwardPass)[0],
-            "products run in float32 on a GPU that is much faster in bfloat16",
-            evidence=f"{len(products)} products and convolutions of the first steps, all in float32, on "
+            "matrix products run in float32 on a GPU that is much faster in bfloat16",
+            evidence=f"{len(products)} products and convolutions in the first steps, all in float32, on "
             f"{device.name}",
             cost=f"a large product takes {faster:.1f} times as long as in bfloat16, measured on this device",
         )

@@ -1,14 +1,14 @@
-"""Work that changes nothing: a bias before BatchNorm, or a Python loop over elements of tensors.
+"""Work without effect: a bias before BatchNorm, or a Python loop over elements of tensors.
 
 ## What it finds
-A convolution or linear layer with a bias whose output goes straight into a BatchNorm in train mode. And a
-line that takes single elements out of tensors hundreds of times in each step. Both with the time that was
-measured.
+A convolution or linear layer with a bias whose output goes straight into a BatchNorm in train mode. Also a
+line that reads single elements of tensors hundreds of times in each step. Both are reported with the measured
+time.
 
 ## Why it matters
-BatchNorm subtracts the mean of each channel, and with it any bias: the bias is stored, summed over the batch
-in each backward pass, kept in the optimizer's state, and has no effect. An operation on one element costs as
-much as one on thousands, as the time goes into calling it.
+BatchNorm subtracts the mean of each channel and with it any bias. The bias has no effect, but it is stored,
+summed over the batch in each backward pass, and kept in the optimizer's state. An operation on one element
+takes as long as one on thousands, because most of the time is the call.
 
 ## How to fix
 Pass `bias=False` to the layer before a BatchNorm. Replace the loop by one operation on the whole tensor, such
@@ -67,13 +67,13 @@ def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
             continue
         took_s = moment.facts.took_s
         yield Finding(
-            message="this layer's bias is taken away again by the BatchNorm after it",
+            message="this layer's bias has no effect: the BatchNorm after it subtracts it",
             file=made[layer.module].file,
             line=made[layer.module].line,
             step=moment.step + 1,
-            evidence=f"{layer.module} gives {tuple(operation.ins[0].shape)} straight to {operation.module}",
+            evidence=f"{layer.module} passes {tuple(operation.ins[0].shape)} straight to {operation.module}",
             cost=f"{took_s * 1e6:.0f} us of a step of {step_s * 1e3:.1f} ms ({took_s / step_s:.1%}), "
-            "for the sum that is its gradient",
+            "for the bias's gradient",
             fix="Pass bias=False to this layer.",
         )
 
@@ -98,7 +98,7 @@ def _loops(evidence: Evidence, step_s: float) -> Iterator[Finding]:
             step=step + 1,
             evidence=f"{calls} operations at this line in one step, among them {names}",
             cost=f"{took_s * 1e3:.1f} ms of a step of {step_s * 1e3:.1f} ms ({min(took_s / step_s, 1):.0%}), "
-            "without the time of Python itself",
+            "not counting Python's time",
             fix="Replace the loop by one operation on the whole tensor.",
         )
 
@@ -118,7 +118,7 @@ def _short_loops(evidence: Evidence) -> Iterator[Finding]:
                 file=file,
                 line=line,
                 step=step + 1,
-                evidence=f"{num} single elements are taken at this line in one step",
+                evidence=f"{num} single elements are read at this line in one step",
                 fix="Replace the loop by one operation on the whole tensor.",
             )
 

@@ -1,16 +1,15 @@
-"""Batches are copied to the GPU from pageable memory, or made on the host first.
+"""Batches are copied to the GPU from pageable memory, or created on the host first.
 
 ## What it finds
-Tensors that are copied from host to GPU in most steps out of memory that is not pinned, with the time that
-it took.
+Tensors that are copied from host to GPU in most steps from memory that is not pinned, with the time it took.
 
 ## Why it matters
-The GPU can fetch from pinned memory by itself while it computes. From pageable memory the driver copies
-twice and the host waits. Tensors that are made on the host only to be moved cost both.
+The GPU can fetch data from pinned memory while it computes. From pageable memory the driver copies twice and
+the host waits. A tensor that is created on the host only to be moved pays for both.
 
 ## How to fix
-Pass `pin_memory=True` to the loader and `non_blocking=True` to `.to()`; make new tensors with `device=` in
-place.
+Pass `pin_memory=True` to the loader and `non_blocking=True` to `.to()`. Create new tensors on the device with
+`device=`.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ RULE = Meta(
     code="PERF06",
     severity="warning",
     needs=(CopiedToDevice, OptimizerStep),
-    fix="Use pin_memory=True in the loader and .to(device, non_blocking=True); make tensors in place.",
+    fix="Use pin_memory=True and .to(device, non_blocking=True); create new tensors with device=.",
     is_preview=True,
 )
 _LEAST_STEPS, _LEAST_SHARE, _LEAST_OF_STEPS = 8, 0.03, 0.5
@@ -47,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 moments[0],
                 "tensors are copied to the GPU from memory that is not pinned",
                 evidence=f"{len(moments)} copies in {num_steps} of {len(steps)} steps",
-                cost=f"{took_s:.2f} s, {took_s / passed_s:.0%} of the time of training",
+                cost=f"{took_s:.2f} s, {took_s / passed_s:.0%} of training time",
             )
 
 

@@ -1,17 +1,17 @@
-"""`torch.compile` compiles again and again, or breaks its graph.
+"""`torch.compile` recompiles repeatedly, or breaks its graph.
 
 ## What it finds
-A function that was compiled several times in one run, with the reasons that the compiler gives; and lines
-at which the compiler had to stop and go back to Python.
+A function that was compiled several times in one run, with the compiler's reasons. Also lines at which the
+compiler had to stop and return to Python.
 
 ## Why it matters
-Compiling takes seconds, running a step takes milliseconds. A guard that fails on every new shape or number
-compiles until the limit is reached, and then runs uncompiled. At a break the graph is cut in two: nothing
-is fused across it, and each piece is compiled and entered on its own.
+Compiling takes seconds, a step takes milliseconds. A guard that fails on every new shape or number causes
+recompilation until a limit is reached, and then the function runs uncompiled. A break splits the graph in
+two: nothing is fused across it, and each piece is compiled and called separately.
 
 ## How to fix
-Pad batches to one shape, pass `dynamic=True`, keep changing Python numbers out of the module (or make them
-tensors); take `.item()`, `print` and calls into other libraries out of the compiled function.
+Pad batches to one shape, pass `dynamic=True`, and keep changing Python numbers out of the module (or make
+them tensors). Move `.item()`, `print` and calls into other libraries out of the compiled function.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ RULE = Meta(
     code="PERF04",
     severity="warning",
     needs=(Recompilations,),
-    fix="Keep shapes and Python values constant, or pass dynamic=True; take what breaks the graph out of it.",
+    fix="Keep shapes and Python values constant or pass dynamic=True; move graph breaks out of the function.",
 )
 _RESUMED = "torch_dynamo_resume_in_"
 _MOST_AGAIN = 2
@@ -47,13 +47,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             asked = evidence.of(CompileCalled)
             is_clear = bool(asked) and (len(asked) == 1 or file is None)
             yield Finding(
-                message="a compiled model is compiled again and again",
+                message="torch.compile compiles this repeatedly",
                 file=asked[0].file if is_clear else file,
                 line=asked[0].line if is_clear else line,
                 step=0,
                 evidence=f"`{name}` was compiled {len(turns) + 1} times; reasons: "
                 + "; ".join(f"{reason} ({num})" for reason, num in reasons.most_common(3)),
-                cost=f"{sum(piece.took_s for piece in turns):.1f} s of compiling again",
+                cost=f"{sum(piece.took_s for piece in turns):.1f} s of recompiling",
             )
 
 
@@ -66,12 +66,12 @@ def _find_breaks(pieces: list[CompiledPiece]) -> Iterator[Finding]:
             breaks.setdefault((piece.file, piece.line), []).append(piece.took_s)
     for (file, line), times in breaks.items():
         yield Finding(
-            message="the compiled graph is broken at this line: it goes back to Python here",
+            message="this line breaks the compiled graph: execution returns to Python",
             file=file,
             line=line,
             step=0,
-            evidence=f"what follows this line was compiled as a piece of its own, {len(times)} times",
-            cost=f"{sum(times):.1f} s of compiling the pieces after it, and two graphs where one would do",
+            evidence=f"the code after this line was compiled separately, {len(times)} times",
+            cost=f"{sum(times):.1f} s of compiling the code after it, and two graphs instead of one",
         )
 
 

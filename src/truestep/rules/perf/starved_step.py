@@ -2,15 +2,15 @@
 
 ## What it finds
 A training loop that spends a large part of each step waiting for the next batch, measured over all steps
-but the first.
+except the first.
 
 ## Why it matters
-While the loop waits, nothing is trained. The share of the step that is waited is the share of the time, and
-of the machine, that is lost.
+While the loop waits, nothing is trained. The share of the step spent waiting is the share of the machine's
+time that is lost.
 
 ## How to fix
-Prepare data in advance (decode once and keep the result), load with `num_workers` and
-`persistent_workers=True`, or move slow work per sample into one operation per batch.
+Prepare data in advance (decode once and store the result), load with `num_workers` and
+`persistent_workers=True`, or replace slow work per sample by one operation per batch.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ RULE = Meta(
     code="PERF01",
     severity="warning",
     needs=(BackwardPass,),
-    fix="Prepare samples once and keep them, or load them in workers (num_workers, persistent_workers).",
+    fix="Prepare samples once and store them, or load them in workers (num_workers, persistent_workers).",
 )
 _LEAST_STEPS = 8
 _LEAST_SHARE, _LEAST_WAIT_S = 0.3, 0.002
@@ -67,7 +67,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 step=waits and where.step + 1,
                 evidence=f"a batch takes {1000 * wait_s:.1f} ms, the whole step {1000 * step_s:.1f} ms "
                 f"(medians of {len(waits)} steps); {loader.facts.num_workers} workers",
-                cost=f"{share:.0%} of the time of each step",
+                cost=f"{share:.0%} of each step's time",
                 severity=None if _is_heavy(loader, waits) else "info",
             )
 
@@ -88,7 +88,7 @@ def _check_generated(evidence: Evidence) -> Iterator[Finding]:
                 line=line,
                 evidence=f"the generator takes {1000 * wait_s:.1f} ms for a batch, the whole step "
                 f"{1000 * median(step for _, step in waits):.1f} ms ({len(waits)} steps)",
-                cost=f"{share:.0%} of the time of each step",
+                cost=f"{share:.0%} of each step's time",
             )
 
 

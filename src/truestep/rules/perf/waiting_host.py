@@ -1,12 +1,12 @@
 """The host waits for the GPU in every step.
 
 ## What it finds
-Lines in the training loop that fetch a value from the GPU (`item`, `tolist`, `cpu`) in most steps, with the
-time that they waited.
+Lines in the training loop that read a value from the GPU (`item`, `tolist`, `cpu`) in most steps, with the
+time they waited.
 
 ## Why it matters
-A GPU works through a queue that the host fills ahead of time. To read a value the host has to wait until
-all before it is done, the queue runs empty, and the GPU then waits for the host.
+A GPU works through a queue that the host fills ahead of time. To read a value, the host waits until
+everything before it is done. The queue runs empty, and then the GPU waits for the host.
 
 ## How to fix
 Keep sums on the GPU and read them once every many steps, or copy with `non_blocking=True` and read later.
@@ -24,7 +24,7 @@ RULE = Meta(
     code="PERF05",
     severity="warning",
     needs=(HostWaited, OptimizerStep),
-    fix="Keep the value on the GPU and read it once every many steps.",
+    fix="Keep the value on the GPU and read it only every N steps.",
     is_preview=True,
 )
 _LEAST_STEPS, _LEAST_SHARE, _LEAST_OF_STEPS = 8, 0.03, 0.5
@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 moments[0],
                 "the host waits for the GPU in every step",
                 evidence=f"{moments[0].facts.how}() in {num_steps} of {len(steps)} steps",
-                cost=f"{waited_s:.2f} s, {waited_s / passed_s:.0%} of the time of training",
+                cost=f"{waited_s:.2f} s, {waited_s / passed_s:.0%} of training time",
             )
 
 

@@ -1,15 +1,15 @@
-"""cuDNN looks for the fastest algorithm again for every new shape.
+"""cuDNN searches for the fastest algorithm at every new shape.
 
 ## What it finds
-`torch.backends.cudnn.benchmark = True` while inputs come in many shapes, where forward passes with a new
-shape took much longer than those with a known one.
+`torch.backends.cudnn.benchmark = True` with inputs of many shapes, where forward passes with a new shape take
+much longer than those with a known one.
 
 ## Why it matters
-With benchmark on, cuDNN tries all its algorithms for each shape that it has not seen. With one shape that
-pays once; with many it is done over and over.
+With benchmark on, cuDNN tries all its algorithms for each new shape. With one shape that pays off; with many
+it costs time again and again.
 
 ## How to fix
-Pad or crop inputs to few shapes, or leave `cudnn.benchmark` off.
+Pad or crop inputs to a few shapes, or keep `cudnn.benchmark` off.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ RULE = Meta(
     code="PERF08",
     severity="warning",
     needs=(DeviceMeasured, ForwardPass),
-    fix="Leave torch.backends.cudnn.benchmark off, or bring inputs to few shapes.",
+    fix="Keep torch.backends.cudnn.benchmark off, or pad inputs to a few shapes.",
     is_preview=True,
 )
 _LEAST_SHAPES, _LEAST_SLOWER = 6, 2.0
@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         lost_s = sum(moment.took_s - usual_s for moment in new)
         yield Finding.at(
             new[0],
-            "cuDNN tries all algorithms again for every new shape of the input",
+            "cuDNN tries all algorithms for every new input shape",
             evidence=f"{len(new) + 1} shapes; a pass with a new shape takes {slower:.1f} times as long",
             cost=f"{lost_s:.2f} s in {len(new)} forward passes",
         )

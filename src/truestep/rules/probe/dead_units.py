@@ -1,16 +1,15 @@
 """Most units of a layer are dead.
 
 ## What it finds
-Layers of which at least three quarters of the units give zero after their ReLU for every sample of a batch,
-at two of the moments at which a batch was passed once more through a copy of the model.
+Layers in which at least three quarters of the units output zero after their ReLU for every sample of a batch.
+The rule passes a batch through a copy of the model at several times, and reports what holds twice.
 
 ## Why it matters
-A unit that is zero for all samples gets no gradient and stays as it is: it takes part in nothing. The usual
-reasons are a bias that starts far below zero, a learning rate that is too high, or inputs that are far from
-zero.
+A unit that is zero for all samples gets no gradient and never changes: it contributes nothing. The usual
+reasons are a bias that starts far below zero, a learning rate that is too high, or inputs far from zero.
 
 ## How to fix
-Let biases start at zero, lower the learning rate or warm it up, normalise the inputs, or use an activation
+Initialize biases to zero, lower the learning rate or warm it up, normalize the inputs, or use an activation
 with a slope on both sides (LeakyReLU, GELU).
 """
 
@@ -25,7 +24,7 @@ RULE = Meta(
     severity="warning",
     needs=(LayerActivity,),
     caused_by=("DATA07", "LOOP11"),
-    fix="Start biases at zero, lower the learning rate, normalise inputs, or use LeakyReLU or GELU.",
+    fix="Initialize biases to zero, lower the learning rate, normalize inputs, or use LeakyReLU or GELU.",
 )
 _MOST = 0.75
 
@@ -44,8 +43,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             file=place.file,
             line=place.line,
             step=moment.step,
-            evidence=f"{share:.0%} of {layer.num_units} units gave zero for all {moment.facts.num_samples} "
-            f"samples of a batch, after step {moment.step} and before",
+            evidence=f"{share:.0%} of {layer.num_units} units were zero for all {moment.facts.num_samples} "
+            f"samples of a batch, after step {moment.step} and earlier",
         )
 
 

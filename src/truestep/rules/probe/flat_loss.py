@@ -1,15 +1,15 @@
-"""The loss does not move.
+"""The loss does not change.
 
 ## What it finds
-A loss that stays where it began over at least 96 steps, in a script with one optimizer and one backward
+A loss that stays at its first value for at least 96 steps, in a script with one optimizer and one backward
 pass.
 
 ## Why it matters
-Nothing is learned. The reasons are elsewhere: a learning rate that is far too small or too large, a model
-cut from its loss, inputs without information, labels that do not belong to them.
+The model learns nothing. The cause is elsewhere: a learning rate that is far too small or too large, a loss
+that is detached from the model, inputs without information, labels that do not match them.
 
 ## How to fix
-Try to fit one batch: if that fails too, look at the gradients and the learning rate; if it works, at the
+Try to fit one batch. If that fails too, check the gradients and the learning rate. If it works, check the
 data.
 """
 
@@ -27,7 +27,7 @@ RULE = Meta(
     severity="info",
     needs=(LossLevel,),
     caused_by=("LOOP10", "LOOP12", "LOSS05", "PAR03", "PAR05", "PAR07", "PROBE03", "PROBE04", "PROBE06"),
-    fix="Fit a single batch first; if that fails too, look at the gradients and at the learning rate.",
+    fix="Try to fit a single batch; if that fails too, check the gradients and the learning rate.",
 )
 _MIN_LOOKS, _SAME = 7, 0.01
 
@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if mean(last) > mean(first) - max(_SAME * scale, noise) and max(values) - min(values) < scale:
         yield Finding.at(
             levels[0][0],
-            "the loss does not move",
+            "the loss does not change",
             evidence=f"{mean(first):.4g} in the first third and {mean(last):.4g} in the last of "
             f"{levels[-1][0].step + 1} steps",
         )

@@ -2,15 +2,15 @@
 
 ## What it finds
 Gradients that are many orders of magnitude smaller in one layer than in another of the same model, or so
-large that a step can go anywhere, at most of the steps that were looked at.
+large that a step can go anywhere, at most of the steps that were checked.
 
 ## Why it matters
-Layers whose gradients vanish do not learn; gradients that explode throw the weights away. Optimizers that
-scale by the gradient's size, as Adam does, hide both for a while.
+Layers with vanishing gradients do not learn. Exploding gradients destroy the weights. Optimizers that scale
+by the gradient's size, such as Adam, mask both for a while.
 
 ## How to fix
-Use residual connections and normalisation, initialise by the layer's width, clip the gradient's norm, or
-lower the learning rate.
+Use residual connections and normalization, initialize by the layer's width, clip the gradient norm, or lower
+the learning rate.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ RULE = Meta(
     severity="info",
     needs=(UpdateMeasured,),
     caused_by=("LOOP11", "PROBE04", "PROBE06"),
-    fix="Normalise and initialise by the layer's width, use residual connections, or clip the norm.",
+    fix="Normalize, initialize by the layer's width, use residual connections, or clip the norm.",
 )
 _LARGE, _RATIO = 1e3, 3e3
 _MIN_STEPS = 4
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for found, what in ((large, "explode"), (far, "vanish")):
             if len(found) >= _MIN_STEPS and len(found) > len(values) // 2:
                 text = (
-                    f"up to {max(found):.1e} in the mean"
+                    f"mean gradient up to {max(found):.1e}"
                     if what == "explode"
                     else f"the largest are {max(found):.0e} times the smallest"
                 )

@@ -1,16 +1,16 @@
 """Samples of one batch influence each other.
 
 ## What it finds
-A model in eval mode whose output for one sample changes when another sample of the batch is replaced. Found
-by passing one batch twice through a copy of the model, with one sample replaced the second time.
+A model in eval mode whose output for one sample changes when another sample of the batch is replaced. The
+rule passes one batch through a copy of the model twice, with one sample replaced the second time.
 
 ## Why it matters
-A model shall treat each sample by itself. If attention or a recurrence runs over the axis of the batch
-(`batch_first` is missing, `view` where `transpose` was meant), it learns from the company a sample is in,
-and predictions depend on what else is in the batch. Training works, only worse, and no shape is wrong.
+A model should treat each sample independently. If attention or a recurrence runs over the batch axis
+(`batch_first` is missing, or `view` instead of `transpose`), predictions depend on what else is in the batch.
+Training works, only worse, and no shape is wrong.
 
 ## How to fix
-Find the axis over which the named line works: pass `batch_first=True`, transpose before and after it, or
+Check which axis the reported line works over. Pass `batch_first=True`, transpose before and after it, or
 correct the `view`.
 """
 
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue
         place = facts.place or moment
         yield Finding(
-            message="samples of one batch influence each other: this works over the axis of the batch",
+            message="samples of one batch influence each other: this line works over the batch axis",
             file=place.file,
             line=place.line,
             step=moment.step,

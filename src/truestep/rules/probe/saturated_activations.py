@@ -1,16 +1,17 @@
-"""Activations are at the ends of their range, or the same for every sample.
+"""Activations are saturated, or the same for every sample.
 
 ## What it finds
-Inner layers whose tanh or sigmoid is at its ends for most of its values, and models whose output is the
-same for all samples of a batch, at two of the moments at which a batch was passed once more through a copy.
+Inner layers whose tanh or sigmoid is at the limits of its range for most values, and models whose output is
+the same for all samples of a batch. The rule passes a batch through a copy of the model at several times, and
+reports what holds twice.
 
 ## Why it matters
-At its ends a tanh or sigmoid has next to no slope: gradients die there, and layers before it learn nothing.
-A model that gives the same for every input has learned nothing about it. Weights that start too large,
-inputs that are not normalised and learning rates that are too high do this.
+At its limits a tanh or sigmoid has almost no slope: gradients vanish there, and earlier layers learn nothing.
+A model with the same output for every input has learned nothing about it. Causes are initial weights that are
+too large, unnormalized inputs and learning rates that are too high.
 
 ## How to fix
-Initialise by the layer's width (`xavier_normal_`, or PyTorch's own), normalise inputs, lower the learning
+Initialize by the layer's width (`xavier_normal_`, or PyTorch's default), normalize inputs, lower the learning
 rate.
 """
 
@@ -25,7 +26,7 @@ RULE = Meta(
     severity="warning",
     needs=(LayerActivity,),
     caused_by=("DATA07", "LOOP11", "PROBE04"),
-    fix="Initialise by the layer's width (xavier_normal_), normalise inputs, lower the learning rate.",
+    fix="Initialize by the layer's width (xavier_normal_), normalize inputs, lower the learning rate.",
 )
 _MOST = 0.6
 
@@ -40,12 +41,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moment, layer, share in lasting(evidence, lambda layer: layer.saturated, at_least=_MOST):
         place = layer.place or moment
         yield Finding(
-            message=f"{layer.operation} is saturated: most of its values are at the ends of its range",
+            message=f"{layer.operation} is saturated: most of its values are at the limits of its range",
             file=place.file,
             line=place.line,
             step=moment.step,
             evidence=f"{share:.0%} of the values of a batch of {moment.facts.num_samples}, shape "
-            f"{layer.shape}, after step {moment.step} and before",
+            f"{layer.shape}, after step {moment.step} and earlier",
         )
     yield from _collapsed(evidence)
 
@@ -59,12 +60,12 @@ def _collapsed(evidence: Evidence) -> Iterator[Finding]:
             flat = (layer.place for layer in moment.facts.layers if layer.is_flat and layer.place)
             place = next(flat, moment)
             yield Finding(
-                message="activations have collapsed: the model gives the same output for every sample",
+                message="activations collapsed: the model gives the same output for every sample",
                 file=place.file,
                 line=place.line,
                 step=moment.step,
                 evidence=f"{moment.facts.num_samples} different inputs, one output, after step "
-                f"{moment.step} and before",
+                f"{moment.step} and earlier",
             )
 
 

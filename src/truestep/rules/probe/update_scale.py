@@ -2,14 +2,14 @@
 
 ## What it finds
 Steps that change weights by more than a fifth of their size, or by less than a millionth, in most matrices
-and at most of the steps that were looked at.
+and at most of the steps that were checked.
 
 ## Why it matters
-About a thousandth is usual. Much more, and each step undoes what the ones before it have learned; much
-less, and training takes for ever. It is a better guide to the learning rate than the loss.
+About a thousandth is common. With much more, each step undoes what earlier ones learned. With much less,
+training takes forever. The ratio is a better guide to the learning rate than the loss.
 
 ## How to fix
-Lower or raise the learning rate by the factor that is missing, or warm it up.
+Lower or raise the learning rate by the missing factor, or warm it up.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             word = "large" if usual > _HIGH else "small"
             yield Finding.at(
                 items[0][0],
-                f"updates are very {word} for the weights they change",
+                f"updates are very {word} compared to the weights they change",
                 evidence=f"a step changes a matrix by {usual:.1e} of its size, median of {len(items)} steps",
             )
 

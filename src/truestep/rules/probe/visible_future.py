@@ -2,15 +2,15 @@
 
 ## What it finds
 A model that is trained on its own input shifted by one, and whose outputs at early positions change when
-later tokens are replaced. Found by passing one batch twice through a copy of the model in eval mode.
+later tokens are replaced. The rule passes one batch through a copy of the model in eval mode twice.
 
 ## Why it matters
-The loss falls quickly, because the answer is in the input. When the model is used, the next token is not
-there yet, and its predictions are worthless: perplexity in training and validation says nothing about it.
+The loss falls quickly, because the answer is in the input. When you use the model, the next token does not
+exist yet, and its predictions are worthless. Perplexity in training and validation does not show it.
 
 ## How to fix
-Mask the attention so that each position sees itself and what is before it (`is_causal=True`, or a mask of
-`torch.triu(..., diagonal=1)`), pad convolutions on the left only, and use no bidirectional recurrence.
+Mask the attention so that each position sees itself and earlier ones (`is_causal=True`, or a mask of
+`torch.triu(..., diagonal=1)`), pad convolutions on the left only, and do not use bidirectional recurrence.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ RULE = Meta(
     code="PROBE02",
     severity="warning",
     needs=(FutureSeen,),
-    fix="Mask later positions here: a causal mask with diagonal=1, or is_causal=True.",
+    fix="Mask later positions at this line: a causal mask with diagonal=1, or is_causal=True.",
 )
 
 
@@ -34,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue
         place = facts.place or moment
         yield Finding(
-            message="later tokens influence earlier outputs of a model that shall predict the next token",
+            message="later tokens influence earlier outputs of a model that predicts the next token",
             file=place.file,
             line=place.line,
             step=moment.step,

@@ -1,18 +1,18 @@
-"""A generator or critic is cut from the loss that shall train it.
+"""A generator or critic is detached from the loss that should train it.
 
 ## What it finds
-Steps of an optimizer without any gradient, although its model was called and another one's loss was
-computed from the result: `detach()` or `no_grad` is on the wrong side. And a critic whose own estimate is
-detached while gradients flow through the target that is made from its next estimate.
+Optimizer steps without any gradient, although the optimizer's model was called and another model's loss was
+computed from the result: `detach()` or `no_grad` is on the wrong side. Also a critic whose own estimate is
+detached while gradients flow through the target, which is computed from its next estimate.
 
 ## Why it matters
-`detach()` belongs where one of two models must not learn. On the wrong side, the model that shall learn
-gets nothing: a generator stays as it was initialised, or a critic moves its targets towards its estimates.
-The losses look alive, because the other model learns.
+`detach()` belongs where one of two models must not learn. On the wrong side, the model that should learn gets
+no gradient: a generator keeps its initial weights, or a critic moves its targets towards its estimates. The
+losses still change, because the other model learns.
 
 ## How to fix
-In the generator's (or actor's) loss pass the fake samples (or actions) on as they are; detach them in the
-critic's loss only. For a critic, detach the target and not the estimate.
+In the generator's (or actor's) loss, do not detach the fake samples (or actions). Detach them only in the
+critic's loss. For a critic, detach the target and not the estimate.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ RULE = Meta(
     severity="error",
     needs=(GradientsPresent, PassExamined),
     caused_by=("LOOP12", "PAR05"),
-    fix="Remove this detach() where the model shall learn, and detach the other side.",
+    fix="Remove this detach() where the model should learn, and detach the other side.",
 )
 _MIN_STEPS = 2
 _DETACH = "aten.detach.default"
@@ -97,8 +97,8 @@ def _idle_finding(
     cut_at = (_last_detach(evidence, passes[-1]) or passes[-1]) if cut.facts.is_grad_enabled else cut
     return Finding.at(
         cut_at,
-        "what this optimizer trains is cut from the loss: its steps have no gradient",
-        evidence=f"{len(moments)} of {len(moments)} steps at line {moments[0].line} that were looked at had "
+        "the model of this optimizer is detached from the loss: its steps have no gradient",
+        evidence=f"all {len(moments)} checked steps at line {moments[0].line} had "
         f"no gradient; the model was called at line {cut.line} and no backward pass reached it",
         step=moments[0].step + 1,
     )
@@ -157,9 +157,9 @@ def _swapped(evidence: Evidence) -> Iterator[Finding]:
         if detach is not None and _weights(operations, estimate):
             yield Finding.at(
                 detach,
-                "the estimate is detached and the target is not: the critic learns from the wrong side",
-                evidence=f"at line {operation.line} the estimate carries no gradient, and the target that is "
-                "made from the same model's next estimate does",
+                "the estimate is detached instead of the target: the critic learns the wrong way round",
+                evidence=f"at line {operation.line} the estimate has no gradient, and the target, "
+                "computed from the same model's next estimate, has one",
             )
 
 

@@ -1,1 +1,1 @@
-"""Rules about whether a run can be repeated."""
+"""Rules about whether a run is reproducible."""

@@ -1,16 +1,17 @@
-"""Random numbers come from a generator that nobody has seeded.
+"""Random numbers come from a generator that is not seeded.
 
 ## What it finds
-Draws from torch's, NumPy's or Python's generator before any seed was set, and generators made without a
+Draws from torch's, NumPy's or Python's generator before any seed was set, and generators created without a
 seed, with the line of the first draw.
 
 ## Why it matters
-Each run then starts from other weights, another split or another order. A better score may be luck, a bug
-may not come again, and nobody can repeat the result. Seeding one library does not seed the others.
+Each run starts from different weights, another split or another order. A better score may be luck, a bug may
+not come back, and no one can reproduce the result. Seeding one library does not seed the others.
 
 ## How to fix
-At the start of the script, before models and data are made: `torch.manual_seed(0)`, `numpy.random.seed(0)`,
-`random.seed(0)`, and `numpy.random.default_rng(0)` for generators of your own.
+At the start of the script, before you create models and data, call `torch.manual_seed(0)`,
+`numpy.random.seed(0)` and `random.seed(0)`. Pass a seed to generators that you create:
+`numpy.random.default_rng(0)`.
 """
 
 import ast
@@ -37,7 +38,7 @@ from truestep.watch.evidence.facts.surroundings import (
 RULE = Meta(
     code="REPRO01",
     severity="warning",
-    fix="Seed it at the start of the script, before models and data are made.",
+    fix="Seed it at the start of the script, before you create models and data.",
 )
 _SEED = {
     "torch": "torch.manual_seed(SEED)",
@@ -94,11 +95,11 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
         return
     draws = [item for item in evidence.operations if item.is_random and not item.has_generator]
     draws = _still_used(evidence, [item for item in draws if not _is_loaders_own(item)])
-    when = "before torch.manual_seed() was called" if is_late else "and torch.manual_seed() was never called"
+    when = " before torch.manual_seed() is called" if is_late else ", which is never seeded"
     if draws and draws[0].file is not None and (not is_late or _size(draws[0]) > 1):
         yield Finding.at(
             draws[0],
-            f"torch's generator is drawn from {when}",
+            f"random numbers come from torch's generator{when}",
             line=_asked_at(evidence, draws[0]),
             evidence=f"the first draw is {draws[0].name.removeprefix('aten.')} of shape "
             f"{list(draws[0].outs[0].shape) if draws[0].outs else []}",
@@ -109,7 +110,7 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
             if loader.is_training and loader.facts.is_random and loader.made is not None:
                 yield Finding.at(
                     loader.made,
-                    f"the order of the training data is drawn from torch's generator, {when}",
+                    f"the order of the training data comes from torch's generator{when}",
                     fix=f"Call {_SEED['torch']} at the start of the script.",
                 )
 
@@ -162,10 +163,10 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
     told = heavy if seeds else draws if len(draws) > 1 else heavy
     name = "NumPy's" if generator == "numpy" else "Python's"
     if told:
-        when = "before it was seeded" if seeds else "and never seeded"
+        when = " before it is seeded" if seeds else ", which is never seeded"
         yield Finding.at(
             told[0],
-            f"{name} global generator is drawn from {when}",
+            f"random numbers come from {name} global generator{when}",
             evidence=f"the first draw is random.{told[0].facts.function}() with {told[0].facts.size} values",
             fix=f"Call {_SEED[generator]} at the start of the script.",
         )
@@ -189,11 +190,11 @@ def _check_splits(evidence: Evidence) -> Iterator[Finding]:
             is_off = isinstance(shuffle, ast.Constant) and not shuffle.value
             if is_shuffled and not is_off and "random_state" not in given and None not in given:
                 yield Finding(
-                    message="the split is drawn from NumPy's global generator, which is never seeded",
+                    message="the split comes from NumPy's global generator, which is never seeded",
                     file=source.path,
                     line=node.lineno,
                     step=0,
-                    evidence=f"{name_of(node.func)}() without random_state, and NumPy's generator has moved",
+                    evidence=f"{name_of(node.func)}() has no random_state and draws from NumPy's generator",
                     fix="Pass random_state=SEED.",
                 )
 
@@ -219,7 +220,7 @@ def _check_own(evidence: Evidence) -> Iterator[Finding]:
         for moment in moments:
             yield Finding.at(
                 moment,
-                "a generator is made without a seed: it is another one in every run",
+                "a generator is created without a seed: it differs in every run",
                 evidence=f"{name} was called without an argument",
                 fix="Pass it a seed.",
             )
@@ -232,7 +233,7 @@ def _check_own(evidence: Evidence) -> Iterator[Finding]:
                 and not node.keywords
             ):
                 yield Finding(
-                    message="a generator is made without a seed: it is another one in every run",
+                    message="a generator is created without a seed: it differs in every run",
                     file=source.path,
                     line=node.lineno,
                     step=0,

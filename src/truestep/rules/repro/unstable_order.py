@@ -1,17 +1,17 @@
-"""The order of a folder's files or of a set's items decides what the model is trained on.
+"""The order of files in a folder or of items in a set decides what the model is trained on.
 
 ## What it finds
-A listing of a folder (`os.listdir`, `glob`, `iterdir`, `os.walk`) that is not sorted, or a set of texts
-that is iterated, where the order goes on into lists, labels or indices. And `hash()` of a text, cut to a
-number of buckets.
+A folder listing (`os.listdir`, `glob`, `iterdir`, `os.walk`) that is not sorted, or a set of strings that is
+iterated, where the order ends up in lists, labels or indices. Also `hash()` of a string, reduced to a number
+of buckets.
 
 ## Why it matters
-File systems list files in any order, and Python's texts have other hashes in every run. Class 3 is then
-another class on another machine, word 17 another word in the next run: seeds do not help, and a saved model
-is read with the wrong labels.
+File systems list files in any order, and Python's strings have different hashes in every run. Class 3 on one
+machine is another class on the next, and word 17 is another word in the next run. Seeds do not help, and a
+saved model is used with the wrong labels.
 
 ## How to fix
-Sort: `sorted(os.listdir(folder))`, `sorted(words)`. Hash by `zlib.crc32(text.encode())`.
+Sort: `sorted(os.listdir(folder))`, `sorted(words)`. Hash with `zlib.crc32(text.encode())`.
 """
 
 import ast
@@ -76,10 +76,10 @@ def _find_listings(evidence: Evidence) -> Iterator[Finding]:
         if decided is not None:
             yield Finding.at(
                 moment,
-                "files are taken in the order in which the folder happens to list them",
+                "the order of files in the folder listing is used without sorting",
                 line=call.lineno,
-                evidence=f"{moment.facts.name} gave {str(moment.facts.result)[:80]}; its order is used at "
-                f"line {getattr(decided, 'lineno', call.lineno)}",
+                evidence=f"{moment.facts.name} returned {str(moment.facts.result)[:80]}; the order "
+                f"is used at line {getattr(decided, 'lineno', call.lineno)}",
             )
 
 
@@ -107,11 +107,11 @@ def _find_sets(source: Source) -> Iterator[Finding]:
         line = getattr(decided, "lineno", None)
         if decided is not None and line is not None:
             yield Finding(
-                message="the order of a set of texts is used, which is another one in every run",
+                message="the order of a set of strings is used, which differs in every run",
                 file=source.path,
                 line=line,
                 step=0,
-                evidence=f"the set is made at line {getattr(node, 'lineno', line)}",
+                evidence=f"the set is created at line {getattr(node, 'lineno', line)}",
             )
 
 
@@ -124,11 +124,11 @@ def _find_hashes(source: Source) -> Iterator[Finding]:
             hashed = call.args if isinstance(call, ast.Call) and _is_name(call.func, "hash") else []
             if len(hashed) == 1 and _are_texts(flow, hashed[0], False):
                 yield Finding(
-                    message="the hash of a text is used, which is another one in every run",
+                    message="hash() of a string is used, which differs in every run",
                     file=source.path,
                     line=getattr(call, "lineno", None),
                     step=0,
-                    evidence="hash() of texts depends on a number that Python draws when it starts",
+                    evidence="Python draws a new hash seed for strings at every start",
                     fix="Use zlib.crc32(text.encode()) or hashlib instead of hash().",
                 )
 
