@@ -1,7 +1,7 @@
 """Finds words that people do not use, in text that users read: documentation, messages, help.
 
-Usage: python scripts/words.py [AREA ...]. Prints how many there are in each area, and every place in an area
-that is named or that must have none. Exit code 1 if such an area has one. What to write instead is in WORDS.
+Usage: python scripts/words.py. Prints how many there are in each area, and every place. Exit code 1 if there
+is one. What to write instead is in WORDS.
 """
 
 import ast
@@ -71,10 +71,10 @@ class Place(NamedTuple):
     better: str
 
 
-def pages(*patterns: str, but: tuple[str, ...] = ()) -> Iterator[Text]:
+def pages(*patterns: str) -> Iterator[Text]:
     """Yield the lines of Markdown files outside of code: what commands print belongs to the commands."""
     for pattern in patterns:
-        for path in sorted(path for path in ROOT.glob(pattern) if path.name not in but):
+        for path in sorted(ROOT.glob(pattern)):
             text = path.read_text(encoding="utf-8")
             text = _FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
             lines = _CODE.sub("", text).split("\n")
@@ -95,9 +95,9 @@ def _docstrings(tree: ast.AST) -> set[ast.Constant]:
     }
 
 
-def messages(package: str) -> Iterator[Text]:
-    """Yield the strings of a package's code that are sentences: messages, help, labels. No docstrings."""
-    for path in sorted((ROOT / "src" / "truestep").glob(f"{package}/**/*.py")):
+def messages(pattern: str) -> Iterator[Text]:
+    """Yield the strings in code that are sentences: messages, help, labels. No docstrings."""
+    for path in sorted((ROOT / "src" / "truestep").glob(pattern)):
         source = path.read_text(encoding="utf-8")
         tree, lines = ast.parse(source), source.split("\n")
         notes = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -108,6 +108,13 @@ def messages(package: str) -> Iterator[Text]:
                 continue
             if _EXEMPT not in lines[node.lineno - 1]:
                 yield Text(path, node.lineno, node.value)
+
+
+def web_pages() -> Iterator[Text]:
+    """Yield the lines of the report's and the live view's files for browsers."""
+    for path in sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".js", ".html")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+            yield Text(path, number, line)
 
 
 def command_help() -> Iterator[Text]:
@@ -144,44 +151,21 @@ def _shown(path: Path, node: ast.AST) -> Iterator[Text]:
             yield from _shown(path, member)
 
 
-class Area(NamedTuple):
-    """A part of what users read. Once it has none of the words, `is_clean` keeps it so."""
-
-    is_clean: bool
-    texts: Callable[[], Iterator[Text]]
-
-
-AREAS: dict[str, Area] = {
-    "readme": Area(True, lambda: pages("README.md")),
-    "project": Area(True, lambda: pages("CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")),
-    "changelog": Area(False, lambda: pages("CHANGELOG.md")),
-    "how-to": Area(True, lambda: pages("docs/how-to/*.md")),
-    "docs": Area(True, lambda: pages("docs/*.md", but=("rules.md", "practices.md"))),
-    "docs/commands": Area(True, lambda: pages("docs/commands.md", "docs/commands/*.md")),
-    "docs/rules": Area(False, lambda: pages("docs/rules.md", "docs/rules/*.md")),
-    "docs/practices": Area(False, lambda: pages("docs/practices.md")),
-    "docs/api": Area(False, lambda: pages("docs/api/*.md")),
-    "help": Area(True, command_help),
-    "api docstrings": Area(False, public_docstrings),
-    **{
-        f"messages of {package}": Area(is_clean, lambda package=package: messages(package))  # type: ignore[misc]
-        for package, is_clean in {
-            "cli": True,
-            "report": True,
-            "train": True,
-            "data": True,
-            "dist": True,
-            "checkpoint": True,
-            "model": True,
-            "tensor": True,
-            "rules": False,
-            "watch": True,
-            "verify": False,
-            "tune": False,
-        }.items()
-    },
+PACKAGES = sorted(
+    path.name for path in (ROOT / "src" / "truestep").iterdir() if (path / "__init__.py").exists()
+)
+AREAS: dict[str, Callable[[], Iterator[Text]]] = {
+    "readme": lambda: pages("README.md"),
+    "project": lambda: pages("CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"),
+    "changelog": lambda: pages("CHANGELOG.md"),
+    "docs": lambda: pages("docs/**/*.md"),
+    "help": command_help,
+    "web pages": web_pages,
+    "api docstrings": public_docstrings,
+    "messages of modules": lambda: messages("*.py"),
+    **{f"messages of {name}": lambda name=name: messages(f"{name}/**/*.py") for name in PACKAGES},  # type: ignore[misc]
 }
-"""Every area. Those that are not clean yet are the work that is left."""
+"""Every area: a part of what users read."""
 
 
 def find(texts: Iterator[Text]) -> Iterator[Place]:
@@ -195,20 +179,15 @@ def find(texts: Iterator[Text]) -> Iterator[Place]:
 
 
 def main() -> int:
-    """Print the counts; fail if a clean area has a word."""
-    asked = sys.argv[1:]
-    is_broken = False
-    for name, area in AREAS.items():
-        places = list(find(area.texts()))
-        print(
-            f"words: {name}: {len(places)}"
-            + ("" if places and not area.is_clean else " (clean)" if not places else " (must be 0)")
-        )
-        if name in asked or area.is_clean:
-            for path, line, word, better in places:
-                print(f"  {path.relative_to(ROOT)}:{line}: {word!r}: write {better}")
-        is_broken |= area.is_clean and bool(places)
-    return int(is_broken)
+    """Print the counts and every place."""
+    num_found = 0
+    for name, texts in AREAS.items():
+        places = list(find(texts()))
+        num_found += len(places)
+        print(f"words: {name}: {len(places)}")
+        for path, line, word, better in places:
+            print(f"  {path.relative_to(ROOT)}:{line}: {word!r}: write {better}")
+    return int(num_found > 0)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def _values(column: Any, form: str, *, num_more: int = 0) -> Any:
     size = (column.offset + len(column) + num_more) * struct.calcsize(form)
     if size > len(content):
         raise ShardUnreadable(
-            "a column has fewer bytes than its rows need: the file is damaged. Write it anew, or leave it out"
+            "a column has fewer bytes than its rows need: the file is damaged. Write it again, or skip it"
             " with skip=[...]."
         )
     return content[:size].cast(form)[column.offset :]

@@ -100,7 +100,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise TruestepError(f"{path} is not a regular file. Give the folder of a run.")
+            raise TruestepError(f"{path} is not a regular file. Pass the folder of a run.")
         with os.fdopen(handle, "rb") as file:
             yield file
     except FileNotFoundError:

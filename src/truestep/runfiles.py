@@ -37,7 +37,7 @@ def require_own(path: Path, *, opened: int | None = None) -> os.stat_result | No
     kind = _KINDS.get(stat.S_IFMT(found.st_mode))
     if kind is not None:
         raise FolderUnusable(
-            f"{path} is {kind}. truestep did not write to it: that could change something outside of the "
+            f"{path} is {kind}. truestep did not write to it: that could change a file outside the "
             f"folder. Delete it or move it away, or choose another path."
         )
     return found
@@ -50,7 +50,7 @@ def require_single(path: Path, *, opened: int | None = None) -> os.stat_result |
         quoted = shlex.quote(str(path))
         raise FolderUnusable(
             f"{path} has a second name (a hard link). Writing to it would change that file too, which may be "
-            f"outside of the folder. Put a copy in its place: "
+            f"outside the folder. Put a copy in its place: "
             f"cp {quoted} {quoted}.new && mv {quoted}.new {quoted}"
         )
     return found

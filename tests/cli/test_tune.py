@@ -103,7 +103,7 @@ def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands
     ("words", "said"),
     [
         (("gone.py",), "gone.py is not a file. Options of truestep come before the script"),
-        (("--knobs", "fast", "train.py"), "there is no knob 'fast'. There are workers, threads"),
+        (("--knobs", "fast", "train.py"), "unknown knob 'fast'. Choose from workers, threads"),
         (("--profile-only", "--learning-rate", "train.py"), "exclude each other. Pass one of them."),
         (("--profile-only", "--record", "runs/a", "train.py"), "--record goes with the search"),
         (("--budget", "0", "train.py"), "the budget must be more than 0 seconds, got 0."),
@@ -115,7 +115,7 @@ def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands
         (("--profile-only", "--steps", "0", "train.py"), "--steps must be at least 1, got 0."),
         (("--batch-size", "--budget", "60", "train.py"), "Leave it or --batch-size out."),
         (("--learning-rate", "--knobs", "workers", "train.py"), "--knobs goes with the search for settings."),
-        (("--record", "runs/a", "--knobs", "fast", "train.py"), "there is no knob 'fast'."),
+        (("--record", "runs/a", "--knobs", "fast", "train.py"), "unknown knob 'fast'."),
     ],
 )
 def test_what_is_asked_wrongly_is_refused_with_what_to_do(
@@ -161,12 +161,12 @@ def test_a_picture_that_cannot_be_written_is_told_after_the_answer_and_the_recor
 
 
 def test_what_paid_alone_and_failed_together_is_told_with_the_reason() -> None:
-    final = Comparison(ratio=None, failed="it fails after 9 steps: out of memory")
+    final = Comparison(ratio=None, failed="failed after 9 steps: out of memory")
     result: Any = SimpleNamespace(
         final=final, settings={}, learning=None, lines={}, for_run={}, trials=(), inconclusive=None
     )
     told = "".join(str(part) for line in command._closing(result, None) for part in line)
-    assert "could not be measured again (it fails after 9 steps: out of memory)" in told
+    assert "could not be measured a second time (failed after 9 steps: out of memory)" in told
     assert "no setting made this script faster" not in told
 
 
@@ -198,7 +198,7 @@ SLOWER = Comparison(ratio=Interval(median=0.9, low=0.8, high=1.0, num=20))
 FASTER = Comparison(ratio=Interval(median=2.0, low=1.9, high=2.1, num=20))
 
 
-LATE = Trial(knob="a", words="1", status="not tried")
+LATE = Trial(knob="a", words="1", status="untested")
 FAILED = Trial(knob="a", words="1", status="failed", found=Comparison(ratio=None, failed="x"))
 NO_GAIN = Trial(knob="a", words="1", status="no gain", found=SLOWER)
 PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
@@ -208,9 +208,9 @@ PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
     ("result", "code", "said"),
     [
         (result_of(NO_GAIN), 0, "no setting made this script faster"),
-        (result_of(LATE), 2, "no setting was measured (1 not tried). Pass a larger --budget."),
+        (result_of(LATE), 2, "no setting was measured (1 untested). Pass a larger --budget."),
         (result_of(FAILED), 2, "(1 failed)"),
-        (result_of(), 2, "no setting was measured (there was none to try)"),
+        (result_of(), 2, "no setting was measured (there was nothing to try)"),
         (result_of(PAYS, is_interrupted=True), 130, "looked faster so far: a 1"),
     ],
     ids=["measured", "too-late", "failed", "nothing", "interrupted"],

@@ -83,7 +83,7 @@ def test_drop_last_leaves_the_partial_batch_out() -> None:
 
 @pytest.mark.practice("P39")
 def test_order_is_the_permutation_of_seed_and_epoch() -> None:
-    """Every epoch has an order of its own, which seed and epoch alone decide."""
+    """Every epoch has a different order, decided only by seed and epoch."""
     loader = Loader(list(range(100)), batch_size=10)
     steps = numbers(loader.feed(plan_of(num_epochs=2, first_epoch=5)))
     for epoch in (0, 1):
@@ -105,7 +105,7 @@ def test_without_batch_size_every_item_is_a_lane() -> None:
 @pytest.mark.parametrize("dataset", [Noisy(22), NoisyMany(22)], ids=["one by one", "many at once"])
 @pytest.mark.practice("P41")
 def test_workers_and_resume_change_no_bit(dataset: Noisy, workers: int) -> None:
-    """Random samples are the same to the bit with any number of workers, and after resuming."""
+    """Random samples are bit-for-bit identical with any number of workers, and after resuming."""
 
     def batches(workers: int, cursor: int = 0) -> list[Any]:
         loader = Loader(dataset, batch_size=8, workers=workers, collate=draw_and_stack)
@@ -386,7 +386,7 @@ class NoLength:
     ("dataset", "message"),
     [
         ([], "the dataset list is empty"),
-        (3, "3 is no dataset"),
+        (3, "3 is not a dataset"),
         (NoLength(), "has __getitem__ but no __len__"),
         (DataLoader([1]), "got a DataLoader. Pass its dataset"),  # type: ignore[arg-type]
         (iter([1]), "has no state_dict and no load_state_dict, so a resumed run would repeat"),

@@ -272,7 +272,7 @@ def packed_and_alone(model: Small) -> list[tuple[int, torch.Tensor, torch.Tensor
 
 @pytest.mark.practice("P43")
 def test_p43_a_packed_sequence_has_the_logits_that_it_has_alone() -> None:
-    """A sequence in a row with others has the logits that it has alone, if attention stays inside it."""
+    """A sequence packed with others has the same logits as alone, if attention stays inside it."""
     torch.manual_seed(0)
     for _, together, alone in packed_and_alone(Small(16)):
         # A tolerance, since the shapes differ: kernels add in another order. A leak is 10,000 times larger.
@@ -330,7 +330,7 @@ def train(folder: str, workers: int = 0, die_at: int | None = None, seed: int = 
 def test_p43_training_on_rows_gives_the_same_bits_on_any_processes_workers_and_after_kills(
     tmp_path: Path,
 ) -> None:
-    """Training on packed rows ends in the same bits on 1 to 3 processes, with workers, killed and resumed."""
+    """Training on packed rows gives the same bits on 1 to 3 processes, with workers, and after kills."""
     digest = train(str(tmp_path / "alone"))
     steps = record.read_steps(tmp_path / "alone" / "record.jsonl")
     assert len(steps) > 12 and steps[len(steps) - 1]["loss"] < steps[0]["loss"]
@@ -375,11 +375,11 @@ def test_p43_rows_of_real_text_have_next_to_no_padding() -> None:
         ({"dataset": []}, "the dataset list is empty"),
         ({"dataset": [[], []], "lengths": [0, 0]}, "all 2 sequences are empty"),
         ({"dataset": iter([[1]])}, "needs a dataset with __len__ and __getitem__, got list_iterator"),
-        ({"dataset": ["ab", "c"]}, "field 'tokens' of sequence 0 is no sequence of numbers: got str"),
-        ({"dataset": [[[1], [2]]]}, "field 'tokens' of sequence 0 is no sequence of numbers: got list"),
+        ({"dataset": ["ab", "c"]}, "field 'tokens' of sequence 0 is not a sequence of numbers: got str"),
+        ({"dataset": [[[1], [2]]]}, "field 'tokens' of sequence 0 is not a sequence of numbers: got list"),
         (
             {"dataset": [{"ids": [1], "label": 3}]},
-            "field 'label' of sequence 0 is no sequence of numbers: got int",
+            "field 'label' of sequence 0 is not a sequence of numbers: got int",
         ),
         ({"dataset": [{"segments": [1]}]}, "the field 'segments' of a row is written by Packed"),
         ({"lengths": [1, 2, 3]}, r"for each of the 2 sequences, got an array of shape \(3,\)"),

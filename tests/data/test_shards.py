@@ -264,7 +264,7 @@ def test_an_index_that_does_not_fit_is_told(folder: Path, tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"1 of 2 shards are not in .*index.json: .*part-01.tar"):
         shards_of(f"{folder}/part-{{00..01}}.tar", tmp_path / "cache", index=tmp_path / "index.json")
     (tmp_path / "other.json").write_text('{"format": "mine"}')
-    with pytest.raises(UsageError, match="is no index of shards, version 1"):
+    with pytest.raises(UsageError, match="is not an index of shards, version 1"):
         shards_of(f"{folder}/part-*.tar", tmp_path / "cache", index=tmp_path / "other.json")
 
 

@@ -390,7 +390,7 @@ def test_a_checksum_that_is_none_is_told(folder: Path, tmp_path: Path, checksum:
     content = json.loads(index.read_text())
     content["shards"][0]["checksum"] = checksum
     index.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match="is no index of shards"):
+    with pytest.raises(UsageError, match="is not an index of shards"):
         shards_of(f"{folder}/part-*.tar", tmp_path / "cache", index=index)
 
 

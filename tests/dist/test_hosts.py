@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 @pytest.mark.slow
 @pytest.mark.practice("P64")
 def test_p64_a_host_that_was_cut_off_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run over three hosts, one of them cut off and brought back, has the bits of one process."""
+    """A run on three hosts, one of them disconnected for a while, has the bits of one process."""
     monkeypatch.syspath_prepend(str(FOLDER))
     reason = importlib.import_module("hosts").why_not()
     if reason is not None:

@@ -25,7 +25,7 @@ def pairs(line: str) -> list[tuple[int, int]]:
 @pytest.mark.slow
 @pytest.mark.practice("P76")
 def test_p76_ten_answers_are_edited_and_no_other_logit_moves(printed: str) -> None:
-    """A codebook in front of one layer changes ten answers with their paraphrases, and no bit of others."""
+    """A codebook before one layer changes ten answers with their paraphrases, and no bit of others."""
     (at_radius,) = [line for line in printed.splitlines() if line.startswith("   0.6")]
     assert pairs(at_radius) == [(10, 10), (30, 30), (760, 760)]
     rows = {line.split()[0]: pairs(line) for line in printed.splitlines() if re.match(r" +\d", line)}

@@ -27,7 +27,7 @@ SHIFTS = [same, shift(0, 1), shift(0, -1)]
 
 @pytest.mark.practice("P34")
 def test_p34_a_gain_is_measured_with_an_interval() -> None:
-    """Accuracy with and without augmentation is told for the same samples, with an interval for the gain."""
+    """Accuracy with and without augmentation is reported for the same samples, with an interval."""
     model = cnn()
     gain = measure_gain(model, held_out(), transforms=SHIFTS)
     right = [0, 0]
@@ -56,7 +56,7 @@ def test_p34_the_identity_gains_exactly_nothing() -> None:
 
 @pytest.mark.practice("P34")
 def test_p34_a_transform_that_changes_the_class_is_told_to_lose() -> None:
-    """Flipping digits changes what they are: averaging over flips loses, and the interval says so."""
+    """Flipping digits changes their class: averaging over flips loses, and the interval shows it."""
     gain = measure_gain(cnn(), held_out(), transforms=[same, lambda x: x.flip(-1), lambda x: x.flip(-2)])
     assert gain.interval[1] < 0 and gain.paired.p_value < 1e-6
     assert "a loss" in str(gain)

@@ -37,7 +37,7 @@ def calls_in(model: nn.Module) -> list[str]:
 @pytest.mark.practice("P26")
 @pytest.mark.parametrize("name", ZOO)
 def test_p26_a_cut_model_gives_the_activation_of_the_full_model(name: str) -> None:
-    """`cut` gives, to the bit, what a layer gives inside the full model, and the same gradients."""
+    """`cut` returns bit for bit what a layer returns inside the full model, and the same gradients."""
     model, inputs = ZOO[name]()
     seen: list[Tensor] = []
     layer = model.get_submodule(LAYERS[name])

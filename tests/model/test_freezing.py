@@ -60,7 +60,7 @@ def test_p25_training_leaves_every_bit_of_a_frozen_part_alone(name: str) -> None
 
 @pytest.mark.practice("P25")
 def test_p25_frozen_batchnorm_keeps_its_statistics() -> None:
-    """With `requires_grad_(False)` alone BatchNorm still moves its statistics; with `freeze` it does not."""
+    """With only `requires_grad_(False)`, BatchNorm updates its statistics; with `freeze` it does not."""
     model, inputs = resnet()
     plain = copy.deepcopy(model)
     plain.layer1.requires_grad_(False)
@@ -91,7 +91,7 @@ def test_p25_frozen_parameters_are_in_no_optimizer_group() -> None:
 
 @pytest.mark.practice("P25")
 def test_p25_check_is_content_with_freeze(tmp_path: Path) -> None:
-    """`truestep check` tells of statistics that move in a frozen part, and is silent after `freeze`."""
+    """`truestep check` reports statistics that change in a frozen part, and nothing after `freeze`."""
     script = """
 import torch
 from torch import nn

@@ -33,7 +33,7 @@ def test_frozen_are_left_out_and_tied_are_there_once() -> None:
 @pytest.mark.practice("P50")
 @pytest.mark.parametrize("name", ZOO)
 def test_p50_biases_and_normalisation_do_not_decay(name: str) -> None:
-    """`decay_groups` keeps weight decay off biases and normalisation weights, and loses no parameter."""
+    """`decay_groups` excludes biases and normalization weights from weight decay, and no others."""
     model, _ = ZOO[name]()
     decaying, others = decay_groups(model, weight_decay=0.1)
     assert others["weight_decay"] == 0.0
@@ -52,7 +52,7 @@ def test_p50_biases_and_normalisation_do_not_decay(name: str) -> None:
 
 @pytest.mark.practice("P50")
 def test_p50_check_tells_of_decayed_norms_and_is_silent_with_groups(tmp_path: Path) -> None:
-    """`truestep check` tells of decay on normalisation weights, and is silent with `decay_groups`."""
+    """`truestep check` reports decay on normalization weights, and nothing with `decay_groups`."""
     script = """
 import torch
 from torch import nn

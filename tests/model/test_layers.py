@@ -23,7 +23,7 @@ def linear(num_outputs: int) -> Any:
 @pytest.mark.practice("P26")
 @pytest.mark.parametrize("name", ZOO)
 def test_p26_a_new_last_layer_gets_what_the_old_one_got(name: str) -> None:
-    """`replace` puts a new last layer into the model, and all before it computes the same bits as ever."""
+    """`replace` puts a new last layer into the model; all layers before it compute the same bits."""
     model, inputs = ZOO[name]()
     model.eval()
     inputs.pop("labels", None)
@@ -76,7 +76,7 @@ def test_p26_a_sequential_of_the_children_of_bert_fails_or_is_wrong() -> None:
 
 @pytest.mark.practice("P26")
 def test_p26_check_tells_of_a_model_cut_into_its_children(tmp_path: Path) -> None:
-    """`truestep check` tells when a Sequential of children computes something else than the model."""
+    """`truestep check` reports a Sequential of children that computes something else than the model."""
     script = tmp_path / "train.py"
     script.write_text(
         """

@@ -48,7 +48,7 @@ WRITERS: dict[str, Callable[[Any, Path], None]] = {
 @pytest.mark.parametrize("file", WRITERS)
 @pytest.mark.parametrize("name", ZOO)
 def test_p35_every_format_brings_back_every_bit(name: str, file: str, tmp_path: Path) -> None:
-    """Weights from .safetensors, .pt, old .pth and nested files come back to the bit, and all are told."""
+    """Weights from .safetensors, .pt, old .pth and nested files load bit for bit, and all are reported."""
     model, _ = ZOO[name]()
     WRITERS[file](model.state_dict(), tmp_path / file)
     new = blank(ZOO[name]()[0])
@@ -174,7 +174,7 @@ def test_p55_a_file_saved_on_a_gpu_is_loaded_where_the_model_is(
 
 @pytest.mark.practice("P55")
 def test_p55_a_change_of_dtype_is_told() -> None:
-    """The model keeps its own dtype, and the report says how many tensors were rounded to it."""
+    """The model keeps its dtype, and the report shows how many tensors were rounded to it."""
     model, _ = bert()
     new = bert()[0].to(torch.bfloat16)
     report = load(new, model.state_dict())
@@ -225,7 +225,7 @@ def test_the_body_of_a_model_is_loaded_into_the_whole() -> None:
 
 @pytest.mark.practice("P35")
 def test_p35_what_does_not_fit_is_an_error_and_nothing_is_loaded() -> None:
-    """Where `strict=False` says nothing, `load` raises with the report, and the model is untouched."""
+    """Where `strict=False` is silent, `load` raises an error with a report; the model does not change."""
     state = resnet()[0].state_dict()
     state["head.weight"] = state.pop("fc.weight")
     new = blank(resnet()[0])
@@ -239,7 +239,7 @@ def test_p35_what_does_not_fit_is_an_error_and_nothing_is_loaded() -> None:
 
 @pytest.mark.practice("P35")
 def test_p35_partial_tells_what_was_loaded_skipped_and_left() -> None:
-    """`partial=True` loads what fits and tells the rest: other shapes, unused, left as it was."""
+    """`partial=True` loads what matches and reports the rest: other shapes, unused, unchanged."""
     state = resnet()[0].state_dict()
     state["fc.weight"] = torch.zeros(3, 32)
     state["extra"] = torch.zeros(1)
@@ -276,11 +276,11 @@ def test_patterns_rename_and_a_wrong_one_shows_the_nearest() -> None:
     report = load(new, state, rename={"stage_*.*": "layer*.*"})
     assert same(new, model) and report.renamed["stage_1.0.conv1.weight"] == "layer1.0.conv1.weight"
     with pytest.raises(
-        UsageError, match=r"'stage_1.0.conv.\*', which is no name in the file. It has stage_1"
+        UsageError, match=r"'stage_1.0.conv.\*', which is not a name in the file. It has stage_1"
     ):
         load(new, state, rename={"stage_1.0.conv.*": "layer1.0.conv.*"})
     with pytest.raises(
-        UsageError, match=r"allow_missing='fc.wieght' is no tensor of the model. It has fc.weight"
+        UsageError, match=r"allow_missing='fc.wieght' is not a tensor of the model. It has fc.weight"
     ):
         load(new, state, allow_missing="fc.wieght")
     with pytest.raises(UsageError, match=r"would both be fc.weight in the model"):

@@ -25,7 +25,7 @@ PLAIN = [(torch.ones(3, 4), torch.zeros(3, dtype=torch.long))]
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("make", [mlp, cnn])
 def test_p72_quantised_digits_keep_their_accuracy(make, scheme) -> None:
-    """A quantised reader of digits is compared on the same images: accuracy with an interval, size, speed."""
+    """A quantized digit classifier is compared on the same images: accuracy with an interval, size, speed."""
     model = make()
     quantised = quantise(model, scheme=scheme)
     found = compare(model, quantised, batches=held_out(), repeats=10)
@@ -41,7 +41,7 @@ def test_p72_quantised_digits_keep_their_accuracy(make, scheme) -> None:
 @pytest.mark.practice("P72")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_p72_a_quantised_bert_is_smaller_and_nearly_the_same(scheme) -> None:
-    """The linear layers of a BERT are quantised, other layers are left and told, and outputs stay near."""
+    """The linear layers of a BERT are quantized, other layers are listed, and outputs stay close."""
     model, batch = bert()
     quantised = quantise(model, scheme=scheme)
     assert len(quantised.layers) == 2 * 6 + 2

@@ -47,7 +47,7 @@ WEIGHT = "self.stem(x) @ self.weights[0]"
 def test_p24_check_tells_of_layers_and_parameters_in_plain_lists(
     keep: str, use: str, is_told: bool, tmp_path: Path
 ) -> None:
-    """`truestep check` tells of layers and parameters in a plain list, not of those in torch's own lists."""
+    """`truestep check` reports layers and parameters in a plain list, not those in torch's lists."""
     path = tmp_path / "train.py"
     path.write_text(SCRIPT.format(keep=keep, use=use))
     gathered, told = judged(path)
@@ -71,7 +71,7 @@ class Scaled(nn.Module):
 
 @pytest.mark.practice("P24")
 def test_p24_a_plain_tensor_is_neither_saved_nor_moved_and_is_told() -> None:
-    """State that is a plain tensor is missing from `state_dict()` and stays behind on `.to()`: it is told."""
+    """State in a plain tensor is missing from `state_dict()` and not moved by `.to()`: it is reported."""
     plain, right = Scaled(is_buffer=False), Scaled(is_buffer=True)
     assert "mean" not in plain.state_dict() and "mean" in right.state_dict()
     assert plain.to(torch.float64).mean.dtype == torch.float32

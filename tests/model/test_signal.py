@@ -51,7 +51,7 @@ def measured(model: nn.Module) -> ts.model.Signal:
     ],
 )
 def test_p28_the_verdict_follows_the_scheme_on_fifty_layers(activation: Any, fill: Any, verdict: str) -> None:
-    """On fifty layers, `check_signal` tells schemes that fit the activation from those that do not."""
+    """On fifty layers, `check_signal` separates schemes that suit the activation from those that do not."""
     torch.manual_seed(0)
     signal = measured(deep(activation, fill))
     assert signal.verdict == verdict, signal.reason
@@ -61,7 +61,7 @@ def test_p28_the_verdict_follows_the_scheme_on_fifty_layers(activation: Any, fil
 @pytest.mark.practice("P28")
 @pytest.mark.parametrize("name", ZOO)
 def test_p28_common_models_as_they_come_are_fine(name: str) -> None:
-    """A ResNet, an LSTM, a BERT, a GPT-2 and a T5, as their makers initialise them, come out as fine."""
+    """A ResNet, an LSTM, a BERT, a GPT-2 and a T5 pass with their default initialization."""
     model, inputs = ZOO[name]()
     signal = ts.model.check_signal(model, inputs)
     assert signal.verdict == "fine", signal.reason

@@ -70,7 +70,7 @@ def test_a_module_counts_what_is_below_it_and_own_numbers_add_up(name: str) -> N
 
 @pytest.mark.practice("P29")
 def test_p29_tied_weights_are_told_by_name() -> None:
-    """The summary says which weight is which other one, and that a copy with equal numbers is not tied."""
+    """The summary shows which weights are tied, and that a copy with equal numbers is not."""
     model, _ = gpt2()
     found = summary(model)
     assert [str(item) for item in found.shared] == ["lm_head.weight is transformer.wte.weight"]

@@ -50,7 +50,7 @@ def mlp() -> nn.Sequential:
 @pytest.mark.practice("P22")
 @pytest.mark.parametrize("name", ZOO)
 def test_p22_gradients_are_those_of_retain_grad_without_editing_the_model(name: str) -> None:
-    """A tap reads the gradient of every layer's output, equal to the bit to what `retain_grad` keeps."""
+    """A tap reads the gradient of every layer's output, bit-for-bit equal to that of `retain_grad`."""
     model, inputs = ZOO[name]()
     model.eval()  # the same masks in both passes: none
     kept: dict[str, list[Tensor]] = {}
@@ -213,7 +213,7 @@ def train(name: str, *, tapped: bool, options: dict[str, Any]) -> tuple[str, Ten
 )
 @pytest.mark.parametrize("name", ZOO)
 def test_p32_training_gives_the_same_bits(name: str, options: dict[str, Any]) -> None:
-    """Five steps of training, dropout included, give the same weights to the bit with taps and without."""
+    """Five steps of training with dropout give bit-for-bit identical weights with taps and without."""
     bare, bare_generator = train(name, tapped=False, options={})
     read, generator = train(name, tapped=True, options=options)
     assert read == bare

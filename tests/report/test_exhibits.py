@@ -151,10 +151,10 @@ def test_only_pictures_inside_the_folder_are_read(tmp_path: Path) -> None:
     (folder / "large.png").write_bytes(PNG + b"0" * MAX_BYTES)
     (folder / "bomb.png").write_bytes(PNG[:16] + b"\x00\x00\x3f\xff" * 2 + PNG[24:])
     refused = {
-        "../secret.png": "outside of the run's folder",
-        str(tmp_path / "secret.png"): "outside of the run's folder",
-        "link.png": "outside of the run's folder",
-        "way/secret.png": "outside of the run's folder",
+        "../secret.png": "outside the run's folder",
+        str(tmp_path / "secret.png"): "outside the run's folder",
+        "link.png": "outside the run's folder",
+        "way/secret.png": "outside the run's folder",
         "pipe.png": "no file",
         "pictures": "Is a directory",
         "text.png": "no PNG",

@@ -85,7 +85,7 @@ def test_speed_is_steps_over_seconds(tmp_path: Path) -> None:
 
 @pytest.mark.practice("P70")
 def test_p70_waiting_for_data_is_a_share_of_the_time(tmp_path: Path) -> None:
-    """A report says which part of the time a run waited for data."""
+    """A report shows which share of the time a run waited for data."""
     shares = measures.time_shares(read_run(killed_and_resumed(tmp_path)))
     assert shares == pytest.approx({"waiting for data": 0.1, "everything else": 0.9})
 

@@ -198,7 +198,7 @@ def test_many_viewers_look_at_the_folder_no_more_often_than_one(
 def test_a_port_that_is_taken_is_said_with_advice(tmp_path: Path) -> None:
     with (
         Server(Live(tmp_path)) as server,
-        pytest.raises(UsageError, match="Leave --port out: a free one is taken"),
+        pytest.raises(UsageError, match="Remove --port to use a free one"),
     ):
         Server(Live(tmp_path), port=server.port)
 
@@ -230,7 +230,7 @@ def test_a_hostile_run_executes_nothing_and_loses_nothing(tmp_path: Path) -> Non
 def test_the_page_follows_a_run_that_begins_is_killed_and_resumed(tmp_path: Path) -> None:
     with serving(Live(tmp_path / "run")) as server, browser(tmp_path / "profile") as page:
         page.open(server.address)
-        page.wait("document.querySelector('#status').textContent === 'waiting for the run to begin'")
+        page.wait("document.querySelector('#status').textContent === 'waiting for the run to start'")
         page.evaluate("window.isSamePage = true")
         with sleeper() as process:
             writer = Writer(tmp_path / "run")

@@ -221,14 +221,14 @@ def test_rules_are_chosen_by_code_name_or_family(tmp_path: Path) -> None:
     chosen = Settings(select=("stale-gradients", "PAR"), ignore=("PAR01",)).choose(rules)
     codes = {rule.meta.code for rule in chosen}
     assert "LOOP01" in codes and "PAR02" in codes and "PAR01" not in codes and "LOOP02" not in codes
-    with pytest.raises(UsageError, match=r"select has .LOOP99., which is no rule\. Pass a code"):
+    with pytest.raises(UsageError, match=r"select names an unknown rule, .LOOP99.\. Pass a code"):
         Settings(select=("LOOP99",)).choose(rules)
     (tmp_path / "pyproject.toml").write_text('[tool.truestep.check]\nignore = ["LOOP01"]\nrules = ["mine"]\n')
     inner = tmp_path / "inner"
     inner.mkdir()
     assert read_settings(inner) == Settings(ignore=("LOOP01",), rules=(tmp_path / "mine",))
     (tmp_path / "pyproject.toml").write_text('[tool.truestep.check]\nignored = ["LOOP01"]\n')
-    with pytest.raises(UsageError, match=r"has ignored\. There are baseline, ignore, rules, select"):
+    with pytest.raises(UsageError, match=r"has unknown keys: ignored\. Use baseline, ignore, rules, select"):
         read_settings(inner)
 
 
@@ -245,7 +245,7 @@ def test_a_baseline_leaves_out_what_was_known(tmp_path: Path) -> None:
     (new,) = [item for item in leave_out_known(found, known, evidence=later) if item.severity != "info"]
     assert new.finding.line is not None and new.finding.line > LINE
     known.write_text("[]")
-    with pytest.raises(UsageError, match=r"is no baseline .* Write one with --write-baseline"):
+    with pytest.raises(UsageError, match=r"is not a baseline .* Write one with --write-baseline"):
         leave_out_known(found, known, evidence=later)
 
 

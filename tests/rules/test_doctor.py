@@ -97,7 +97,7 @@ def test_a_sound_machine_is_left_alone(name: str) -> None:
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.practice("P01")
 def test_a_broken_machine_is_told_once_with_the_right_advice(name: str) -> None:
-    """A machine whose parts do not fit together is told once, with what to do."""
+    """A machine whose parts do not match is reported once, with the fix."""
     code, words = BROKEN[name]
     told = advice(recorded(name), "error", "warning")
     assert list(told) == [code]
@@ -291,7 +291,7 @@ def test_json_is_alone_on_stdout_and_exit_code_follows_it() -> None:
 
 @pytest.mark.practice("P02")
 def test_text_explains_the_three_numbers_and_advises() -> None:
-    """The doctor explains the three CUDA versions side by side, and advises."""
+    """`truestep doctor` explains the three CUDA versions side by side, and prints the fix."""
     done = run("--machine", str(MACHINES / "old_driver.json"))
     assert done.returncode == 1, done.stderr
     for line in (

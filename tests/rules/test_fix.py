@@ -253,6 +253,6 @@ def test_a_file_that_its_user_edits_meanwhile_is_not_written_over(tmp_path: Path
         path.write_text("mine\n")
         return _result(path, C01=1)
 
-    with pytest.raises(UsageError, match="was changed by someone else while the script ran"):
+    with pytest.raises(UsageError, match="changed while the script ran, so --fix did not edit it"):
         apply_fixes(_result(path, A01=1), edited)
     assert path.read_text() == "mine\n"

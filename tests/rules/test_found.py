@@ -18,37 +18,37 @@ def assert_shown_by(*rules: str) -> None:
 
 @pytest.mark.practice("P01")
 def test_p01_drivers_and_kernels_that_do_not_fit_are_found() -> None:
-    """The doctor tells of a missing or outdated driver, and of a card that torch has no kernels for."""
+    """`truestep doctor` reports a missing or outdated driver, and a GPU that torch has no kernels for."""
     assert_shown_by("outdated-driver", "unsupported-card", "missing-driver")
 
 
 @pytest.mark.practice("P02")
 def test_p02_a_toolkit_of_another_cuda_is_found() -> None:
-    """The doctor tells of a toolkit whose CUDA is another than that of torch's build."""
+    """`truestep doctor` reports a toolkit whose CUDA differs from that of torch's build."""
     assert_shown_by("differing-toolkit")
 
 
 @pytest.mark.practice("P03")
 def test_p03_bitsandbytes_for_another_cuda_is_found() -> None:
-    """The doctor tells of a bitsandbytes that has no library for this CUDA."""
+    """`truestep doctor` reports a bitsandbytes without a library for this CUDA."""
     assert_shown_by("foreign-bitsandbytes")
 
 
 @pytest.mark.practice("P04")
 def test_p04_visible_devices_set_too_late_are_found() -> None:
-    """`CUDA_VISIBLE_DEVICES` set after CUDA has started, or hiding cards that are there, is told."""
+    """`CUDA_VISIBLE_DEVICES` set after CUDA has started, or excluding the machine's GPUs, is reported."""
     assert_shown_by("late-visible-devices", "hidden-devices")
 
 
 @pytest.mark.practice("P06")
 def test_p06_companions_that_do_not_fit_are_found() -> None:
-    """The doctor tells of packages that need another torch, and of a retired NVML binding."""
+    """`truestep doctor` reports packages that need another torch, and a retired NVML binding."""
     assert_shown_by("unmet-requirement", "retired-nvml-binding")
 
 
 @pytest.mark.practice("P09")
 def test_p09_kept_weights_that_are_no_copy_are_found() -> None:
-    """A kept `state_dict()` that is the live weights, so that the best are the last, is found."""
+    """A stored `state_dict()` that is the live weights, so that "best" equals last, is found."""
     assert_shown_by("aliased-state")
 
 
@@ -66,7 +66,7 @@ def test_p14_gradients_that_are_not_finite_are_found() -> None:
 
 @pytest.mark.practice("P17")
 def test_p17_gradients_that_were_not_zeroed_are_found() -> None:
-    """A loop without `zero_grad()` is found: its steps apply gradients that were applied already."""
+    """A loop without `zero_grad()` is found: its steps apply old gradients a second time."""
     assert_shown_by("stale-gradients")
 
 
@@ -84,7 +84,7 @@ def test_p19_losses_kept_with_their_graphs_are_found() -> None:
 
 @pytest.mark.practice("P24")
 def test_p24_layers_in_a_plain_list_are_found() -> None:
-    """Layers in a plain list, which the model does not know and the optimizer never trains, are found."""
+    """Layers in a plain list, which are not registered and never trained, are found."""
     assert_shown_by("unregistered-modules")
 
 
@@ -96,7 +96,7 @@ def test_p25_statistics_that_move_in_a_frozen_layer_are_found() -> None:
 
 @pytest.mark.practice("P28")
 def test_p28_units_that_are_dead_or_saturated_are_found() -> None:
-    """Layers whose units are dead or at the ends of their range are found."""
+    """Layers whose units are dead or saturated are found."""
     assert_shown_by("dead-units", "saturated-activations")
 
 
@@ -108,13 +108,13 @@ def test_p30_layers_in_the_wrong_mode_are_found() -> None:
 
 @pytest.mark.practice("P38")
 def test_p38_samples_in_two_parts_of_a_split_are_found() -> None:
-    """Validation samples that are trained on too are found."""
+    """Validation samples that are also trained on are found."""
     assert_shown_by("leaked-samples")
 
 
 @pytest.mark.practice("P39")
 def test_p39_an_order_that_repeats_or_is_sorted_is_found() -> None:
-    """An order that is the same in every epoch, and data sorted by label, are found."""
+    """The same order in every epoch, and data sorted by label, are found."""
     assert_shown_by("repeated-order", "sorted-labels")
 
 
@@ -132,25 +132,25 @@ def test_p41_workers_that_repeat_each_other_are_found() -> None:
 
 @pytest.mark.practice("P42")
 def test_p42_batches_copied_from_pageable_memory_are_found() -> None:
-    """Copies to a GPU from pageable memory are found in recorded evidence; never tried on a GPU."""
+    """Copies to a GPU from pageable memory are found in recorded evidence; untested on a GPU."""
     assert_shown_by("pageable-copies")
 
 
 @pytest.mark.practice("P43")
 def test_p43_padding_in_the_loss_is_found() -> None:
-    """Padding that is scored in the loss is found."""
+    """Padding that counts in the loss is found."""
     assert_shown_by("scored-padding")
 
 
 @pytest.mark.practice("P46")
 def test_p46_softmax_or_sigmoid_twice_is_found() -> None:
-    """A softmax or sigmoid before a loss that applies it itself is found."""
+    """A softmax or sigmoid before a loss that already applies it is found."""
     assert_shown_by("doubled-softmax", "doubled-sigmoid")
 
 
 @pytest.mark.practice("P47")
 def test_p47_a_mean_of_means_is_found() -> None:
-    """The mean of unequal batches' means, reported as the mean, is found."""
+    """A mean of batch means over batches of different sizes is found."""
     assert_shown_by("unweighted-average")
 
 
@@ -168,19 +168,19 @@ def test_p49_clipping_where_it_does_nothing_or_harm_is_found() -> None:
 
 @pytest.mark.practice("P50")
 def test_p50_decay_of_biases_and_norms_is_remarked() -> None:
-    """Weight decay that reaches biases and normalisation weights is remarked."""
+    """Weight decay on biases and normalization weights is reported as info."""
     assert_shown_by("decayed-norms")
 
 
 @pytest.mark.practice("P51")
 def test_p51_parameters_the_optimizer_lacks_or_has_in_vain_are_found() -> None:
-    """Parameters in no optimizer, and an optimizer over parameters that are gone, are found."""
+    """Parameters in no optimizer, and an optimizer over unused parameters, are found."""
     assert_shown_by("abandoned-parameters", "unoptimized-parameters")
 
 
 @pytest.mark.practice("P52")
 def test_p52_steps_out_of_order_are_found() -> None:
-    """Gradients thrown away before the step, and a scheduler stepped before the optimizer, are found."""
+    """Gradients zeroed before the step, and a scheduler stepped before the optimizer, are found."""
     assert_shown_by("discarded-gradients", "misplaced-scheduler")
 
 
@@ -198,35 +198,35 @@ def test_p54_an_optimizer_that_starts_afresh_is_found() -> None:
 
 @pytest.mark.practice("P57")
 def test_p57_draws_before_any_seed_are_found() -> None:
-    """Draws from NumPy that nobody seeded are found at their line, though torch was seeded."""
+    """Draws from an unseeded NumPy are found at their line, although torch was seeded."""
     assert_shown_by("unseeded-generator")
 
 
 @pytest.mark.practice("P61")
 def test_p61_a_generator_of_the_datasets_own_is_found() -> None:
-    """A NumPy generator that a dataset keeps, which no seed of a worker reaches, is found."""
+    """A NumPy generator inside a dataset, which no worker seed reaches, is found."""
     assert_shown_by("copied-generator")
 
 
 @pytest.mark.practice("P63")
 def test_p63_data_parallel_is_found() -> None:
-    """`DataParallel`, where one process per device was due, is found."""
+    """`DataParallel` is found where one process per device would be better."""
     assert_shown_by("data-parallel")
 
 
 @pytest.mark.practice("P65")
 def test_p65_a_host_that_waits_is_found() -> None:
-    """A host that waits for the GPU in every step is found in recorded evidence; never tried on a GPU."""
+    """A host that waits for the GPU in every step is found in recorded evidence; untested on a GPU."""
     assert_shown_by("waiting-host")
 
 
 @pytest.mark.practice("P66")
 def test_p66_a_benchmark_for_every_shape_is_found() -> None:
-    """`cudnn.benchmark` with changing shapes is found in recorded evidence; never tried on a GPU."""
+    """`cudnn.benchmark` with changing shapes is found in recorded evidence; untested on a GPU."""
     assert_shown_by("wasted-benchmark")
 
 
 @pytest.mark.practice("P67")
 def test_p67_compiling_again_and_again_is_found() -> None:
-    """A model that `torch.compile` compiles again and again is found."""
+    """A model that `torch.compile` recompiles repeatedly is found."""
     assert_shown_by("repeated-compilation")

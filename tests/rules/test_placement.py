@@ -42,7 +42,7 @@ def test_p15_a_tensor_made_in_place_needs_no_second_one() -> None:
 
 @pytest.mark.practice("P15")
 def test_p15_a_tensor_converted_later_has_the_precision_it_was_made_with() -> None:
-    """`torch.rand(n).double()` holds float32 numbers in float64: the wanted dtype belongs into the call."""
+    """`torch.rand(n).double()` holds float32 numbers in float64: pass the dtype in the call."""
     torch.manual_seed(0)
     converted = torch.rand(1000).double()
     made = torch.rand(1000, dtype=torch.float64)
@@ -52,7 +52,7 @@ def test_p15_a_tensor_converted_later_has_the_precision_it_was_made_with() -> No
 
 @pytest.mark.practice("P15")
 def test_p15_check_tells_copies_to_the_gpu_with_their_cost() -> None:
-    """`truestep check` tells the line that copies to the GPU in most steps, and its time (recorded)."""
+    """`truestep check` reports the line that copies to the GPU in most steps, and its time (recorded)."""
     (finding,) = pageable_copies.check(pageable_copies.BUGGY)
     assert (finding.file, finding.line) == ("train.py", 5)
     assert finding.cost == "0.03 s, 20% of training time"

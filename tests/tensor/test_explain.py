@@ -88,7 +88,7 @@ def test_p08_writing_to_a_view_changes_what_it_views(code: str) -> None:
 
 @pytest.mark.practice("P08")
 def test_p08_two_halves_share_memory_but_no_element() -> None:
-    """Two halves of one tensor live in one memory, and still writing to one leaves the other alone."""
+    """Two halves of one tensor share a storage, but writing to one does not change the other."""
     x = torch.arange(10)
     told = ts.explain(low=x[:5], high=x[5:], even=x[::2], odd=x[1::2])
     assert shared(told) == {
@@ -113,7 +113,7 @@ def test_overlap_is_exact_for_tensors_too_big_to_count() -> None:
 
 @pytest.mark.practice("P09")
 def test_p09_an_assignment_is_no_copy_and_clone_is() -> None:
-    """`b = a` is no copy, `clone()` is one that gradients flow through, `detach().clone()` one without."""
+    """`b = a` does not copy, `clone()` copies with gradients, `detach().clone()` copies without them."""
     a = torch.ones(3, requires_grad=True)
     told = ts.explain("b = a; c = a.clone(); d = a.detach().clone()", a=a)
     assert [step.verdict for step in told.operations] == ["same", "copy", "view", "copy"]
@@ -161,7 +161,7 @@ def test_p16_torch_tensor_copies_and_legacy_constructors_leave_memory_uninitiali
 
 @pytest.mark.practice("P11")
 def test_p11_a_reduction_names_the_axis_that_goes_and_what_keepdim_keeps() -> None:
-    """`mean(1)` takes axis 1 away, one mean for each row; `keepdim` leaves that axis with size 1."""
+    """`mean(1)` removes axis 1, one mean for each row; `keepdim` keeps that axis with size 1."""
     a = torch.randn(4, 5)
     step = last("torch.mean(a, 1)", a=a)
     assert step.reduction is not None
@@ -220,7 +220,7 @@ def test_p12_broadcasting_aligns_shapes_at_the_right() -> None:
 @pytest.mark.practice("P12")
 @pytest.mark.parametrize("code", ["p - t", "F.mse_loss(p, t)", "F.l1_loss(t, p)", "(p - t) ** 2"])
 def test_p12_the_silent_broadcast_of_a_loss_is_told(code: str) -> None:
-    """(N, 1) against (N,) silently gives (N, N), in a loss too, where the mean then hides it."""
+    """(N, 1) with (N,) silently gives (N, N), also in a loss, where the mean makes it invisible."""
     told = ts.explain(code, p=torch.randn(4, 1), t=torch.randn(4))
     words = " ".join(text for step in told.operations for text in step.warnings)
     assert "give (4, 4): every element meets every other" in words and "careful: " in str(told)
@@ -274,14 +274,14 @@ def test_a_broadcast_that_is_written_out_or_cannot_be_pairs_is_no_warning(
     ],
 )
 def test_p13_shape_in_and_shape_out(code: str, shape: tuple[int, ...], words: str) -> None:
-    """Joining, repeating, turning and measuring distances: each step says which axis came, went or moved."""
+    """Joining, repeating, transposing, distances: each step shows which axis was added, removed or moved."""
     step = last(code, a=torch.randn(3, 4))
     assert step.outputs[0].shape == shape and words in " | ".join(step.notes)
 
 
 @pytest.mark.practice("P13")
 def test_p13_min_of_an_axis_gives_values_and_indices_and_len_is_axis_0() -> None:
-    """`min(0)` looks down each column and gives two tensors; `len(x)` is the size of axis 0."""
+    """`min(0)` reduces each column and returns two tensors; `len(x)` is the size of axis 0."""
     a = torch.randn(3, 4)
     step = last("a.min(0)", a=a)
     assert [facts.shape for facts in step.outputs] == [(4,), (4,)]

@@ -38,7 +38,7 @@ def test_p44_a_batch_of_any_structure_is_moved_whole() -> None:
 def test_p05_a_run_picks_the_device_once_by_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run picks this process's own card, or the CPU if there is none; model and batches go there."""
+    """A run picks this process's GPU, or the CPU if there is none, and moves model and batches to it."""
     with ts.Run(tmp_path, seed=1, progress=False) as run:
         assert run.device.type == ("cuda" if torch.cuda.is_available() else "cpu")
         model = run.place(torch.nn.Linear(2, 1))
@@ -64,7 +64,7 @@ def test_p05_a_run_picks_the_device_once_by_what_there_is(
 
 @pytest.mark.practice("P58")
 def test_p58_a_run_switches_deterministic_algorithms_on(tmp_path: Path) -> None:
-    """A run refuses kernels that are not deterministic, and switches cuDNN's benchmark off."""
+    """A run refuses nondeterministic kernels, and switches cuDNN's benchmark off."""
     torch.backends.cudnn.benchmark = True
     torch.use_deterministic_algorithms(False)  # other runs in this process have left it on
     with ts.Run(tmp_path, seed=1, progress=False):

@@ -53,7 +53,7 @@ def train(folder: str, parallel: str = "ddp", stop_at: int | None = None, **opti
 @pytest.mark.parametrize("parallel", ["flat", "ddp"])
 @pytest.mark.practice("P64")
 def test_any_number_of_processes_gives_the_same_bits(tmp_path: Path, parallel: str) -> None:
-    """The same script on 1 to 5 processes gives the same weights to the bit."""
+    """The same script on 1 to 5 processes gives bit-for-bit identical weights."""
     digest, losses = train(str(tmp_path / "alone"))
     assert len(losses) == 10
     assert any(norm > 0.1 for _, norm in losses.values())  # or clipping would prove nothing

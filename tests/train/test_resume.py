@@ -31,7 +31,7 @@ from truestep.train.lock import FolderLock
 @pytest.mark.parametrize("stop_at", [1, 5, 6, 13, 19])
 @pytest.mark.practice("P54")
 def test_resume_gives_same_bits(tmp_path: Path, stop_at: int) -> None:
-    """A run that was stopped and resumed ends with the weights of one that was not, to the bit."""
+    """A run that was stopped and resumed ends with bit-for-bit the weights of one that was not."""
     whole = train(tmp_path / "whole")
     train(tmp_path / "cut", stop_at=stop_at)
     assert train(tmp_path / "cut") == whole
@@ -367,7 +367,7 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_it_is_used(
 @pytest.mark.parametrize("stop_at", [3, 6, 7, 8, 9, 14])
 @pytest.mark.practice("P59")
 def test_draws_from_python_and_numpy_in_the_loop_resume_exactly(tmp_path: Path, stop_at: int) -> None:
-    """Draws from Python's and NumPy's generators in the loop go on exactly after a resume."""
+    """Draws from Python's and NumPy's generators in the loop continue exactly after a resume."""
 
     def mixed(folder: Path, stop_at: int | None) -> str:
         snapshots = ts.Snapshots(every_steps=1)

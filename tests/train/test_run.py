@@ -58,7 +58,7 @@ def test_one_lane_without_dropout_is_exactly_the_bare_loop(tmp_path: Path) -> No
 @pytest.mark.practice("P18")
 @pytest.mark.practice("P30")
 def test_evaluation_sees_each_sample_once_and_gives_modes_back(tmp_path: Path) -> None:
-    """Evaluation sees each sample once, in eval mode and without gradients, and gives every mode back."""
+    """Evaluation sees each sample once, in eval mode and without gradients, and restores every mode."""
     with ts.Run(tmp_path, seed=1, lanes=4, progress=False) as run:
         model = run.place(net())
         model[2].eval()
@@ -340,7 +340,7 @@ def test_placing_keeps_names_and_a_copy_runs_its_own_weights(tmp_path: Path) -> 
 
 @pytest.mark.practice("P68")
 def test_recomputing_activations_keeps_bits(tmp_path: Path) -> None:
-    """Activations that are computed again instead of kept change no bit of the training."""
+    """Recomputing activations instead of storing them changes no bit of the training."""
 
     def trained(folder: Path, recompute: list[str]) -> str:
         with ts.Run(folder, seed=1, lanes=2, progress=False) as run:

@@ -44,7 +44,7 @@ def found() -> Iterator[BatchSizes]:
 @pytest.mark.slow
 @pytest.mark.practice("P45")
 def test_p45_the_largest_batch_that_fits_is_found_and_a_tenth_more_does_not_fit(found: BatchSizes) -> None:
-    """The largest batch that fits into memory is found by runs, of which none passes the limit."""
+    """The largest batch that fits in memory is found by runs that never exceed the limit."""
     largest = found.of(found.largest)
     assert largest.fits and largest.peak_bytes is not None and largest.peak_bytes <= LIMIT
     assert found.too_large is not None and found.largest < found.too_large <= found.largest * 1.1 + 1
@@ -69,8 +69,8 @@ def test_sizes_are_halved_and_doubled_with_speed_and_growing_memory(found: Batch
 def test_the_answer_fits_a_terminal_and_warns_of_learning(found: BatchSizes, tmp_path: Path) -> None:
     lines = render(found)
     assert len(lines) <= 20 and max(map(len, lines)) <= 80, lines
-    assert "Another batch size changes learning: tune the learning rate again." in lines
-    assert f"largest that fits into 800 MB: {found.largest}" in lines
+    assert "A different batch size changes learning, so tune the learning rate again." in lines
+    assert f"largest that fits in 800 MB: {found.largest}" in lines
     assert json.loads(json.dumps(found.as_fields()))["largest"] == found.largest
     assert "samples per second" in draw(found).save(tmp_path / "sizes.svg").read_text()
 
@@ -107,7 +107,7 @@ def test_a_loader_that_accelerate_makes_of_another_is_changed_there() -> None:
 @pytest.mark.parametrize(
     ("loader", "words"),
     [
-        ("sampler", r"DataLoader cannot be changed: it is given a batch_sampler \(BatchSampler\)"),
+        ("sampler", r"DataLoader cannot be changed: it uses a batch_sampler \(BatchSampler\)"),
         ("none", "no DataLoader feeds training"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_dataset_that_is_too_small_ends_the_doubling(
     told: list[str] = []
     sizes = batch_sizes(script, seconds=0.1, tell=told.append)
     assert sizes.stopped == "the dataset has 1 samples, fewer than 2"
-    assert (sizes.largest, sizes.too_large, told) == (1, None, ["the script's own batch size"])
+    assert (sizes.largest, sizes.too_large, told) == (1, None, ["the script's batch size"])
 
 
 def speed(median: float) -> Interval:
@@ -196,9 +196,9 @@ def test_how_far_memory_would_reach_is_told_only_if_it_grows() -> None:
         too_large=None,
         predicted=growing.first_too_large() - 1,
     )
-    assert found.predicted == 90 and "about 90 would fit into 1.00 GB (not tried)" in render(found)
+    assert found.predicted == 90 and "about 90 would fit in 1.00 GB (untested)" in render(found)
     told = render(replace(found, predicted=None))
-    assert "memory hardly grows with the batch size: it is no limit here" in told
+    assert "memory hardly grows with the batch size, so it is not a limit" in told
 
 
 def test_the_fastest_is_the_smallest_that_is_not_told_apart_from_the_best() -> None:

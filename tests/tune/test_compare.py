@@ -141,7 +141,7 @@ def test_a_setting_is_not_blamed_for_a_failure_that_the_script_has_without_it(
     fails = {"num_steps": num_steps, "code": 1}
     found = compare_fakes(monkeypatch, endless, Fake(**fails))
     assert found.ratio is None and found.pairs
-    assert found.failed == f"it fails after {num_steps} steps: ValueError: out of memory"
+    assert found.failed == f"failed after {num_steps} steps: ValueError: out of memory"
     found = compare_fakes(monkeypatch, Fake(**fails), Fake(**fails))
     assert found.failed is None and found.ratio is not None
 
@@ -151,7 +151,7 @@ def test_a_setting_whose_steps_do_not_settle_is_told_and_the_other_trials_go_on(
 ) -> None:
     found = compare_fakes(monkeypatch, Fake(num_steps=100, code=0), Fake(num_steps=7, code=0))
     assert found.ratio is None
-    assert found.failed == "its steps did not settle in the 7 that the script makes; let it train longer"
+    assert found.failed == "step times did not settle in 7 steps; let the script train longer"
 
 
 SLOW_TO_GO = """\

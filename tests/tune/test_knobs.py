@@ -192,46 +192,51 @@ SKIPPED: list[tuple[str, Facts, dict[str, Any], str]] = [
         "workers",
         replace(FACTS, shares=IDLE),
         {},
-        "waiting for data is 0.4% of a step: even a free loader gains",
+        "waiting for data takes 0.4% of a step, so even a loader without cost would gain",
     ),
-    ("workers", replace(FACTS, loaders=()), {}, "makes its batches itself"),
+    ("workers", replace(FACTS, loaders=()), {}, "does not use a DataLoader"),
     ("prefetch", FACTS, {}, "the loader has none"),
-    ("prefetch", of("loaders", workers=2, prefetch=8), {}, "8 batches ready already"),
-    ("prefetch", replace(of("loaders", workers=2), shares=IDLE), {}, "waiting for data is 0.4%"),
+    ("prefetch", of("loaders", workers=2, prefetch=8), {}, "already keeps 8 batches ready"),
+    ("prefetch", replace(of("loaders", workers=2), shares=IDLE), {}, "waiting for data takes 0.4%"),
     ("prefetch", of("loaders", workers=2, **{"class": "StatefulDataLoader"}), {}, "not torch's DataLoader"),
     ("prefetch", of("loaders", workers=2, is_ours=True), {}, "not torch's DataLoader"),
     ("persistent", of("loaders", workers=2, is_ours=True), {}, "not torch's DataLoader"),
-    ("persistent", FACTS, {}, "no workers to keep"),
+    ("persistent", FACTS, {}, "the loader has no workers"),
     ("persistent", of("loaders", workers=2, persistent=True), {}, "already"),
     ("persistent", of("loaders", length=1000), {"workers": 2}, "an epoch takes about 100 s"),
     ("persistent", of("loaders", length=None), {"workers": 2}, "workers start once"),
     ("pin_memory", FACTS, {}, "the model is on the CPU"),
     ("pin_memory", replace(of("loaders", pin_memory=True), device="cuda"), {}, "already"),
-    ("pin_memory", replace(of("loaders", is_ours=True), device="cuda"), {}, "made by the script itself"),
+    (
+        "pin_memory",
+        replace(of("loaders", is_ours=True), device="cuda"),
+        {},
+        "does not create a DataLoader of torch",
+    ),
     ("threads", replace(FACTS, device="cuda"), {}, "on the GPU"),
     ("threads", replace(FACTS, cores=1, threads=1), {}, "one core"),
     ("autocast", replace(FACTS, is_autocast=True), {}, "already"),
     ("autocast", of("models", dtype="bfloat16"), {}, "is in bfloat16"),
     ("autocast", of("models", has_matmul=False, has_conv=False), {}, "no matrix product"),
-    ("autocast", replace(FACTS, shares=IDLE), {}, "the model's computing is 0.8% of a step"),
+    ("autocast", replace(FACTS, shares=IDLE), {}, "the model takes 0.8% of a step"),
     ("fused", of("optimizers", can_fuse=False, **{"class": "LBFGS"}), {}, "LBFGS has no fused form"),
     ("fused", of("optimizers", can_fuse=True, **{"class": "Mine"}), {}, "Mine has no fused form"),
     ("fused", of("optimizers", fused=True), {}, "already"),
     ("fused", of("models", has_sparse=True), {}, "sparse"),
-    ("fused", replace(FACTS, shares=IDLE), {}, "the optimizer is 0.4% of a step"),
+    ("fused", replace(FACTS, shares=IDLE), {}, "the optimizer takes 0.4% of a step"),
     ("foreach", FACTS, {"fused": True}, "is fused"),
     ("foreach", of("optimizers", can_foreach=False, **{"class": "LBFGS"}), {}, "no foreach form"),
     ("foreach", of("optimizers", foreach=True), {}, "already"),
     ("allocator", replace(FACTS, device="cuda"), {}, "on the GPU"),
-    ("allocator", replace(FACTS, shares=IDLE), {}, "the model's computing is 0.8%"),
+    ("allocator", replace(FACTS, shares=IDLE), {}, "the model takes 0.8%"),
     ("set_to_none", replace(FACTS, keeps_gradients=False), {}, "already"),
     ("channels_last", of("models", has_conv2d=False), {}, "no Conv2d"),
-    ("matmul_precision", FACTS, {"autocast": "bf16"}, "16 bits already"),
+    ("matmul_precision", FACTS, {"autocast": "bf16"}, "already runs matrix products in 16 bits"),
     ("matmul_precision", replace(FACTS, matmul_precision="medium"), {}, "already"),
     ("matmul_precision", of("models", has_matmul=False), {}, "no matrix product"),
     ("matmul_precision", replace(FACTS, matmul_precision="CUDA ieee, CPU tf32"), {}, "sets it by backend"),
     ("compile", of("models", is_compiled=True), {}, "already"),
-    ("compile", replace(FACTS, shares=IDLE), {}, "the model's computing is 0.8%"),
+    ("compile", replace(FACTS, shares=IDLE), {}, "the model takes 0.8%"),
     ("cudnn_benchmark", FACTS, {}, "the model is on the CPU"),
     ("cudnn_benchmark", replace(of("models", has_conv=False), device="cuda"), {}, "no convolution"),
     ("recompute", of("models", blocks=[]), {}, "no stack of blocks"),
@@ -402,7 +407,7 @@ def test_each_model_is_compiled() -> None:
 @pytest.mark.slow
 @pytest.mark.practice("P68")
 def test_p68_recomputed_activations_save_memory_and_keep_bits() -> None:
-    """`truestep tune` turns activation checkpointing on from outside: less memory, and the same bits."""
+    """`truestep tune` enables activation checkpointing from outside: less memory, and the same bits."""
     start, turned = ran("deep.py"), ran("deep.py", recompute=["1.*"])
     assert turned.told[0]["grown"] < 0.6 * start.told[0]["grown"]
     assert turned.told[0]["probes"][0]["num_passes"] == 7, "three of four passes are made twice"
@@ -448,7 +453,7 @@ def test_autocast_inside_of_the_model_is_seen() -> None:
     facts = seen("images.py", "autocast")
     assert facts["is_autocast"] and facts["evaluates"] == "" and not facts["keeps_gradients"]
     assert proposed("autocast", Facts(cores=4, device="cpu", step_s=0.1, **facts)) == (
-        "the script uses autocast already."
+        "the script already uses autocast."
     )
 
 

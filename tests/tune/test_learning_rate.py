@@ -127,13 +127,13 @@ def test_a_script_with_fewer_steps_gets_a_sweep_of_as_many(
     test = range_test(script("ranged.py", "--steps", "30"), high=0.1)
     assert len(test.points) == 30 and test.points[-1].rate == pytest.approx(0.1)
     assert not test.is_diverged
-    assert test.notes[0] == "The script makes 30 steps, fewer than 100: the sweep has as many."
+    assert test.notes[0] == "The script runs 30 steps, fewer than 100, so the sweep uses 30."
 
 
 @pytest.mark.slow
 def test_too_few_steps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="the script made 7 steps, a range test needs at least 20"):
+    with pytest.raises(UsageError, match="the script ran 7 steps, a range test needs at least 20"):
         range_test(script("ranged.py", "--steps", "7"))
 
 
@@ -144,7 +144,7 @@ def test_several_optimizers_are_swept_alike_and_a_loss_that_is_no_number_ends_it
     monkeypatch.chdir(tmp_path)
     test = range_test(script("adversaries.py"), high=0.1)
     assert test.optimizers == (Swept(name="SGD", rates=(0.01,)), Swept(name="Adam", rates=(0.001,)))
-    assert "SGD and Adam were swept alike; the loss is that of the first one's steps." in test.notes
+    assert "SGD and Adam were swept together; the loss is from the first one's steps." in test.notes
     assert test.is_diverged and math.isnan(test.points[-1].loss)
     assert len(test.points) == 62  # 61 steps of the first, then the loss of the second
     losses = [point.loss for point in test.points[:-1]]
@@ -159,7 +159,7 @@ def test_a_loss_that_does_not_fall_gives_no_suggestion(
     monkeypatch.chdir(tmp_path)
     test = range_test(script("level.py"))
     assert test.suggestion is None and test.as_fields()["readings"] is None
-    assert "no suggestion  the loss fell at no rate by more than it wavers" in render(test)
+    assert "no suggestion  at no rate did the loss fall by more than its noise" in render(test)
 
 
 @pytest.mark.slow
@@ -231,9 +231,9 @@ def test_own_rates_are_put_beside_the_suggestion_in_words() -> None:
         )
         words[own] = learning_rate.compare(test)
     assert words == {
-        1e-4: "1000 times lower, too low for the loss to fall in so few steps",
+        1e-4: "1000 times lower, too low for the loss to fall in this few steps",
         0.03: "3.3 times lower, inside the range in which the loss falls",
         0.1: "about the same",
         0.8: "8.0 times higher, inside the range in which the loss falls",
-        5.0: "50 times higher, above all at which the loss fell",
+        5.0: "50 times higher, above every rate at which the loss fell",
     }

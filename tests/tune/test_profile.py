@@ -141,7 +141,7 @@ def run_profiled(script: str, folder: Path, *arguments: str) -> tuple[watch.Proc
 def test_p70_shares_agree_with_the_totals_of_torch_profiler(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """The shares of a step add up to all of it, and are those that torch.profiler finds in the same steps."""
+    """The shares of a step add up to 100 % and agree with torch.profiler on the same steps."""
     process, totals = run_profiled(arguments[0], tmp_path, *arguments[1:])
     shares = shares_of(cut_steps(process.moments, range(WARM, WARM + STEPS)))
     assert sum(row.share for row in shares) == pytest.approx(1.0, abs=1e-12)
@@ -234,7 +234,7 @@ def test_modules_have_forward_and_backward_shares(profiles: dict[str, Profile]) 
 @pytest.mark.slow
 @pytest.mark.practice("P71")
 def test_p71_what_holds_memory_is_told_by_category_and_line(profiles: dict[str, Profile]) -> None:
-    """At the moment when most memory is held, the profile says what holds it, and which line asked for it."""
+    """At the memory peak, the profile shows what holds the memory and which line allocated it."""
     found = profiles["cnn"]
     num = (3 * 16 * 9 + 16) + (16 * 32 * 9 + 32) + (32 * 10 + 10)
     assert found.memory["parameters"] == 4 * num
@@ -287,7 +287,7 @@ def _text(line: Line) -> str:
 @pytest.mark.slow
 def test_scripts_that_do_not_train_or_fail_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(SCRIPTS)
-    with pytest.raises(UsageError, match="no step of an optimizer"):
+    with pytest.raises(UsageError, match="no optimizer step"):
         profile(watch.Script(path="profile_ways.py", arguments=("none",)))
     with pytest.raises(UsageError, match=r"(?s)exit code 1 before it was timed.*no such data"):
         profile(watch.Script(path="profile_ways.py", arguments=("failing",)))

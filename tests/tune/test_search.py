@@ -87,7 +87,7 @@ def test_knobs_that_do_not_pay_are_not_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_the_budget_does_not_reach_is_told(tmp_path: Path) -> None:
     found = search(tmp_path, "less", "nothing", budget_s=1.0)
-    assert [trial.status for trial in found.trials] == ["not tried", "not tried"]
+    assert [trial.status for trial in found.trials] == ["untested", "untested"]
     assert "the budget of 1 s was used up" in found.trials[0].reason
 
 
@@ -172,11 +172,11 @@ def test_losses_that_were_not_seen_are_not_called_the_same(monkeypatch: pytest.M
         return search_stubbed(monkeypatch, gains, base_losses=base, other_losses=other).learning
 
     unseen = learning((None,) * 30, (None,) * 20)
-    assert (unseen.words, unseen.steps) == ("not judged: no loss was seen at each step", 20)
+    assert (unseen.words, unseen.steps) == ("not compared: some steps had no loss", 20)
     few = learning((1.0,) * 30, (1.0,) * 5)
-    assert (few.words, few.steps) == ("not judged: 5 steps are too few, it takes 8", 5)
+    assert (few.words, few.steps) == ("not compared: 5 steps are too few, at least 8 are needed", 5)
     same = learning((1.0,) * 30, (1.0,) * 20)
-    assert (same.words, same.steps) == ("every loss is the same to the bit", 20)
+    assert (same.words, same.steps) == ("every loss is bit-for-bit identical", 20)
 
 
 @pytest.mark.parametrize("purpose", ["memory", "inference"])

@@ -97,7 +97,7 @@ def test_a_script_that_writes_beside_itself_leaves_the_folder_as_it_was(
 
 @pytest.mark.practice("P60")
 def test_a_difference_by_the_contract(tmp_path: Path) -> None:
-    """A script that does not repeat is told with the first step that differs, its line and its cause."""
+    """A script that is not reproducible is reported with the first step that differs, line and cause."""
     write(tmp_path, "random.random()")
     done = verify(tmp_path, "--format", "json", "--steps", "3", "train.py")
     said = answer(done)
@@ -113,7 +113,7 @@ def test_a_difference_by_the_contract(tmp_path: Path) -> None:
 
 @pytest.mark.practice("P62")
 def test_p62_a_kernel_without_an_order_is_named_and_has_one_when_asked_for(tmp_path: Path) -> None:
-    """An operation that adds in any order is named with its line; what mends it is the proof."""
+    """An operation that sums in any order is named with its line; fixing it is the proof."""
     source = (CAUSES / "scatter_order.py").read_text()
     line = next(number for number, text in enumerate(source.splitlines(), 1) if "# <- here" in text)
     (tmp_path / "train.py").write_text(source)
@@ -170,7 +170,7 @@ def test_a_script_that_trains_nothing_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(2))\n")
     done = verify(tmp_path, "train.py")
     assert done.returncode == 2
-    assert "inconclusive: no step of a torch optimizer was seen" in done.stdout
+    assert "inconclusive: no optimizer step ran in the script's process" in done.stdout
 
 
 def test_runs_with_a_tensor_that_cannot_be_read_are_not_called_the_same(tmp_path: Path) -> None:

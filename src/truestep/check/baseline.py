@@ -48,12 +48,12 @@ def read_baseline(path: Path) -> Counter[tuple[str, str, str]]:
         rows = [(str(row["code"]), str(row["file"]), str(row["text"])) for row in found["findings"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{path} is no baseline ({type(error).__name__}). Write one with --write-baseline {path}."
+            f"{path} is not a baseline ({type(error).__name__}). Write one with --write-baseline {path}."
         ) from error
     if found.get("version") != _VERSION:
         raise UsageError(
             f"{path} has version {found.get('version')}, this truestep reads {_VERSION}. "
-            f"Write it anew with --write-baseline {path}."
+            f"Write a new one with --write-baseline {path}."
         )
     return Counter(rows)
 

@@ -118,15 +118,14 @@ class _Files:
         try:
             if Path(file).read_bytes() != expected.encode():
                 raise UsageError(
-                    f"{file} was changed by someone else while the script ran, so --fix left it as it is. "
-                    f"Run the command again."
+                    f"{file} changed while the script ran, so --fix did not edit it. Run the command again."
                 )
             # The user's own link is followed: what is replaced is the file that it leads to.
             with replacing(Path(file).resolve()) as opened:
                 opened.write(text.encode())
         except OSError as error:
             raise UsageError(
-                f"{file} cannot be written ({error.strerror}). Make it writable, or leave --fix out."
+                f"{file} cannot be written ({error.strerror}). Make it writable, or remove --fix."
             ) from error
 
 

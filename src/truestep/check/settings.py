@@ -64,7 +64,7 @@ def check_names(where: str, names: Iterable[str], *, rules: Sequence[Rule]) -> N
     for name in names:
         if not any(is_named(rule, (name,)) for rule in rules):
             raise UsageError(
-                f"{where} has {name!r}, which is no rule. Pass a code such as LOOP01, a name such as "
+                f"{where} names an unknown rule, {name!r}. Pass a code such as LOOP01, a name such as "
                 f"stale-gradients, or a family such as LOOP."
             )
 
@@ -82,7 +82,7 @@ def _read_file(path: Path) -> Settings:
     try:
         found: Any = plainfile.read_toml(path)
     except (ValueError, OSError) as error:
-        raise UsageError(f"{path} cannot be read: {error}. Mend the file.") from error
+        raise UsageError(f"{path} cannot be read: {error}. Fix the file.") from error
     for name in ("tool", "truestep", "check"):
         found = found.get(name, {})
         if not isinstance(found, dict):
@@ -90,7 +90,8 @@ def _read_file(path: Path) -> Settings:
     unknown = sorted(set(found) - _KEYS)
     if unknown:
         raise UsageError(
-            f"{path}: [tool.truestep.check] has {', '.join(unknown)}. There are {', '.join(sorted(_KEYS))}."
+            f"{path}: [tool.truestep.check] has unknown keys: {', '.join(unknown)}. "
+            f"Use {', '.join(sorted(_KEYS))}."
         )
     for name in ("select", "ignore", "rules"):
         value = found.get(name, [])

@@ -37,7 +37,7 @@ _ASKED = "What to measure"
 _BUDGET_S = 120.0
 _INCONCLUSIVE, _ENDED = 2, 130
 _STYLES = {"pays": "green", "refused": "bold red", "failed": "red"}
-_DIM = ("skipped", "not tried")  # words: what `tune` calls them
+_DIM = ("skipped", "untested")
 
 
 _Knobs = Annotated[
@@ -159,7 +159,7 @@ def _refuse_unused(instead: "Sequence[str]", *, steps: int | None, search: "Mapp
         raise UsageError("--steps goes with --profile-only or --learning-rate. Pass one of them.")
     unused = [name for name, value in search.items() if value is not None]
     if instead and unused:
-        raise UsageError(f"{unused[0]} goes with the search for settings. Leave it or {instead[0]} out.")
+        raise UsageError(f"{unused[0]} goes with the search for settings. Remove it or {instead[0]}.")
 
 
 class _Answer:
@@ -302,17 +302,17 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
         lines += [[f"looked faster so far: {', '.join(paid)}"]] if paid else []
     elif result.settings and final is not None:
         kept = ", ".join(f"{name} {value}" for name, value in result.settings.items())
-        spread = f" ({final.low:.2f} to {final.high:.2f}) with {kept}, measured once more"
+        spread = f" ({final.low:.2f} to {final.high:.2f}) with {kept}, confirmed by a second measurement"
         lines.append([(f"{final.median:.2f} times as fast", "bold green"), spread])
     elif final is not None:
         is_learning = result.learning is None or result.learning.survives
-        lost = "was not when measured again" if is_learning else "changes learning when combined"
+        lost = "was not in a second measurement" if is_learning else "changes learning when combined"
         why = f": what looked faster {lost} ({told})"
         lines.append([("nothing to change", "bold"), why])
     else:
         why = ": no setting made this script faster on this machine"
         if result.final is not None:
-            why = f": what looked faster could not be measured again ({result.final.failed})"
+            why = f": what looked faster could not be measured a second time ({result.final.failed})"
         lines.append([("nothing to change", "bold"), why])
     if result.learning is not None:
         lines.append([f"learning: {result.learning.words}"])

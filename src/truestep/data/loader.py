@@ -196,6 +196,6 @@ def _is_stream(dataset: Any) -> bool:
     if hasattr(dataset, "__iter__"):
         return True
     raise UsageError(
-        f"{dataset!r} is no dataset: expected __len__ and __getitem__, or __iter__ with state_dict() and"
+        f"{dataset!r} is not a dataset: expected __len__ and __getitem__, or __iter__ with state_dict() and"
         " load_state_dict(). Pass a dataset or a list of samples."
     )

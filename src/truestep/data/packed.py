@@ -265,8 +265,9 @@ def _tensor(values: Any, name: str, sequence: int) -> torch.Tensor:
         tensor = None
     if tensor is None or tensor.dim() != 1:
         raise UsageError(
-            f"field {name!r} of sequence {sequence} is no sequence of numbers: got {type(values).__name__},"
-            " expected a list, an array or a tensor of one dimension. Leave such fields out."
+            f"field {name!r} of sequence {sequence} is not a sequence of numbers: got "
+            f"{type(values).__name__}, "
+            "expected a list, an array or a tensor of one dimension. Leave such fields out."
         )
     is_whole = not (tensor.is_floating_point() or tensor.dtype is torch.bool)
     return tensor.long() if is_whole else tensor

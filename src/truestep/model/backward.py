@@ -85,7 +85,7 @@ def check_backward(function: Callable[..., Any], inputs: Tensor | Sequence[Any])
     value, eps = _value(function, [leaves.get(place, each) for place, each in enumerate(copies)])
     if not value.requires_grad:
         raise UsageError(
-            "what the function returns has no gradient: it was computed outside of autograd."
+            "what the function returns has no gradient: it was computed outside autograd."
             " Pass `apply` of the torch.autograd.Function, not its forward."
         )
     gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)

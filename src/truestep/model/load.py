@@ -146,7 +146,7 @@ def _chosen(patterns: str | Iterable[str], target: Mapping[str, Any], *, option:
         names = matching(target, pattern)
         if not names:
             near = ", ".join(nearest(target, pattern)) or shortened(target)
-            raise UsageError(f"{option}={pattern!r} is no tensor of the model. It has {near}.")
+            raise UsageError(f"{option}={pattern!r} is not a tensor of the model. It has {near}.")
         found.update(names)
     return found
 
@@ -349,7 +349,7 @@ def _renamed(names: list[str], rename: Mapping[str, str]) -> dict[str, str]:
         hits = {name: match for name in names if (match := pattern.fullmatch(name))}
         if not hits:
             near = ", ".join(nearest(names, old)) or shortened(names)
-            raise UsageError(f"rename has {old!r}, which is no name in the file. It has {near}.")
+            raise UsageError(f"rename has {old!r}, which is not a name in the file. It has {near}.")
         for name, match in hits.items():
             parts = iter(match.groups())
             result[name] = re.sub(r"\*", lambda _: next(parts), new)  # noqa: B023 - used at once

@@ -48,7 +48,7 @@ def export(run: str | Path, to: To, *, out: str | Path | None = None, follow: bo
             f"a run can be exported to csv, parquet or tensorboard, got {to!r}. Use one of them."
         )
     if follow and to != "tensorboard":
-        raise UsageError(f"only TensorBoard's files can be followed, got --to {to}. Leave --follow out.")
+        raise UsageError(f"only TensorBoard's files can be followed, got --to {to}. Remove --follow.")
     path = Path(out) if out is not None else Path(run) / _OUT[to]
     live = Live(run) if follow else open_run(run)
     try:

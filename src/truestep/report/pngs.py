@@ -33,7 +33,7 @@ def read_png(folder: Path, file: str) -> Png | str:
         root = folder.resolve(strict=True)
         path = (root / file).resolve(strict=True)
         if not path.is_relative_to(root):
-            return "outside of the run's folder"
+            return "outside the run's folder"
         data = _read(path)
     except (OSError, ValueError, RuntimeError) as error:
         return getattr(error, "strerror", None) or "no name of a file"

@@ -147,11 +147,11 @@
     list.dataset.ready = "yes";
   };
 
-  const tell = (error) => {
+  const showError = (error) => {
     for (const chart of document.querySelectorAll(".chart:not([data-drawn])")) {
       chart.textContent = "This browser could not draw the chart: " + error.message;
     }
   };
-  start().catch(tell);
-  document.querySelectorAll(".rest").forEach((list) => page(list).catch(tell));
+  start().catch(showError);
+  document.querySelectorAll(".rest").forEach((list) => page(list).catch(showError));
 })();

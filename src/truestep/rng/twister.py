@@ -99,8 +99,8 @@ class NumpyTwister:
         if self.current() is not self.generator:
             raise UsageError(
                 "NumPy's global generator was replaced (numpy.random.set_bit_generator) after truestep had"
-                f" seeded it, and is another {type(self.current()).__name__} now. Leave it as it is, and draw"
-                " from a generator of your own: numpy.random.default_rng(...)."
+                f" seeded it, and is now another {type(self.current()).__name__}. Do not replace it; draw"
+                " from a separate generator: numpy.random.default_rng(...)."
             )
         if memory is not None and self._last is not None and self.is_at(self._last):
             memory[:] = row  # nothing was drawn since, so no half of a pair of gaussians is kept

@@ -235,7 +235,7 @@ def _squeezed(event: Event) -> list[str]:
         return [f"a new axis {axis % len(after)} of size 1" if isinstance(axis, int) else ""]
     gone = len(before) - len(after)
     if gone:
-        return [f"{counted(gone, 'axis').replace('axiss', 'axes')} of size 1 taken away"]
+        return [f"{counted(gone, 'axis').replace('axiss', 'axes')} of size 1 removed"]
     there = "" if argument(event, 1, "dim", "axis") is None else " there"
     return [f"no axis of size 1{there}: nothing goes"]
 
@@ -341,7 +341,7 @@ def _backward(_: Event) -> list[str]:
 
 
 def _uninitialised(_: Event) -> list[str]:
-    return ["its memory is not initialised: the values are whatever was there before"]
+    return ["its memory is not initialized: the values are arbitrary"]
 
 
 _GROUPS: list[tuple[str, Callable[[Event], list[str]]]] = [

@@ -161,7 +161,7 @@ class Keeper:
                 cause = error if printable(error, keep="\n\t") == str(error) else None
                 raise StateError(
                     f"{name} cannot take the state saved at step {cursor}: {error}\n"
-                    f"Make it as it was then, or give this run its own folder."
+                    f"Restore it, or give this run its own folder."
                 ) from cause
 
     def compare(self, then: Mapping[str, Any], now: Mapping[str, Any], *, cursor: int) -> None:

@@ -124,7 +124,7 @@ def pick(names: tuple[str, ...]) -> dict[str, Knob]:
     known = all_knobs()
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise UsageError(f"there is no knob {', '.join(map(repr, unknown))}. There are {', '.join(known)}.")
+        raise UsageError(f"unknown knob {', '.join(map(repr, unknown))}. Choose from {', '.join(known)}.")
     if names:
         return {name: known[name] for name in names}
     return {name: knob for name, knob in known.items() if knob.purpose == "speed"}

@@ -17,51 +17,48 @@ class Cause:
 
 CAUSES = {
     "unseeded-torch": Cause(
-        words="torch's global generator is used and never seeded",
+        words="torch's global generator is used but never seeded",
         fix="call torch.manual_seed(SEED) before the first draw",
         holds=("torch",),
     ),
     "unseeded-numpy": Cause(
-        words="NumPy's generator is used and never seeded",
+        words="NumPy's generator is used but never seeded",
         fix="call numpy.random.seed(SEED) before the first draw, or draw from numpy.random.default_rng(SEED)",
         holds=("numpy",),
     ),
     "unseeded-random": Cause(
-        words="the generator of Python's `random` is used and never seeded",
+        words="Python's `random` is used but never seeded",
         fix="call random.seed(SEED) before the first draw, or draw from random.Random(SEED)",
         holds=("random",),
     ),
     "late-seed-torch": Cause(
         words=(
-            "numbers are drawn from torch's generator before it is seeded, or from one that is made without "
-            "a seed"
+            "torch's generator is used before it is seeded, or a torch generator is created without a seed"
         ),
-        fix="call torch.manual_seed(SEED) before the first draw: making a layer draws, too",
+        fix="call torch.manual_seed(SEED) before the first draw; creating a layer draws too",
         holds=("torch",),
     ),
     "late-seed-numpy": Cause(
         words=(
-            "numbers are drawn from NumPy's generator before it is seeded, or from one that is made without "
-            "a seed"
+            "NumPy's generator is used before it is seeded, or a NumPy generator is created without a seed"
         ),
         fix="call numpy.random.seed(SEED) before the first draw, and pass a seed to numpy.random.default_rng",
         holds=("numpy",),
     ),
     "late-seed-random": Cause(
         words=(
-            "numbers are drawn from the generator of Python's `random` before it is seeded, or from one "
-            "that is made without a seed"
+            "Python's `random` is used before it is seeded, or a generator of it is created without a seed"
         ),
         fix="call random.seed(SEED) before the first draw, and pass a seed to random.Random",
         holds=("random",),
     ),
     "seeded-from-time": Cause(
-        words="a generator is seeded from the clock, another number in each run",
+        words="a generator is seeded from the clock, which gives a different seed in each run",
         fix="seed it with a fixed number",
         holds=("clock",),
     ),
     "seeded-from-system": Cause(
-        words="a generator is seeded from the process id or the system's entropy, another number in each run",
+        words="a generator is seeded from the process id or the system's entropy, which differs in each run",
         fix="seed it with a fixed number",
         holds=("entropy",),
     ),
@@ -72,152 +69,152 @@ CAUSES = {
     ),
     "clock-branch": Cause(
         words="a reading of the clock decides what is computed",
-        fix="let step numbers decide, not measured time",
+        fix="decide by step numbers, not by measured time",
         holds=("clock",),
     ),
     "environment-branch": Cause(
         words="an environment variable decides what is computed",
-        fix="make it an argument or a constant of the script, the same wherever it runs",
+        fix="make it an argument or a constant of the script, so that it is the same on every machine",
     ),
     "listing-order": Cause(
-        words="files are used in the order in which the folder lists them, which no file system promises",
+        words="files are used in the order of the folder listing, which file systems do not guarantee",
         fix="sort the listing: sorted(folder.glob(...)), sorted(os.listdir(...))",
         holds=("listing",),
     ),
     "set-order": Cause(
-        words="a set of texts is iterated: their hashes are random in each process, and so is the order",
+        words="a set of strings is iterated: their hashes are random in each process, and so is the order",
         fix="iterate over sorted(...) or dict.fromkeys(...) instead of a set",
         holds=("hash",),
     ),
     "unordered-sum": Cause(
-        words="a set of objects is iterated in the order of their addresses, other in each process",
-        fix="iterate over a list, or dict.fromkeys(...) to drop duplicates: both keep their order",
+        words="a set of objects is iterated in the order of their addresses, which differ in each process",
+        fix="iterate over a list, or over dict.fromkeys(...) to drop duplicates: both keep their order",
         holds=("addresses",),
     ),
     "address-dependence": Cause(
         words=(
-            "the result depends on where things lie in memory, which is random in each process: a set of "
-            "objects has the order of their addresses, and some kernels round by alignment"
+            "the result depends on memory addresses, which are random in each process: a set of "
+            "objects has the order of their addresses, and some kernels round differently by alignment"
         ),
-        fix="look at the line for a set or an id(); if there is none, it is the kernel of the operation",
+        fix="check the line for a set or an id(); if there is none, the operation's kernel is the cause",
         holds=("addresses",),
     ),
     "thread-order": Cause(
-        words="results are used in the order in which Python threads finished",
-        fix="put results in the order of their tasks: pool.map, or a list with a place for each",
+        words="results are used in the order in which Python threads finish",
+        fix="put results in the order of their tasks: use pool.map, or a list with a slot for each",
         holds=("threads",),
     ),
     "thread-race": Cause(
-        words="Python threads change the same tensor in the order in which they get to it",
-        fix="let each thread return its result, and add them up in a fixed order",
+        words="Python threads change the same tensor in an order that differs in each run",
+        fix="return a result from each thread, and sum the results in a fixed order",
         holds=("threads",),
     ),
     "uninitialised-memory": Cause(
-        words="memory of `torch.empty` is read before it is written: it holds whatever was there",
+        words="memory from `torch.empty` is read before it is written: its contents are arbitrary",
         fix="use torch.zeros or torch.full, or write every element first",
         holds=("algorithms",),
     ),
     "racy-operation": Cause(
-        words="this operation adds from several threads in any order: same inputs, another result",
-        fix="call torch.use_deterministic_algorithms(True), or use an operation that has an order",
+        words="this operation sums from several threads in any order: same inputs, different results",
+        fix="call torch.use_deterministic_algorithms(True), or use a deterministic operation",
         holds=("algorithms", "intraop"),
     ),
     "custom-function": Cause(
-        words="a custom autograd function gives another gradient for the same one",
+        words="a custom autograd function returns different gradients for the same input",
         fix="make its backward sum in a fixed order",
         holds=("threads",),
     ),
     "thread-count": Cause(
-        words="the number of threads is left open, and kernels sum in another order with another number",
-        fix="set it: torch.set_num_threads(N)",
+        words="the number of threads is not fixed, and kernels sum in a different order when it changes",
+        fix="fix it: torch.set_num_threads(N)",
     ),
     "compiled-once": Cause(
         words="torch.compile is on in one run only; compiled and eager code round differently",
         fix="compile in every run or in none",
     ),
     "dataset-generator": Cause(
-        words="the dataset draws from a generator of its own, and each worker has a copy of it",
+        words="the dataset draws from its own generator, and each worker has a copy of it",
         fix="draw from a generator that is seeded for each sample, or for each epoch and worker",
     ),
     "worker-count": Cause(
-        words="the dataset draws from the worker's own generator: another number of workers, other draws",
+        words="the dataset draws from the worker's generator, so the draws depend on the number of workers",
         fix="seed a generator for each sample, for example from the sample's index and the epoch",
     ),
     "seeded-per-rank": Cause(
-        words="each process seeds with its own rank, and what is drawn depends on how many there are",
-        fix="seed by the number of the sample or of the part of the batch, not by the rank",
+        words="each process seeds with its own rank, so the draws depend on the number of processes",
+        fix="seed by the index of the sample or of the part of the batch, not by the rank",
     ),
     "process-count": Cause(
-        words="the result depends on the number of processes: each sums its own share of a batch first",
-        fix="sum in an order that does not know the number of processes: truestep.Run with lanes does",
+        words="the result depends on the number of processes: each first sums its own share of a batch",
+        fix="sum in an order that does not depend on the number of processes: truestep.Run with lanes does",
     ),
     "model-not-saved": Cause(
-        words="the resumed run begins with weights that the first one never had",
+        words="the resumed run starts with weights that the first one never had",
         fix="save the model's whole state_dict() and load it with strict=True",
     ),
     "optimizer-not-saved": Cause(
-        words="the checkpoint has no optimizer state: moments begin at zero after a resume",
-        fix="save optimizer.state_dict() too, and load it",
+        words="the checkpoint has no optimizer state: moments start at zero after a resume",
+        fix="save optimizer.state_dict() as well, and load it",
     ),
     "scheduler-not-saved": Cause(
-        words="the checkpoint has no scheduler state: the learning rate begins again after a resume",
-        fix="save scheduler.state_dict() too, and load it",
+        words="the checkpoint has no scheduler state: the schedule starts over after a resume",
+        fix="save scheduler.state_dict() as well, and load it",
     ),
     "generator-not-saved": Cause(
-        words="the checkpoint has no generator state: after a resume other numbers are drawn",
-        fix="save torch.get_rng_state() (and those of NumPy and random where used), and set them again",
+        words="the checkpoint has no generator state: after a resume the script draws different numbers",
+        fix="save torch.get_rng_state() (and those of NumPy and random if used), and restore them",
     ),
     "kept-state-not-saved": Cause(
         words=(
-            "the checkpoint lacks something that the script keeps besides model and optimizer, such as "
-            "averaged weights, a teacher or a queue: it begins again after a resume"
+            "the checkpoint lacks state that the script keeps besides model and optimizer, such as "
+            "averaged weights, a teacher or a queue: it starts over after a resume"
         ),
-        fix="save it too (a module's state_dict(), a tensor as it is), and load it",
+        fix="save it as well (a module's state_dict(), or the tensor), and load it",
     ),
     "state-not-saved": Cause(
-        words="same data, same weights, no draw, another loss: something that it depends on was not saved",
-        fix="look for what changes while training and is in no state_dict: counters, averages, schedules",
+        words="same data, same weights and no draws, but a different loss: it depends on unsaved state",
+        fix="look for state that changes in training and is in no state_dict: counters, averages, schedules",
     ),
     "generator-moved-after-restore": Cause(
         words=(
-            "the generator is set back to where it stood, and then a loader begins: iter() draws from it, "
-            "an order or a seed for workers"
+            "the generator is restored, and then a loader starts: iter() draws from the generator, for "
+            "an order or a worker seed"
         ),
         fix=(
-            "set the generator back after iter(loader), and give the loader a generator of its own that is "
+            "restore the generator after iter(loader), and give the loader a separate generator, "
             "seeded by the epoch"
         ),
     ),
     "worker-generator-not-saved": Cause(
-        words="the dataset draws from the generators of loader workers, which begin anew after a resume",
+        words="the dataset draws from the generators of loader workers, which start over after a resume",
         fix="seed a generator for each sample, for example from the sample's index and the epoch",
     ),
     "loader-position-not-saved": Cause(
-        words="a resumed epoch begins at its first batch again",
+        words="a resumed epoch starts over at its first batch",
         fix="save the position in the epoch, and skip to it: torchdata's StatefulDataLoader, truestep.Loader",
     ),
     "shuffle-epoch-not-restored": Cause(
-        words="after a resume the sampler counts epochs from zero again: another shuffle",
-        fix="call set_epoch with the number of the epoch since the beginning",
+        words="after a resume the sampler counts epochs from zero, which gives a different shuffle",
+        fix="call set_epoch with the epoch number counted from the start of training",
     ),
     "data-order-not-restored": Cause(
-        words="after a resume other batches come: what decides their order was not saved",
+        words="batches differ after a resume: the state that decides their order was not saved",
         fix="seed the sampler for each epoch, and save epoch and position",
     ),
     "buffers-not-saved": Cause(
-        words="the checkpoint has no buffers: running statistics begin anew after a resume",
-        fix="save model.state_dict(), which has buffers too, and load it with strict=True",
+        words="the checkpoint has no buffers: running statistics start over after a resume",
+        fix="save model.state_dict(), which includes buffers, and load it with strict=True",
     ),
     "bucket-rebuild": Cause(
         words=(
-            "DistributedDataParallel rebuilds its buckets after the first step, and again after a resume: "
-            "sums of gradients have another order there"
+            "DistributedDataParallel rebuilds its buckets after the first step of each start: after a resume "
+            "gradients are summed in a different order"
         ),
-        fix="no setting of DDP avoids it; truestep.Run sums in an order of its own",
+        fix="no DDP setting avoids it; truestep.Run sums in a fixed order",
     ),
     "unknown": Cause(
-        words="not found: no source that is known to differ explains it",
-        fix="the operation and the line above are where it first shows; look at what leads there",
+        words="not found: no known source of differences explains it",
+        fix="check what leads to the operation and line above, where the difference first appears",
     ),
 }
 

@@ -53,7 +53,7 @@ class Parting:
             names = _listed(self.names) or "in one run only"
             return f"saved file {self.saved.facts.path or ''}: {names}"
         if self.is_kept:
-            return f"kept state: {_listed(self.names)}"
+            return f"other state: {_listed(self.names)}"
         if self.first is None or self.second is None:
             return "number of steps"
         return self.parts[0]

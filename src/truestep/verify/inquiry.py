@@ -46,7 +46,7 @@ class Asked:
             if any(number < smallest for number in given):
                 raise UsageError(f"--{name} must be {smallest} or more, got {min(given)}.")
         if self.runs < 2 and not self.ways:
-            raise UsageError("--runs 1 compares nothing. Pass 2 or more, or another way to run it.")
+            raise UsageError("--runs 1 compares nothing. Pass 2 or more, or an option such as --kill.")
 
     @property
     def base(self) -> Way:
@@ -142,7 +142,7 @@ class _Inquiry:
         unread = self._first.first.unread
         if unread:
             raise _CannotTell(
-                f"the runs are the same as far as they could be compared, but something could not be read "
+                f"the runs are the same as far as they can be compared, but a tensor could not be read "
                 f"({unread[0]}). Please report the kind of tensor that the script uses."
             )
 
@@ -157,11 +157,11 @@ class _Inquiry:
             said = f" Its last lines:\n{ran.tail}" if ran.tail else " What it printed is above."
             raise _CannotTell(f"the script ended with {how} ({ran.way.words}).{said}")
         if ran.first is None:
-            raise _CannotTell("the script left no evidence: it did not run to its end in a Python process.")
+            raise _CannotTell("the script left no record: it did not finish in a Python process.")
         if not ran.updates:
             raise _CannotTell(
-                "no step of a torch optimizer was seen in the script's own process. Pass the script that "
-                "trains, with the arguments that it needs to train."
+                "no optimizer step ran in the script's process. Pass the script that "
+                "trains, with its arguments."
             )
         return ran
 
@@ -175,8 +175,8 @@ class _Inquiry:
             path = moment.facts.path
             if path in saved - loaded and path is not None and Path(path).is_absolute():
                 raise _CannotTell(
-                    f"the second run loaded {path}, which the first had saved: they are not two runs of one "
-                    f"thing. Let the script save below the folder that it is started in."
+                    f"the second run loaded {path}, which the first run saved, so the runs are not "
+                    f"comparable. Let the script save inside the folder in which you start it."
                 )
 
     def _note(
@@ -205,9 +205,9 @@ class _Inquiry:
             ran, resumed = self._kill(way, kill_at)
         if resumed.after == 0:
             raise _CannotTell(
-                f"killed after step {kill_at} and started again by the same command, the script began from "
-                f"the beginning: it had saved nothing by then, or does not look for it. Let it save more "
-                f"often, run more --steps, or pass what it needs to go on with --resume-with."
+                f"after a kill at step {kill_at} and a restart by the same command, the script started "
+                f"over: it had not saved a checkpoint by then, or does not load one. Let it save more "
+                f"often, pass more --steps, or pass the arguments that resume it with --resume-with."
             )
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
         whole = _as_far_as(self._first, [*before, *ran.updates])
@@ -229,7 +229,7 @@ class _Inquiry:
         self.tell(f"killed after step {kill_at} and resumed")
         ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
         if not ran.processes and ran.code == 0:
-            raise _CannotTell(f"the script ended before its step {kill_at}, at which it was to be killed.")
+            raise _CannotTell(f"the script ended before step {kill_at}, where it should be killed.")
         return self._checked(ran), chains.resumed_at(self._first, ran, kill_at=kill_at)
 
     def _explain_workers(self, way: Way, kill_at: int) -> Finding | None:
@@ -255,7 +255,7 @@ class _Inquiry:
             file=drawn.file if drawn else None,
             line=drawn.line if drawn else None,
             operation=drawn.name if drawn else None,
-            evidence=["with 0 workers, killed and resumed is the same"],
+            evidence=["with 0 workers, the resumed run is the same"],
             is_proved=True,
         )
 
@@ -264,7 +264,7 @@ class _Inquiry:
         if parting.first is None or parting.second is None:
             return
         steps = (parting.first.step, parting.second.step)
-        self.tell(f"looking at the operations of step {steps[0] + 1}")
+        self.tell(f"comparing the operations of step {steps[0] + 1}")
         plans = [Plan(digests=DIGESTS, operations=(step, step), steps=step + 1) for step in steps]
         first = self.runner.run(self.asked.base, plan=plans[0])
         again = self.runner.run(
@@ -285,8 +285,8 @@ class _Inquiry:
         if not usable:
             if saves:
                 raise _CannotTell(
-                    f"the script saves nothing between its first and its last step ({num_steps} were made): "
-                    f"there is nothing to go on from. Pass more --steps, or let it save more often."
+                    f"the script saves nothing between its first and its last step ({num_steps} ran), so "
+                    f"there is nothing to resume from. Pass more --steps, or let it save more often."
                 )
             return max(1, num_steps // 2)
         step = usable[(len(usable) - 1) // 2]

@@ -27,13 +27,13 @@ _MAX_AGREED = 24
 _WORDS = {
     "torch": "torch's generator seeded",
     "numpy": "NumPy's generator seeded",
-    "random": "the generator of `random` seeded",
+    "random": "Python's `random` seeded",
     "hash": "PYTHONHASHSEED=0",
-    "addresses": "addresses that are not random",
-    "clock": "a clock that stands still",
+    "addresses": "fixed memory addresses",
+    "clock": "a frozen clock",
     "entropy": "the system's entropy replaced by fixed bytes",
-    "listing": "listings sorted",
-    "threads": "Python threads one after the other",
+    "listing": "sorted folder listings",
+    "threads": "Python threads run one after the other",
     "algorithms": "torch.use_deterministic_algorithms(True)",
     "intraop": "one thread for torch",
 }
@@ -79,7 +79,7 @@ class Proof:
         for finding in found:
             if way.kind == "environment" and finding.name == "environment-branch":
                 finding.is_proved = True
-                finding.evidence.append("nothing but this variable was changed")
+                finding.evidence.append("only this variable was changed")
             if finding.is_proved:
                 return finding
         if way.kind in ("first", "again", "killed"):
@@ -108,7 +108,7 @@ class Proof:
     def _look_at(self, way: Way, window: tuple[int, int]) -> tuple[Ran, Ran, chains.Parting | None]:
         """Run both with the operations of some steps noted; what repeats by chance is tried again."""
         steps = f"step {window[1] + 1}" if window[0] == window[1] else f"steps up to {window[1] + 1}"
-        self.tell(f"looking at the operations of {steps}")
+        self.tell(f"comparing the operations of {steps}")
         plan = Plan(digests=DIGESTS, operations=window, sources=True, look="every", steps=window[1] + 1)
         first = self.runner.run(replace(self.base, kind="first"), plan=plan)
         for _ in range(_MAX_TRIES):

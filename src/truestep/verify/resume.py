@@ -43,7 +43,7 @@ class _Case:
         if self.after is None:
             return self._at_save("model-not-saved")
         if parting.first is None or parting.second is None:
-            said = "the resumed run makes another number of steps"
+            said = "the resumed run has a different number of steps"
             return self._at_save("loader-position-not-saved", said)
         if {"batch", "inputs"} & set(parting.parts):
             return self._explain_data(parting.second, self.after)
@@ -51,7 +51,7 @@ class _Case:
             wrapped = _last(self.theirs, ParallelMade)
             is_wrapped = wrapped is not None and wrapped.facts.what == "DistributedDataParallel"
             if parting.what == "gradients" and is_wrapped:
-                said = "batch, loss and weights before are the same on this process"
+                said = "batch, loss and weights before the step are the same on this process"
                 return _at(wrapped, "bucket-rebuild", said)
             return self._explain_draws(self.after)
         return self._explain_state()
@@ -60,7 +60,7 @@ class _Case:
         """All that optimizers own is the same: the script keeps more than it saved."""
         saved = _last(self.ours, FileSaved, until=self.parting.step)
         place = saved or self._loaded()
-        said = f"model, optimizer and data are the same there, {' and '.join(self.parting.names[:2])} are not"
+        said = f"model, optimizer and data are the same, {' and '.join(self.parting.names[:2])} differ"
         return _at(place, "kept-state-not-saved", said)
 
     def _explain_state(self) -> Finding:
@@ -71,7 +71,7 @@ class _Case:
         restored = {moment.facts.what for moment in restores}
         has_scheduler = bool(self.ours.of(SchedulerStep))
         if self.parting.what == "settings" and has_scheduler:
-            loaded = "a scheduler was" if "scheduler" in restored else "no scheduler's state was"
+            loaded = "a scheduler's state was" if "scheduler" in restored else "no scheduler's state was"
             said = f"{loaded} loaded; the learning rate differs at this step"
             return self._at_save("scheduler-not-saved", said)
         if self.parting.what == "buffers":
@@ -94,7 +94,7 @@ class _Case:
             return _at(epochs[1], "shuffle-epoch-not-restored", said)
         again = _position_of(resumed, self.ours.updates[:after])
         if again is not None:
-            said = f"the batch of step {step + 1} is that of step {again + 1} once more"
+            said = f"step {step + 1} repeats the batch of step {again + 1}"
             return self._at_save("loader-position-not-saved", said)
         if _draws(self.ours):
             return self._explain_draws(after)
@@ -109,10 +109,10 @@ class _Case:
         drawn = _draws(self.ours)
         if restored is None or not drawn:
             return self._at_save("generator-not-saved" if drawn else "state-not-saved", *drawn)
-        said = f"set back here to where it stood after step {last.step + 1}"
+        said = f"this line restores its state after step {last.step + 1}"
         epochs = [moment for moment in self.theirs.of(EpochBegan) if moment.step == 0]
         later = [moment for moment in epochs if moment.at_s > restored.at_s]
-        signs = [f"a loader begins after that, at line {moment.line}" for moment in later[:1]]
+        signs = [f"a loader starts after that, at line {moment.line}" for moment in later[:1]]
         return _at(restored, "generator-moved-after-restore", said, *signs)
 
     def _loaded(self) -> Moment[Any] | None:
@@ -140,7 +140,7 @@ def _draws(process: Process) -> list[str]:
     """Return which global generators moved from one step to another."""
     states = [update.parts.get("generators", {}) for update in process.updates]
     names = {name for one, other in pairwise(states) for name in one if one[name] != other.get(name)}
-    return [f"drawn from while training: {', '.join(sorted(names))}"] if names else []
+    return [f"generators used during training: {', '.join(sorted(names))}"] if names else []
 
 
 def _last(process: Process, kind: type[F], *, until: float = math.inf) -> Moment[F] | None:

@@ -100,12 +100,12 @@ def _words_of(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> str:
     differ = one != other
     if one.dtype.kind == "f":
         differ &= ~(np.isnan(one) & np.isnan(other))
-    share = f"{int(differ.sum())} of {one.size} values"
+    share = f"{int(differ.sum())} of {one.size} values differ"
     if one.dtype.kind not in "fiu":
         return share
     apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
     largest = float(np.nanmax(np.where(differ, apart, 0.0), initial=0.0))
     scale = float(np.nanmax(np.abs(one.astype(np.float64)), initial=0.0))
     if one.dtype.kind == "f" and scale > 0 and np.isfinite(scale):
-        return f"{share}, at most {largest:.2g} apart (largest value {scale:.2g})"
-    return f"{share}, at most {largest:.6g} apart"
+        return f"{share}, by at most {largest:.2g} (largest value {scale:.2g})"
+    return f"{share}, by at most {largest:.6g}"

@@ -17,7 +17,7 @@ from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan
 from truestep.watch.evidence.facts.passes import CompileCalled, ForwardPass
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded, SourceRead
 
-_ONLY_WORKERS = "nothing but the number of workers was changed, and this line draws in them"
+_ONLY_WORKERS = "only the number of workers was changed, and this line draws in them"
 
 Readings = dict[tuple[str, int], list[tuple[str, str, object]]]
 """By the user's line: what was read there, from where, and what it gave, in order."""
@@ -134,7 +134,7 @@ class _Case:
             yield from self._taken_in(step)
         elif kind == "threads":
             finding = _at(found.first, "thread-count", is_proved=True)
-            yield replace(finding, evidence=["nothing but the number of threads was changed"])
+            yield replace(finding, evidence=["only the number of threads was changed"])
             return
         else:
             yield from self._seen(found)
@@ -224,7 +224,7 @@ def _compiled_once(ours: Process, theirs: Process) -> Finding | None:
     if bool(calls[0]) == bool(calls[1]):
         return None
     moment = (calls[0] or calls[1])[0]
-    said = ["the other run compiles nothing"]
+    said = ["the other run does not compile"]
     return Finding(name="compiled-once", file=moment.file, line=moment.line, evidence=said, is_proved=True)
 
 

@@ -39,8 +39,8 @@ class Way:
     def words(self) -> str:
         """What is told of it."""
         words: dict[str, str] = {
-            "first": ", ".join(self._numbers()) or "as it is",
-            "again": "again",
+            "first": ", ".join(self._numbers()) or "unmodified",
+            "again": "repeat",
             "killed": "killed and resumed",
             "processes": _count(self.processes, "process", "processes"),
             "workers": _count(self.workers, "worker", "workers"),

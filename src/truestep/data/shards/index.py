@@ -59,7 +59,7 @@ def from_json(text: str, *, source: str) -> dict[str, Mapping[str, Any]]:
         return {row["name"]: row for row in found["shards"]}
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{source} is no index of shards, version {VERSION} ({error})."
+            f"{source} is not an index of shards, version {VERSION} ({error})."
             " Write it with truestep.data.shards.write_index(urls, path)."
         ) from error
 

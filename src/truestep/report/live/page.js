@@ -5,12 +5,12 @@
 const SVG = "http://www.w3.org/2000/svg";
 const EVERY_MS = 1000;
 const WORDS = {
-  waiting: "waiting for the run to begin", running: "running", done: "done", stopped: "stopped before its end",
+  waiting: "waiting for the run to start", running: "running", done: "done", stopped: "stopped early",
   killed: "killed", unknown: "on another machine", lost: "the viewer does not answer",
 };
 const KINDS = {
   killed: "killed", resumed: "resumed", processes: "resumed on another number of processes", stopped: "stopped",
-  lineage: "went on with a difference", damage: "damaged snapshot", "save-failed": "snapshot not written",
+  lineage: "resumed with a difference", damage: "damaged snapshot", "save-failed": "snapshot not written",
 };
 const byId = (id) => document.getElementById(id);
 const charts = new Map();
@@ -222,7 +222,7 @@ function showHead() {
   const pill = byId("status");
   const words = WORDS[state.status] || state.status;
   pill.dataset.status = state.status;
-  if (pill.textContent !== words) pill.textContent = words; // a screen reader says it once
+  if (pill.textContent !== words) pill.textContent = words; // screen readers read it once
   const bar = byId("bar");
   bar.max = state.end || 1;
   bar.value = state.end ? Math.min(state.cursor, state.end) : 0;
@@ -235,7 +235,7 @@ function showNow() {
   const loss = state.curves.find((curve) => curve.name === "loss");
   const tiles = [];
   if (loss) tiles.push(["Loss", loss.last, `lowest ${number(loss.values.reduce((a, b) => Math.min(a, b), Infinity))}`]);
-  if (state.rate !== null) tiles.push(["Steps per second", number(state.rate), state.status === "running" ? "of late" : "when it last ran"]);
+  if (state.rate !== null) tiles.push(["Steps per second", number(state.rate), state.status === "running" ? "recently" : "when it last ran"]);
   if (state.left_s !== null) tiles.push(["Time left", duration(state.left_s), "at this speed"]);
   if (state.wait_share !== null) tiles.push(["Waiting for data", `${Number((100 * state.wait_share).toPrecision(2))} %`, "of a step's time"]);
   if (state.processes) {
@@ -332,7 +332,7 @@ function showFoot() {
   const parts = [];
   if (state.last_s) parts.push(`Last record ${duration(Math.max(Date.now() / 1000 - state.last_s, 0))} ago`);
   if (state.num_curves > state.curves.length) parts.push(`${state.num_curves - state.curves.length} more curves are in truestep report`);
-  if (state.num_unread) parts.push(`${count(state.num_unread, "torn or unknown line")} passed over`);
+  if (state.num_unread) parts.push(`${count(state.num_unread, "torn or unknown line")} skipped`);
   byId("foot").textContent = parts.join(" · ");
 }
 

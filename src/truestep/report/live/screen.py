@@ -33,10 +33,10 @@ _SILENT_S = 60.0
 _WIDE = 120
 """From so many columns on there are two columns of panels."""
 _STATUS = {
-    "waiting": ("○ waiting for the run to begin", "yellow"),
+    "waiting": ("○ waiting for the run to start", "yellow"),
     "running": ("● running", "green"),
     "done": ("✔ done", "green"),
-    "stopped": ("■ stopped before its end", "yellow"),
+    "stopped": ("■ stopped early", "yellow"),
     "killed": ("✖ killed", "bold bright_red"),
     "unknown": ("● on another machine", "cyan"),
 }

@@ -68,7 +68,7 @@ class Server:
         except OSError as error:
             raise UsageError(
                 f"port {port} of {_LOOPBACK} cannot be used ({error.strerror}). "
-                f"Leave --port out: a free one is taken."
+                f"Remove --port to use a free one."
             ) from error
         self._http.owner = self
 

@@ -123,7 +123,7 @@ class _Course:
 
     def _begin_trace(self, act: Callable[[int], None], *, memory: bool) -> None:
         if torch._C._autograd._profiler_enabled():
-            self._told["troubles"].append("the script uses torch.profiler itself: no details")
+            self._told["troubles"].append("the script uses torch.profiler, so there are no details")
             self._finish()
             return
         self._count = 0

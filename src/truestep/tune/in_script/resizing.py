@@ -26,7 +26,7 @@ from truestep.watch.script.tape import Tape
 
 _OWN_WORKERS = "truestep.data.workers"
 """Where our own loader makes a DataLoader: it is a part of ours."""
-_NO_SIZE = "its batch_size is None, as the dataset makes batches itself"
+_NO_SIZE = "its batch_size is None because the dataset makes the batches"
 _LONG = 4.0
 """After so many times the seconds asked for it is enough, settled or not, with a few steps."""
 _MIN_LONG_STEPS = 6
@@ -90,7 +90,7 @@ class _Loaders:
             return
         why = ""
         if sampler is not None:
-            why = f"it is given a batch_sampler ({type(sampler).__name__}), which has a size of its own"
+            why = f"it uses a batch_sampler ({type(sampler).__name__}), which sets the size"
         elif loader.batch_size is None:
             why = _NO_SIZE
         else:
@@ -103,7 +103,7 @@ class _Loaders:
         why = (
             ""
             if loader.batch_size is not None
-            else "its batch_size is None: the dataset makes batches itself"
+            else "its batch_size is None because the dataset makes the batches"
         )
         self._tell(loader, index, why=why, workers=loader.workers, samples=loader.dataset)
 

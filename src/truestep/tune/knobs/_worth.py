@@ -18,7 +18,7 @@ def too_small(facts: Facts, *phases: str, what: str, best: str) -> Skip | None:
     share = sum(facts.shares.get(phase, 0.0) for phase in phases)
     if share >= _MIN_SHARE:
         return None
-    return Skip(reason=f"{what} is {share:.1%} of a step: even {best} gains less than 2 %.")
+    return Skip(reason=f"{what} takes {share:.1%} of a step, so even {best} would gain less than 2 %.")
 
 
 def without_gpu(facts: Facts, what: str) -> Skip | None:

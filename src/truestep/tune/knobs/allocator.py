@@ -13,19 +13,19 @@ from truestep.watch.script.tape import Tape
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose to keep it, where glibc allocates what is computed with."""
     if platform.libc_ver()[0] != "glibc":
-        return Skip(reason="memory is not given out by glibc here.")
+        return Skip(reason="the process does not use glibc's allocator.")
     if facts.device != "cpu":
         return Skip(reason="the model is on the GPU, where torch keeps freed memory anyway.")
-    skip = too_small(facts, "forward", "backward", what="the model's computing", best="free memory")
-    return skip or [Choice(value="keep", words="keep what is freed")]
+    skip = too_small(facts, "forward", "backward", what="the model", best="free memory")
+    return skip or [Choice(value="keep", words="keep freed memory")]
 
 
 def lines(value: str) -> list[str]:  # noqa: ARG001
     """Return the calls to write."""
     return [
         "libc = ctypes.CDLL(None)  # first thing in the script, after `import ctypes`",
-        "libc.mallopt(-1, 2**30)  # M_TRIM_THRESHOLD: so much may lie free",
-        "libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: nothing smaller is given back by itself",
+        "libc.mallopt(-1, 2**30)  # M_TRIM_THRESHOLD: keep up to 1 GiB free",
+        "libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: keep all smaller blocks",
     ]
 
 
@@ -36,7 +36,7 @@ def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
 
 KNOB = Knob(
     name="allocator",
-    about="Keeps freed memory for the next step, which else may ask for thousands of pages, by luck.",
+    about="Keeps freed memory for the next step, which otherwise may request thousands of pages again.",
     propose=propose,
     lines=lines,
     changes_bits=False,

@@ -16,12 +16,12 @@ from truestep.watch.script.tape import Tape
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose bf16 for models in float32 that multiply matrices."""
     if facts.is_autocast:
-        return Skip(reason="the script uses autocast already.")
+        return Skip(reason="the script already uses autocast.")
     if facts.models and not any(model["dtype"] == "float32" for model in facts.models):
         return Skip(reason=f"the model is in {facts.models[0]['dtype']}, not in float32.")
     if facts.models and not any(model["has_matmul"] or model["has_conv"] for model in facts.models):
-        return Skip(reason="the model has no matrix product or convolution to do in 16 bits.")
-    skip = too_small(facts, "forward", "backward", what="the model's computing", best="a free model")
+        return Skip(reason="the model has no matrix product or convolution to run in 16 bits.")
+    skip = too_small(facts, "forward", "backward", what="the model", best="a model without cost")
     return skip or [Choice(value="bf16", words="bf16")]
 
 
@@ -31,7 +31,7 @@ def lines(value: str) -> list[str]:
     return [
         "with torch.autocast(x.device.type, dtype=torch.bfloat16):  # around the forward pass and the loss",
         "    loss = loss_of(model(x), y)",
-        "loss.backward()  # outside of it",
+        "loss.backward()  # outside the block",
     ]
 
 
@@ -50,7 +50,7 @@ def _run_in_bf16(module: nn.Module) -> None:
 
 KNOB = Knob(
     name="autocast",
-    about="Does matrix products in bfloat16. Pays for large layers, on processors with instructions for it.",
+    about="Runs matrix products in bfloat16. Pays for large layers on processors that support it.",
     propose=propose,
     lines=lines,
     changes_bits=True,

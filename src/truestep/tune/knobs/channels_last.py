@@ -16,14 +16,14 @@ def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # 
     """Propose it for models with two-dimensional convolutions."""
     if facts.models and not any(model["has_conv2d"] for model in facts.models):
         return Skip(reason="the model has no Conv2d.")
-    skip = too_small(facts, "forward", "backward", what="the model's computing", best="a free model")
+    skip = too_small(facts, "forward", "backward", what="the model", best="a model without cost")
     return skip or [Choice(value=True, words="channels last")]
 
 
 def lines(value: bool) -> list[str]:  # noqa: ARG001
     """Return what to write for the model and for its inputs."""
     return [
-        "model = model.to(memory_format=torch.channels_last)  # before the optimizer is made",
+        "model = model.to(memory_format=torch.channels_last)  # before you create the optimizer",
         "x = x.to(memory_format=torch.channels_last)  # images, before the forward pass",
     ]
 
@@ -55,7 +55,7 @@ def _laid_out(item: Any) -> Any:
 
 KNOB = Knob(
     name="channels_last",
-    about="Lays images and convolutions out pixel by pixel. Pays for most convolutional networks.",
+    about="Stores images and convolution weights pixel by pixel. Pays for most convolutional networks.",
     propose=propose,
     lines=lines,
     changes_bits=True,

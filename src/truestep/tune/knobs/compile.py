@@ -20,10 +20,10 @@ _SLOW_TO_MAKE = "max-autotune-no-cudagraphs"
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose the default mode; others only to those who name this knob."""
     if facts.models and all(model["is_compiled"] for model in facts.models):
-        return Skip(reason="the model is compiled already.")
+        return Skip(reason="the model is already compiled.")
     if facts.device == "cpu" and not any(map(shutil.which, _COMPILERS)):
-        return Skip(reason="compiling for a CPU needs a C++ compiler, and none was found: install g++.")
-    skip = too_small(facts, "forward", "backward", what="the model's computing", best="a free model")
+        return Skip(reason="compiling for a CPU needs a C++ compiler, and none is installed. Install g++.")
+    skip = too_small(facts, "forward", "backward", what="the model", best="a model without cost")
     if skip is not None:
         return skip
     modes = ["default", _SLOW_TO_MAKE] if "compile" in facts.asked else ["default"]
@@ -35,8 +35,8 @@ def lines(value: str) -> list[str]:
     mode = "" if value == "default" else f'mode="{value}"'
     comma = ", " if mode else ""
     return [
-        f"model.compile({mode})  # before training; the names in its state_dict stay",
-        f"# If model is a plain nn.Sequential that does nothing: model = torch.compile(model{comma}{mode})",
+        f"model.compile({mode})  # before training; state_dict names do not change",
+        f"# If model is a plain nn.Sequential, this does nothing: model = torch.compile(model{comma}{mode})",
     ]
 
 
@@ -66,7 +66,7 @@ def _framed(module: nn.Module) -> Callable[..., Any]:
 
 KNOB = Knob(
     name="compile",
-    about="Makes kernels for this model, which takes a while. Pays for many small operations in long runs.",
+    about="Compiles the model, which takes a while at first. Pays for many small operations in long runs.",
     propose=propose,
     lines=lines,
     changes_bits=True,

@@ -12,12 +12,12 @@ from truestep.watch.script.tape import Tape
 
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose it for convolutions on a GPU."""
-    skip = without_gpu(facts, "cuDNN computes convolutions on GPUs of NVIDIA")
+    skip = without_gpu(facts, "cuDNN runs convolutions on NVIDIA GPUs")
     if skip is not None:
         return skip
     if facts.models and not any(model["has_conv"] for model in facts.models):
         return Skip(reason="the model has no convolution.")
-    skip = too_small(facts, "forward", "backward", what="the model's computing", best="a free model")
+    skip = too_small(facts, "forward", "backward", what="the model", best="a model without cost")
     return skip or [Choice(value=True, words="on")]
 
 
@@ -38,7 +38,7 @@ def apply(value: bool, tape: Tape) -> None:
 
 KNOB = Knob(
     name="cudnn_benchmark",
-    about="Lets cuDNN time its kernels for each shape. Pays for convolutions where shapes stay the same.",
+    about="Lets cuDNN time its kernels for each shape. Pays for convolutions with constant shapes.",
     propose=propose,
     lines=lines,
     changes_bits=True,

@@ -18,16 +18,16 @@ def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
         names = ", ".join(sorted({item["class"] for item in facts.optimizers}))
         return Skip(reason=f"{names} has no foreach form.")
     if chosen.get("fused") or (able and all(item["fused"] for item in able)):
-        return Skip(reason="the optimizer is fused, which excludes it.")
+        return Skip(reason="the optimizer is fused, which excludes foreach.")
     if facts.device == "cuda" or (able and all(item["foreach"] for item in able)):
-        return Skip(reason="it is so already: torch takes it by itself on a GPU.")
-    skip = too_small(facts, "optimizer", what="the optimizer", best="a free one")
+        return Skip(reason="the optimizer already uses foreach, torch's default on a GPU.")
+    skip = too_small(facts, "optimizer", what="the optimizer", best="one without cost")
     return skip or [Choice(value=True, words="foreach")]
 
 
 def lines(value: bool) -> list[str]:
     """Return the argument to write."""
-    return [f"optimizer = AdamW(..., foreach={value})  # whichever of torch's optimizers you use"]
+    return [f"optimizer = AdamW(..., foreach={value})  # or another of torch's optimizers"]
 
 
 def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
@@ -44,7 +44,7 @@ def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
 
 KNOB = Knob(
     name="foreach",
-    about="Updates all weights with few calls of torch. Pays for models of many small tensors.",
+    about="Updates all weights with few calls. Pays for models with many small tensors.",
     propose=propose,
     lines=lines,
     changes_bits=True,

@@ -18,16 +18,16 @@ def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # 
         names = ", ".join(sorted({item["class"] for item in facts.optimizers}))
         return Skip(reason=f"{names} has no fused form.")
     if able and all(item["fused"] for item in able):
-        return Skip(reason="the optimizer is fused already.")
+        return Skip(reason="the optimizer is already fused.")
     if any(model.get("has_sparse") for model in facts.models):
         return Skip(reason="the model has sparse gradients, which fused optimizers refuse.")
-    skip = too_small(facts, "optimizer", what="the optimizer", best="a free one")
+    skip = too_small(facts, "optimizer", what="the optimizer", best="one without cost")
     return skip or [Choice(value=True, words="fused")]
 
 
 def lines(value: bool) -> list[str]:
     """Return the argument to write."""
-    return [f"optimizer = AdamW(..., fused={value})  # whichever of torch's optimizers you use"]
+    return [f"optimizer = AdamW(..., fused={value})  # or another of torch's optimizers"]
 
 
 def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
@@ -42,7 +42,7 @@ def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
 
 KNOB = Knob(
     name="fused",
-    about="Updates all weights in one kernel. Pays where the optimizer's share of a step is large.",
+    about="Updates all weights in one kernel. Pays if the optimizer takes a large share of a step.",
     propose=propose,
     lines=lines,
     changes_bits=True,

@@ -19,9 +19,9 @@ _NUM_SEARCHED = 2
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose it where evaluation was seen under `no_grad`."""
     if facts.evaluates == "inference_mode":
-        return Skip(reason="evaluation runs in inference mode already.")
+        return Skip(reason="evaluation already runs in inference mode.")
     if facts.evaluates != "no_grad":
-        return Skip(reason="no evaluation (eval mode, no_grad) was seen in the steps that were watched.")
+        return Skip(reason="no evaluation (eval mode, no_grad) ran in the observed steps.")
     return [Choice(value=True, words="inference mode")]
 
 
@@ -69,7 +69,7 @@ def _free_kept(module: nn.Module) -> None:
 
 KNOB = Knob(
     name="inference_mode",
-    about="Evaluates without what autograd keeps of each tensor. Pays a little, for many small operations.",
+    about="Evaluates without autograd's record of each tensor. Pays a little, for many small operations.",
     propose=propose,
     lines=lines,
     changes_bits=False,

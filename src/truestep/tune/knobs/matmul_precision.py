@@ -17,7 +17,7 @@ _WORDS = {"high": "high (TF32)", "medium": "medium (bf16)"}
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose the levels below the script's own that do something on this device."""
     if chosen.get("autocast") or facts.is_autocast:
-        return Skip(reason="matrix products are in 16 bits already, by autocast.")
+        return Skip(reason="autocast already runs matrix products in 16 bits.")
     if facts.models and not any(model["has_matmul"] for model in facts.models):
         return Skip(reason="the model has no matrix product.")
     if facts.matmul_precision not in _LEVELS:
@@ -25,10 +25,10 @@ def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     lower = _LEVELS[_LEVELS.index(facts.matmul_precision) + 1 :]
     levels = [level for level in lower if facts.device == "cuda" or _works_on_cpu(level)]
     if not lower:
-        return Skip(reason=f"the script has set it to {facts.matmul_precision} already.")
+        return Skip(reason=f"the script already sets it to {facts.matmul_precision}.")
     if not levels:
         return Skip(reason="this CPU has no instructions for float32 products of lower precision.")
-    skip = too_small(facts, "forward", "backward", what="the model's computing", best="a free model")
+    skip = too_small(facts, "forward", "backward", what="the model", best="a model without cost")
     return skip or [Choice(value=level, words=_WORDS[level]) for level in levels]
 
 
@@ -60,7 +60,7 @@ def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
 
 KNOB = Knob(
     name="matmul_precision",
-    about="Rounds inside of float32 matrix products: to TF32 on a GPU, to bfloat16 (medium) on some CPUs.",
+    about="Rounds inside float32 matrix products: to TF32 on a GPU, to bfloat16 (medium) on some CPUs.",
     propose=propose,
     lines=lines,
     changes_bits=True,

@@ -16,20 +16,20 @@ _LONG_S = _START_S / 0.02
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose it where there are workers and epochs are short."""
     if num_workers(facts, chosen) == 0:
-        return Skip(reason="there are no workers to keep.")
+        return Skip(reason="the loader has no workers.")
     loaders = torch_loaders(facts)
     if not loaders:
-        return Skip(reason="the loader is not torch's DataLoader: it keeps its workers in its own way.")
+        return Skip(reason="the loader is not torch's DataLoader and manages its workers differently.")
     if all(item["persistent"] for item in loaders):
-        return Skip(reason="the script keeps its workers already.")
+        return Skip(reason="the script already keeps its workers.")
     lengths = [item["length"] for item in loaders if not item["persistent"]]
     if None in lengths:
-        return Skip(reason="the data has no known end: workers start once.")
+        return Skip(reason="the length of the data is unknown, so workers start once.")
     epoch_s = min(lengths) * facts.step_s
     if epoch_s > _LONG_S:
         return Skip(
             reason=f"an epoch takes about {epoch_s:.0f} s, and workers start in half a second: "
-            "to keep them gains less than 2 %."
+            "keeping them gains less than 2 %."
         )
     return [Choice(value=True, words="kept between epochs")]
 
@@ -46,7 +46,7 @@ def apply(value: bool, tape: Tape) -> None:
 
 KNOB = Knob(
     name="persistent",
-    about="Keeps loader workers from epoch to epoch. Pays where epochs are short.",
+    about="Keeps loader workers from epoch to epoch. Pays if epochs are short.",
     propose=propose,
     lines=lines,
     # torch draws a seed for workers whenever they start: from the second epoch on all later draws are others.

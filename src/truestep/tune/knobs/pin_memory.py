@@ -16,10 +16,10 @@ def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # 
         return skip
     loaders = torch_loaders(facts)
     if not loaders:
-        return Skip(reason="no DataLoader of torch was seen, made by the script itself.")
+        return Skip(reason="the script does not create a DataLoader of torch.")
     if all(item["pin_memory"] for item in loaders):
-        return Skip(reason="the script pins its batches already.")
-    skip = too_small(facts, "to_device", "data", what="bringing data to the GPU", best="a free copy")
+        return Skip(reason="the script already pins its batches.")
+    skip = too_small(facts, "to_device", "data", what="copying data to the GPU", best="a copy without cost")
     return skip or [Choice(value=True, words="pinned")]
 
 
@@ -39,7 +39,7 @@ def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
 
 KNOB = Knob(
     name="pin_memory",
-    about="Puts batches into memory that a GPU reads by itself. Pays where copies to the GPU take time.",
+    about="Puts batches into memory that a GPU can read directly. Pays if copies to the GPU take time.",
     propose=propose,
     lines=lines,
     changes_bits=False,

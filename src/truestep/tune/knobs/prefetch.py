@@ -14,17 +14,17 @@ _TRIED = (4, 8)
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose more than torch's own 2, where there are workers and training still waits for them."""
     if num_workers(facts, chosen) == 0:
-        return Skip(reason="only workers fetch ahead, and the loader has none.")
+        return Skip(reason="only workers prefetch, and the loader has none.")
     loaders = torch_loaders(facts)
     if not loaders:
-        return Skip(reason="the loader is not torch's DataLoader, and has its own way of fetching ahead.")
+        return Skip(reason="the loader is not torch's DataLoader and prefetches differently.")
     if "workers" not in chosen:
-        skip = too_small(facts, "data", what="waiting for data", best="a free loader")
+        skip = too_small(facts, "data", what="waiting for data", best="a loader without cost")
         if skip is not None:
             return skip
     now = max(item["prefetch"] or 2 for item in loaders)
     choices = [Choice(value=number, words=f"{number} batches each") for number in _TRIED if number > now]
-    return choices or Skip(reason=f"each worker keeps {now} batches ready already.")
+    return choices or Skip(reason=f"each worker already keeps {now} batches ready.")
 
 
 def lines(value: int) -> list[str]:
@@ -39,7 +39,7 @@ def apply(value: int, tape: Tape) -> None:
 
 KNOB = Knob(
     name="prefetch",
-    about="Lets each worker keep more batches ready. Pays where the time for a batch varies; costs memory.",
+    about="Lets each worker keep more batches ready. Pays if the time for a batch varies; costs memory.",
     propose=propose,
     lines=lines,
     changes_bits=False,

@@ -24,11 +24,11 @@ _SCHEMES: dict[Scheme, str] = {"int8-weights": "int8 weights", "int8-dynamic": "
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose both schemes where evaluation of linear layers was seen."""
     if not facts.evaluates:
-        return Skip(reason="no evaluation (eval mode, no_grad) was seen in the steps that were watched.")
+        return Skip(reason="no evaluation (eval mode, no_grad) ran in the observed steps.")
     if facts.models and not any(model.get("has_linear", True) for model in facts.models):
-        return Skip(reason="the model has no linear layer, and no other kind is quantised.")
+        return Skip(reason="the model has no linear layer, the only kind that is quantized.")
     if find_spec("torchao") is None:
-        return Skip(reason="quantising needs torchao. Install it: pip install 'truestep[quantise]'")
+        return Skip(reason="quantization needs torchao. Install it: pip install 'truestep[quantise]'")
     return [Choice(value=scheme, words=words) for scheme, words in _SCHEMES.items()]
 
 
@@ -94,7 +94,7 @@ class _Quantised:
 
 KNOB = Knob(
     name="quantised",
-    about="Evaluates with linear weights of 8 bits. Pays for large layers; answers change a little.",
+    about="Evaluates with 8-bit linear weights. Pays for large layers; outputs change a little.",
     propose=propose,
     lines=lines,
     changes_bits=True,

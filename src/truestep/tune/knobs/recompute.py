@@ -17,8 +17,8 @@ def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # 
     names = list(dict.fromkeys(name for model in facts.models for name in model.get("blocks", ())))
     if not names:
         return Skip(
-            reason="the model has no stack of blocks to compute twice. "
-            "Those with BatchNorm are left alone: it would count each batch twice."
+            reason="the model has no stack of blocks to recompute. "
+            "Blocks with BatchNorm are excluded: it would count each batch twice."
         )
     words = "blocks" if OWN in names else ", ".join(names)
     return [Choice(value=names, words=words if len(words) < 30 else f"{len(names)} blocks")]
@@ -66,7 +66,7 @@ def _writes(block: nn.Module) -> list[int]:
 
 KNOB = Knob(
     name="recompute",
-    about="Computes activations twice instead of keeping them. Saves memory for a larger batch; costs time.",
+    about="Recomputes activations instead of storing them. Saves memory for a larger batch; costs time.",
     propose=propose,
     lines=lines,
     changes_bits=False,

@@ -12,8 +12,8 @@ from truestep.watch.script.tape import Tape
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose it to scripts that ask for zeros."""
     if not facts.keeps_gradients:
-        return Skip(reason="gradients are set to None already: that is what zero_grad() does.")
-    skip = too_small(facts, "optimizer", "backward", what="handling gradients", best="no handling")
+        return Skip(reason="gradients are already set to None: zero_grad() does it by default.")
+    skip = too_small(facts, "optimizer", "backward", what="handling gradients", best="none of it")
     return skip or [Choice(value=True, words="None")]
 
 
@@ -30,7 +30,7 @@ def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
 
 KNOB = Knob(
     name="set_to_none",
-    about="Drops gradients between steps instead of filling them with zeros. Saves two passes over them.",
+    about="Drops gradients between steps instead of zeroing them. Saves two passes through them.",
     propose=propose,
     lines=lines,
     # A parameter without a gradient is passed over, where zeros would still decay it.

@@ -12,13 +12,15 @@ from truestep.watch.script.tape import Tape
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose one, half the cores, and all, other than now."""
     if facts.device != "cpu":
-        return Skip(reason="the model is on the GPU: threads of the CPU compute nothing of a step.")
-    skip = too_small(facts, "forward", "backward", "optimizer", "other", what="computing", best="a free CPU")
+        return Skip(reason="the model is on the GPU, so CPU threads do not speed up a step.")
+    skip = too_small(
+        facts, "forward", "backward", "optimizer", "other", what="computing", best="a CPU without cost"
+    )
     if skip is not None:
         return skip
     numbers = {1, max(1, facts.cores // 2), facts.cores} - {chosen.get("threads", facts.threads)}
     if not numbers:
-        return Skip(reason="this machine has one core, and one thread is used.")
+        return Skip(reason="the machine has one core, and the script uses one thread.")
     return [Choice(value=number, words=_words(number)) for number in sorted(numbers)]
 
 
@@ -38,7 +40,7 @@ def apply(value: int, tape: Tape) -> None:  # noqa: ARG001
 
 KNOB = Knob(
     name="threads",
-    about="Uses more or fewer cores for an operation. Small models are fastest with one: sharing takes time.",
+    about="Uses more or fewer cores per operation. Small models are fastest with one: sharing takes time.",
     propose=propose,
     lines=lines,
     changes_bits=True,

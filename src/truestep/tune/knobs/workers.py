@@ -10,10 +10,10 @@ from truestep.tune.knobs._worth import num_workers, too_small
 def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose what should be enough by the profile, and the number of cores; none if the script has some."""
     if not facts.loaders and not facts.uses_run:
-        return Skip(reason="no DataLoader was seen: the script makes its batches itself.")
+        return Skip(reason="the script does not use a DataLoader.")
     now = num_workers(facts, chosen)
     if now == 0:
-        skip = too_small(facts, "data", what="waiting for data", best="a free loader")
+        skip = too_small(facts, "data", what="waiting for data", best="a loader without cost")
         if skip is not None:
             return skip
     few = {number for number in (1, 2, 4) if number <= facts.cores}
@@ -34,7 +34,7 @@ def lines(value: int) -> list[str]:
 
 KNOB = Knob(
     name="workers",
-    about="Makes batches in other processes while the model computes. Pays where training waits for data.",
+    about="Prepares batches in other processes while the model computes. Pays if training waits for data.",
     propose=propose,
     lines=lines,
     # What a dataset draws (augmentation) comes from the workers' generators, then from others than without.

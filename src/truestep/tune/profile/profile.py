@@ -153,7 +153,7 @@ def profile(
         ran = _Run(script, scratch=scratch, show=show)
         ran.go(_course(steps))
         if "memory" not in ran.told and ran.is_short:
-            tell(f"the script makes {ran.num_steps} steps only: once more, with a shorter course")
+            tell(f"the script runs only {ran.num_steps} steps: measuring again with fewer")
             ran.go(_short_course(ran.num_steps))
         return ran.result()
 
@@ -224,16 +224,16 @@ class _Run:
         self.told = json.loads(path.read_text()) if path and path.exists() else {}
         if code != 0 and "memory" not in self.told:
             raise UsageError(
-                f"the script ended with exit code {code} before it was timed. Run it by itself first.\n{tail}"
+                f"the script ended with exit code {code} before it was timed. Run it alone first.\n{tail}"
             )
         if process is None:
             raise UsageError(
-                "the script made no step of an optimizer. Pass a script that trains, with all its arguments."
+                "the script ran no optimizer step. Pass a script that trains, with its arguments."
             )
         if "first" not in self.told and not self.is_short:
             raise UsageError(
-                f"the script made {process.num_steps} steps of an optimizer, too few to time. "
-                f"Let it make {_WARM + _ENOUGH + _DETAILS + _MEMORY} or more."
+                f"the script ran {process.num_steps} optimizer steps, too few to time. "
+                f"Let it run {_WARM + _ENOUGH + _DETAILS + _MEMORY} or more."
             )
 
     def result(self) -> Profile:
@@ -244,7 +244,7 @@ class _Run:
         usual = [step for step in steps if not step.is_interrupted]
         if not usual:
             raise UsageError(
-                f"the script ended after {self.num_steps} steps, before one was timed. Let it run longer."
+                f"the script ended after {self.num_steps} steps, before any was timed. Let it run longer."
             )
         shares = shares_of(usual)
         details = sum_up(

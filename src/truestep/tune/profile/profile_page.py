@@ -76,7 +76,7 @@ def size(num_bytes: int) -> str:
 
 def _head(profile: Profile) -> Line:
     spread = f"{duration(profile.step_low_s)} to {duration(profile.step_high_s)}"
-    counted = f"after {profile.num_warm} to warm up" if profile.is_enough else "too few to be sure"
+    counted = f"after {profile.num_warm} warm-up steps" if profile.is_enough else "too few to be sure"
     told = f"  ({spread}; {profile.num_steps} steps {counted})"
     return [
         "a step takes ",
@@ -106,8 +106,8 @@ def _bar(share: float) -> str:
 
 def _interrupted(profile: Profile) -> Line:
     num = profile.interrupted_steps
-    words = f"{num} step{'s' if num > 1 else ''} with evaluation left out"
-    return [(f"  {words}: {100 * profile.interrupted_share:.0f} % of the time in all", "dim")]
+    words = f"{num} step{'s' if num > 1 else ''} with evaluation not counted"
+    return [(f"  {words}: {100 * profile.interrupted_share:.0f} % of the total time", "dim")]
 
 
 def _code(rows: Sequence[LineShare]) -> list[Line]:
@@ -119,7 +119,7 @@ def _code(rows: Sequence[LineShare]) -> list[Line]:
     lines: list[Line] = [[""], [("lines", "bold"), ("  (+: in the backward pass)", "dim")]]
     for row, place in zip(shown, places, strict=True):
         gradient = f"+{100 * row.backward:.0f}" if row.backward >= 0.01 else ""
-        source = f"{row.function}: its own Python" if row.function else row.source
+        source = f"{row.function}: Python code" if row.function else row.source
         before = f"  {100 * row.share:>3.0f} % {gradient:>3}  {_cut_front(place, width):<{width}}  "
         lines.append([before, (_cut(source, _WIDTH - len(before)), "cyan")])
     return lines
@@ -130,7 +130,7 @@ def _modules(profile: Profile) -> list[Line]:
     rows = [row for row in rows if row.own >= 0.01]
     if not rows:
         return []
-    lines: list[Line] = [[""], [("modules", "bold"), ("  (forward + backward, with all inside)", "dim")]]
+    lines: list[Line] = [[""], [("modules", "bold"), ("  (forward + backward, including submodules)", "dim")]]
     for row in rows:
         shares = f"{100 * row.forward:>3.0f} + {100 * row.backward:.0f} %"
         before = f"  {shares:<11}  {_cut_front(row.name, 44):<20}  "

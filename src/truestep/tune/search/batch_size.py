@@ -19,8 +19,8 @@ from truestep.tune.search.solo import Solo, run_alone
 from truestep.watch.launch.scratch import Scratch
 
 ADVICE = (
-    "Another batch size changes learning: tune the learning rate again.",
-    "So it is never written into settings.",
+    "A different batch size changes learning, so tune the learning rate again.",
+    "truestep never writes it into settings.",
 )
 _SETTING = "truestep.tune.in_script.resizing:resize"
 _MIN_STEPS, _MAX_STEPS = 10, 400
@@ -117,7 +117,7 @@ def batch_sizes(
     """
     if limit_bytes is not None and limit_bytes < 1:
         raise UsageError(
-            f"limit_bytes must be above 0, got {limit_bytes}. Leave it out for what is available."
+            f"limit_bytes must be above 0, got {limit_bytes}. Omit it to use the available memory."
         )
     if seconds <= 0:
         raise UsageError(f"seconds must be above 0, got {seconds}. Pass 2.")
@@ -159,7 +159,7 @@ def available_bytes() -> int:
             continue
         found += [int(limit) - int(used)] if limit != "max" else []
     if not found:
-        raise UsageError("how much memory is available cannot be read here. Pass limit_bytes.")
+        raise UsageError("the available memory is unknown on this system. Pass limit_bytes.")
     return max(1, min(found))
 
 
@@ -197,7 +197,7 @@ class _Trials:
 
     def begin(self, show: IO[Any] | None) -> None:
         """Run the script as it stands: which loader feeds training, and its size."""
-        self.tell("the script's own batch size")
+        self.tell("the script's batch size")
         solo = self._run(loaders=(), num=1, show=show)
         steps = next((line for line in solo.lines if line["what"] == "steps"), None)
         self._check_beginning(solo, steps)
@@ -218,22 +218,23 @@ class _Trials:
             steps and steps["peak_bytes"] > self.limit_bytes and not steps["device_bytes"]
         ):
             raise UsageError(
-                f"the script as it stands needs more than {in_bytes(self.limit_bytes)}. "
+                f"the unmodified script needs more than {in_bytes(self.limit_bytes)}. "
                 "Pass a larger limit_bytes, or give the script a smaller batch size."
             )
         if steps is None or solo.ended == "raised" or not steps["seconds"]:
-            reason = solo.error or f"it made {len(steps['seconds']) if steps else 0} steps"
+            reason = solo.error or f"it ran {len(steps['seconds']) if steps else 0} steps"
             raise UsageError(f"the script's steps could not be timed: {reason}\n{solo.tail}".rstrip())
         loaders = {line["index"]: line for line in solo.lines if line["what"] == "loader"}
         if not steps["trained"]:
             raise UsageError(
                 "the batch size cannot be changed: no DataLoader feeds training. "
-                "Change it where batches are made."
+                "Change it where the script creates batches."
             )
         for line in (loaders[index] for index in steps["trained"]):
             if line["why"]:
                 raise UsageError(
-                    f"the batch size of the {line['name']} cannot be changed: {line['why']}. Change it there."
+                    f"the batch size of the {line['name']} cannot be changed: {line['why']}. "
+                    "Change it in the script."
                 )
 
     def double(self) -> tuple[str, int | None]:
@@ -246,22 +247,22 @@ class _Trials:
                 return f"the dataset has {self.num_samples} samples, fewer than {size}", None
             needed = self.predict(size)
             if needed > self.limit_bytes:
-                words = f"{size} would need about {in_bytes(needed)}, there are {in_bytes(self.limit_bytes)}"
+                words = f"{size} would need about {in_bytes(needed)} of {in_bytes(self.limit_bytes)}"
                 return words, size
             tried = self._try(size)
             if not tried.fits and not self.failure:
-                return f"{size} needs more than the {in_bytes(self.limit_bytes)} that there are", size
+                return f"{size} needs more than {in_bytes(self.limit_bytes)}", size
             reason = self._reason_to_stop(tried)
             if reason:
                 return reason, None
-        return f"{2**_MAX_DOUBLINGS} times the script's own is enough", None
+        return f"{2**_MAX_DOUBLINGS} times the script's batch size is the most that is tried", None
 
     def _reason_to_stop(self, tried: Size) -> str:
         """Return why a size that is not too large for memory is the last."""
         if self.failure:
             return f"the script fails with {tried.batch_size}: {self.failure}"
         if tried.samples_per_s is None:
-            return f"with {tried.batch_size} the script makes too few steps to be timed"
+            return f"with {tried.batch_size} the script runs too few steps to be timed"
         return (
             f"{tried.batch_size} is slower than smaller ones" if self._is_slower(tried.samples_per_s) else ""
         )
@@ -402,16 +403,16 @@ def render(found: BatchSizes) -> list[str]:
     lines += [_row(size, found) for size in shown]
     before = next((size.before_bytes for size in found.sizes if size.before_bytes), 0)
     lines += [
-        f"memory: of {found.memory}; {in_bytes(before)} before the first batch",
+        f"memory: {found.memory}; {in_bytes(before)} before the first batch",
         f"stopped: {found.stopped}",
     ]
     if found.too_large is not None:
-        lines.append(f"largest that fits into {in_bytes(found.limit_bytes)}: {found.largest}")
+        lines.append(f"largest that fits in {in_bytes(found.limit_bytes)}: {found.largest}")
     elif found.predicted is None:
-        lines.append("memory hardly grows with the batch size: it is no limit here")
+        lines.append("memory hardly grows with the batch size, so it is not a limit")
     else:
         about = float(f"{found.predicted:.1e}")
-        lines.append(f"about {about:,.0f} would fit into {in_bytes(found.limit_bytes)} (not tried)")
+        lines.append(f"about {about:,.0f} would fit in {in_bytes(found.limit_bytes)} (untested)")
     lines.append(f"fastest: {found.fastest}{' (yours)' if found.fastest == found.own else ''}")
     return [*lines, *ADVICE]
 

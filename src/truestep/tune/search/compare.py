@@ -16,7 +16,7 @@ from truestep.tune.knob import WORTH, Knob, all_knobs
 from truestep.tune.search.intervals import Interval, interval, warm_up
 from truestep.tune.search.race import Runner, Turn
 
-LATE = "time was up before it could be measured"
+LATE = "the budget ended before it was measured"
 _PAIR_S, _TURN_S = 0.25, 0.03
 """Each side's time in a pair, and in one of the turns that make it up: what disturbs lasts longer."""
 _MIN_PAIRS, _MIN_KEPT, _MAX_PAIRS = 6, 8, 24
@@ -94,7 +94,7 @@ def compare(  # limits: the two things that are compared, and of what
             base_losses=tuple(race.losses[first]),
             other_losses=tuple(race.losses[second]),
             warm_up=race.num_warm,
-            failed=None if ratio else why or "no turn could be measured in the time that was left",
+            failed=None if ratio else why or "the budget ended before it was measured",
             seconds=time.monotonic() - begun,
         )
 
@@ -199,7 +199,7 @@ class _Race:
             return True
         if runner.code != 0:
             if runner is self._second and not self._fails_anyway():
-                self.failed = f"it fails after {runner.num_steps} steps: {_last_line(runner.tail)}"
+                self.failed = f"failed after {runner.num_steps} steps: {_last_line(runner.tail)}"
             return True
         left = runner.num_steps - self.num_warm
         if left < 2:
@@ -240,15 +240,15 @@ class _Race:
         if time.monotonic() >= self._until_s:
             return LATE
         if runner is self._second and runner.code == 0:
-            made = f"the {runner.num_steps} that the script makes"
-            return f"its steps did not settle in {made}; let it train longer"
+            made = f"{runner.num_steps} steps"
+            return f"step times did not settle in {made}; let the script train longer"
         if runner is self._second:
             self.failed = _last_line(runner.tail)
             return self.failed
         if runner.code != 0:
             raise UsageError(f"the script failed before it could be measured:\n{runner.tail}")
         raise UsageError(
-            f"the script ended after {runner.num_steps} optimizer steps: too few to measure anything. "
+            f"the script ended after {runner.num_steps} optimizer steps, too few to measure. "
             "Let it train longer, for example with more epochs."
         )
 
@@ -260,4 +260,4 @@ def _warm_steps(turn: Turn) -> list[float]:
 
 def _last_line(tail: str) -> str:
     lines = [line for line in tail.splitlines() if line.strip()]
-    return lines[-1] if lines else "it failed without a word"
+    return lines[-1] if lines else "no error message"

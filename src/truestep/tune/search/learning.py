@@ -57,7 +57,7 @@ def judge(
     length = min(map(len, (tuned, own, *seeds)))
     why_not = _why_not((tuned, own, *seeds))
     if why_not:
-        return Learning(survives=True, steps=length, words=f"not judged: {why_not}")
+        return Learning(survives=True, steps=length, words=f"not compared: {why_not}")
     mine, base, *others = [_windows(_values(curve[:length])) for curve in (tuned, own, *seeds)]
     if not all(map(isfinite, mine)):
         return Learning(
@@ -86,9 +86,9 @@ def judge(
 def _why_not(curves: Sequence[Sequence[float | None]]) -> str:
     length = min(map(len, curves))
     if length < _MIN_STEPS:
-        return f"{length} steps are too few, it takes {_MIN_STEPS}"
+        return f"{length} steps are too few, at least {_MIN_STEPS} are needed"
     if any(len(_values(curve[:length])) < length for curve in curves):
-        return "no loss was seen at each step"
+        return "some steps had no loss"
     return ""
 
 

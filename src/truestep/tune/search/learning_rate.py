@@ -124,7 +124,9 @@ def range_test(
         num_made = len(_steps_of(solo))
         notes = []
         if solo.ended == "finished" and MIN_STEPS <= num_made < steps:
-            notes.append(f"The script makes {num_made} steps, fewer than {steps}: the sweep has as many.")
+            notes.append(
+                f"The script runs {num_made} steps, fewer than {steps}, so the sweep uses {num_made}."
+            )
             steps = num_made
             solo = runs.run(steps, None)
     points = _points(solo, low=low, high=high, steps=steps)
@@ -132,7 +134,7 @@ def range_test(
     _check_outcome(solo, points, optimizers)
     is_diverged = any(line["is_diverged"] for line in _steps_of(solo)) or solo.ended == "raised"
     if solo.ended == "raised":
-        notes.append(f"The script stopped itself at {_rate(points[-1].rate)}: {solo.error}")
+        notes.append(f"The script stopped at {_rate(points[-1].rate)}: {solo.error}")
     return RangeTest(
         points=tuple(points),
         optimizers=tuple(optimizers),
@@ -201,18 +203,20 @@ def _check_outcome(solo: Solo, points: Sequence[Point], optimizers: Sequence[Swe
     num_steps = len(_steps_of(solo))
     if solo.ended == "raised" or solo.code != 0:
         found = f"the script failed after {num_steps} steps: {solo.error or f'exit code {solo.code}'}"
-        raise UsageError(f"{found}\n{solo.tail}\nRun it by itself first.")
+        raise UsageError(f"{found}\n{solo.tail}\nRun it alone first.")
     if num_steps >= MIN_STEPS and len(points) < MIN_STEPS:
         raise UsageError(
-            f"of {num_steps} steps {len(points)} had a loss: a backward pass that begins at a single number. "
+            f"only {len(points)} of {num_steps} steps had a loss (a backward pass from a scalar). "
             f"A range test needs {MIN_STEPS}."
         )
     if num_steps >= MIN_STEPS:
         name = optimizers[0].name
-        raise UsageError(f"{name} has no learning rate to set: `lr` in its groups is no number. Pass one.")
+        raise UsageError(
+            f"{name} has no learning rate to set: `lr` in its groups is not a number. Pass a number."
+        )
     raise UsageError(
-        f"the script made {num_steps} steps, a range test needs at least {MIN_STEPS}. Let it make more; "
-        "if it goes on from a checkpoint in this folder, move that away."
+        f"the script ran {num_steps} steps, a range test needs at least {MIN_STEPS}. Let it run more. "
+        "If it resumes from a checkpoint in this folder, move the checkpoint away."
     )
 
 
@@ -220,7 +224,7 @@ def _notes_on(optimizers: Sequence[Swept]) -> list[str]:
     notes = []
     if len(optimizers) > 1:
         names = " and ".join(item.name for item in optimizers)
-        notes.append(f"{names} were swept alike; the loss is that of the first one's steps.")
+        notes.append(f"{names} were swept together; the loss is from the first one's steps.")
     ratios = [_ratios(item) for item in optimizers]
     for item, words in zip(optimizers, ratios, strict=True):
         if words:
@@ -282,7 +286,7 @@ def render(test: RangeTest) -> list[str]:
     readings = test.readings
     if readings is None:
         lines += [
-            "no suggestion  the loss fell at no rate by more than it wavers",
+            "no suggestion  at no rate did the loss fall by more than its noise",
             f"yours          {_rate(test.own)}",
         ]
     else:
@@ -305,15 +309,15 @@ def compare(test: RangeTest) -> str:
     if readings is None or suggestion is None:
         return ""
     if test.own <= 0:
-        return "nothing is learned with it"
+        return "the loss does not fall with it"
     ratio = test.own / suggestion
     if 1 / _NEAR <= ratio <= _NEAR:
         return "about the same"
     words = f"{_times(ratio)} higher" if ratio > 1 else f"{_times(1 / ratio)} lower"
     if test.own > readings.falls_to:
-        return f"{words}, above all at which the loss fell"
+        return f"{words}, above every rate at which the loss fell"
     if test.own < readings.falls_from:
-        return f"{words}, too low for the loss to fall in so few steps"
+        return f"{words}, too low for the loss to fall in this few steps"
     return f"{words}, inside the range in which the loss falls"
 
 

@@ -119,9 +119,9 @@ def _predict(profile: Profile, workers: int, cores: int) -> Predicted:
 
 
 _WHY: dict[Limit, str] = {
-    "compute": "the model is then the slower part",
-    "data": "data is still the slower part: make a sample cheaper",
-    "cores": "workers and the model then share the cores: make a sample cheaper",
+    "compute": "the model is then the bottleneck",
+    "data": "data is still the bottleneck: make samples cheaper",
+    "cores": "workers and the model then share the cores: make samples cheaper",
 }
 
 
@@ -133,7 +133,7 @@ def _words(profile: Profile, chosen: Predicted, gain: float) -> str:
         setting = f"workers={chosen.workers}"
     percent = percents(profile.shares)[PHASES.index("data")]
     return (
-        f"A step waits for data {percent} % of its time. With {setting} "
+        f"A step spends {percent} % of its time waiting for data. With {setting} "
         f"it should take {chosen.step_s * 1e3:.3g} ms instead of {profile.mean_s * 1e3:.3g} ms, "
         f"{gain:.2g} times as fast; {_WHY[chosen.limit]}."
     )

@@ -18,7 +18,7 @@ from truestep.tune.search.compare import Comparison
 from truestep.tune.search.learning import Learning
 from truestep.tune.search.loading import Advice
 
-Status = Literal["pays", "not kept", "no gain", "refused", "failed", "skipped", "not tried"]
+Status = Literal["pays", "not kept", "no gain", "refused", "failed", "skipped", "untested"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +95,14 @@ class Result:
     def inconclusive(self) -> str | None:
         """Why there is no answer; None if at least one setting was measured and the search was not ended."""
         if self.is_interrupted:
-            return "Ctrl-C ended the search, so no setting was measured against the start once more"
+            return "Ctrl-C ended the search before the kept settings were measured once more"
         if any(trial.found is not None and trial.found.ratio is not None for trial in self.trials):
             return None
         counts = Counter(trial.status for trial in self.trials)
-        told = ", ".join(f"{count} {status}" for status, count in counts.items()) or "there was none to try"
-        late = " Pass a larger --budget." if counts["not tried"] else ""
+        told = (
+            ", ".join(f"{count} {status}" for status, count in counts.items()) or "there was nothing to try"
+        )
+        late = " Pass a larger --budget." if counts["untested"] else ""
         return f"no setting was measured ({told}).{late}"
 
     def write_settings(self) -> Path | None:

@@ -62,7 +62,7 @@ def tune(
     `tell` gets a line on what is being done, `profiled` where the time goes, `told` each trial as it ends.
     """
     search = _Search(script, asked, tell=tell, told=told)
-    tell("looking where the time goes")
+    tell("measuring where the time goes")
     found = profile(script, steps=_PROFILE_STEPS, tell=tell)
     advice = data_advice(found, num_cores())
     profiled(found, advice)
@@ -261,7 +261,7 @@ class _Search:
         """Measure what was kept against the start once more."""
         if not chosen:
             return None
-        self._tell("measuring what was kept against the start once more")
+        self._tell("measuring the kept settings once more")
         seconds = max(1.5 * self._trial_s, self._until_s - time.monotonic())
         return compare(
             self._script,
@@ -287,8 +287,8 @@ class _Search:
         """Try it on top of `base` (the start if not given), or go on with a trial that was unclear."""
         base = base or {}
         if not self._has_time():
-            reason = f"the budget of {self._asked.budget_s:g} s was used up; a larger one tries it"
-            return self._add(turned.trial("not tried", reason=reason))
+            reason = f"the budget of {self._asked.budget_s:g} s was used up; pass a larger one"
+            return self._add(turned.trial("untested", reason=reason))
         title = f"{turned.name}: {turned.words}"
         self._tell(title)
         found = compare(
@@ -309,11 +309,14 @@ class _Search:
         learning: Learning | None = None
         status: Status
         if found.ratio is None and found.failed == LATE:
-            status, reason = "not tried", f"{LATE}; a larger budget measures it"
+            status, reason = "untested", f"{LATE}; pass a larger one"
         elif found.ratio is None:
             status, reason = "failed", found.failed or ""
         elif found.pays and turned.purpose != "speed":
-            status, reason = "not kept", f"faster, but a setting for {turned.purpose}: never kept for speed"
+            status, reason = (
+                "not kept",
+                f"faster, but a setting for {turned.purpose}, which is never kept for speed",
+            )
         elif found.pays:
             status, reason = "pays", ""
             if turned.changes_bits:
@@ -330,7 +333,7 @@ class _Search:
         if not can_judge(other, own):
             return judge(other, own, seeds=())
         if other == own[: len(other)]:
-            return Learning(survives=True, words="every loss is the same to the bit", steps=len(other))
+            return Learning(survives=True, words="every loss is bit-for-bit identical", steps=len(other))
         if not self._seeds:
             most = max(_MIN_JUDGED, int(_SEEDS_S / max(found.base_step_s, 1e-6)))
             self._seeds = self._run_seeds(min(len(other), len(own), most))
@@ -338,7 +341,7 @@ class _Search:
 
     def _run_seeds(self, steps: int) -> list[list[float | None]]:
         """Return the losses of the script with other seeds: side by side, as nothing is timed."""
-        self._tell("other seeds, to see what luck does to the losses")
+        self._tell("other seeds, to measure how much losses vary by luck")
         with ExitStack() as stack:
             runners = [
                 stack.enter_context(
@@ -388,5 +391,5 @@ def _why_not(found: Comparison) -> str:
     if ratio.high < 1 / WORTH:
         return "slower"
     if ratio.low > WORTH:
-        return "too few turns to be sure"
+        return "too few measurements to be sure"
     return "no clear gain" if ratio.high > WORTH else "no gain"
