@@ -146,7 +146,7 @@ def test_p10_arrays_and_tensors_made_from_each_other_are_one_memory() -> None:
 
 @pytest.mark.practice("P16")
 def test_p16_torch_tensor_copies_and_legacy_constructors_leave_memory_uninitialised() -> None:
-    """`torch.tensor` copies an array, `as_tensor` shares it, and `torch.Tensor(2, 3)` is not initialised."""
+    """`torch.tensor` copies an array, `as_tensor` shares it, and `torch.Tensor(2, 3)` is not initialized."""
     a = np.arange(3)
     assert last("torch.tensor(a)", a=a).verdict in {"copy", "new"}
     assert shared(ts.explain("t = torch.tensor(a)", a=a)) == {}

@@ -84,7 +84,7 @@ class Frozen:
 
 
 def freeze(model: nn.Module, what: What) -> Frozen:
-    """Stop parameters from learning, and normalisation layers frozen whole from moving their statistics.
+    """Stop parameters from learning, and normalization layers frozen whole from moving their statistics.
 
     `what` is a name pattern, a type of module, or a list of these, as in `select`. A layer with running
     statistics (BatchNorm) all of whose parameters are frozen is put into eval mode and stays there when
@@ -104,7 +104,7 @@ def freeze(model: nn.Module, what: What) -> Frozen:
 
 
 def unfreeze(model: nn.Module, what: What) -> Frozen:
-    """Let parameters learn again, and normalisation layers follow the model's mode again.
+    """Let parameters learn again, and normalization layers follow the model's mode again.
 
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     >>> _ = freeze(model, "*")

@@ -13,7 +13,7 @@ _NORMALISATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalRe
 def decay_groups(
     model: nn.Module, *, weight_decay: float, exempt: What | None = None
 ) -> list[dict[str, Any]]:
-    """Return two optimizer groups: weights that decay, and biases and normalisation weights that do not.
+    """Return two optimizer groups: weights that decay, and biases and normalization weights that do not.
 
     Frozen parameters are left out, a tied weight is there once, and the order follows `named_parameters()`.
     Everything else with two dimensions or more decays, embeddings and positions too; `exempt` takes name

@@ -67,7 +67,7 @@ def initialise(model: nn.Module, scheme: Scheme, *, generator: Generator | None 
 
     "kaiming" (for ReLU), "xavier" (for tanh and linear), "orthogonal" and "normal" (standard deviation 0.02)
     are for the weights of linear, convolution, attention and recurrent layers. Whatever the scheme, biases
-    become 0 (the forget gate of an LSTM 1), normalisation becomes neutral with fresh statistics, and an
+    become 0 (the forget gate of an LSTM 1), normalization becomes neutral with fresh statistics, and an
     embedding is drawn with standard deviation 1/sqrt(width), its padding row 0: it is a table without fans.
     Frozen parameters and those of unknown layers are unchanged, and reported. A tied weight is filled once.
 
