@@ -297,7 +297,11 @@ class _Answer:
 
     def show(self, result: "Result", *, is_fixed: bool) -> None:
         """Print all of it; what `--fix` would do, unless it has been done."""
+        remarks = [told for told in result.findings if told.severity == "info"]
         for told in result.findings:
+            if remarks and told is remarks[0]:
+                self._page.print("")
+                self._page.print(("remarks, which do not change the exit code:", "bold"))
             self._show(told, result)
         for comment, name in result.unknown:
             where = f"{short(comment.file)}:{comment.line}"

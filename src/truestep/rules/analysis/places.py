@@ -5,6 +5,7 @@ Owns the search in syntax trees. Says nothing about whether it is wrong.
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Evidence, Source
@@ -69,6 +70,17 @@ def covers(node: ast.expr | ast.stmt, line: int | None) -> bool:
 def is_called_at(source: Source | None, line: int | None, *, name: str) -> bool:
     """Return whether a function of that name is called at a line."""
     return source is not None and any(covers(call, line) for call in calls(source.tree, name))
+
+
+def has_run(evidence: Evidence, source: Source, line: int) -> bool:
+    """Return whether something was observed in the function, or the file's own code, that a line is in."""
+    around = [node for node in walk(source.tree) if isinstance(node, Function) and covers(node, line)]
+    places = [place for place in (*evidence.first.moments, *evidence.operations) if place.file == source.path]
+    if not around:
+        is_script = any(word.endswith(Path(source.path).name) for word in evidence.first.argv)
+        return is_script or any(place.function == "<module>" for place in places)
+    function = max(around, key=lambda node: node.lineno)
+    return any(covers(function, place.line) for place in places)
 
 
 def scopes_of(tree: ast.Module) -> list[Scope]:

@@ -2,7 +2,8 @@
 
 ## What it finds
 Draws from torch's, NumPy's or Python's generator before any seed was set, and generators created without a
-seed, with the line of the first draw.
+seed, with the line of the first draw. One finding names all generators. It is a warning if the script seeds
+another generator or runs on several processes, and a remark if the script seeds nothing.
 
 ## Why it matters
 Each run starts from different weights, another split or another order. A better score may be luck, a bug may
@@ -15,17 +16,18 @@ At the start of the script, before you create models and data, call `torch.manua
 """
 
 import ast
-import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import Flow
 from truestep.rules.analysis.loaders import find_loaders
 from truestep.rules.analysis.order import built_for, maker_of
-from truestep.rules.analysis.places import covers, name_of
+from truestep.rules.analysis.places import has_run, name_of
 from truestep.rules.analysis.syntax import walk
-from truestep.watch import Moment, Operation
+from truestep.rules.repro._promise import is_asked_here, is_meant_to_repeat, seeds
+from truestep.watch import Operation
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.surroundings import (
@@ -45,7 +47,6 @@ _SEED = {
     "numpy": "numpy.random.seed(SEED)",
     "random": "random.seed(SEED)",
 }
-_STATE = re.compile(r"state|rng|resume|load_|\.load\(", re.IGNORECASE)
 _MUCH = 8
 _ORDERING = frozenset({"shuffle", "sample", "permutation", "choices", "choice"})
 _WRITING = frozenset(
@@ -67,31 +68,28 @@ def is_observed(evidence: Evidence) -> bool:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find the first unseeded draw from each generator."""
-    yield from _check_torch(evidence)
-    for generator in ("numpy", "random"):
-        yield from _check_global(evidence, generator)
-    yield from _check_own(evidence)
-
-
-def _seeds(evidence: Evidence, generator: str) -> list[Moment[Any]]:
-    known = [item for item in evidence.of(GeneratorSeeded) if item.facts.generator == generator]
-    return [
-        item
-        for item in known
-        if item.facts.how == "seed" or (item.facts.how == "state" and _is_asked_for(evidence, item))
+    """Find the first unseeded draw from each generator, and report them together."""
+    found = [
+        *_check_torch(evidence),
+        *_check_global(evidence, "numpy"),
+        *_check_global(evidence, "random"),
+        *_check_own(evidence),
     ]
-
-
-def _is_asked_for(evidence: Evidence, moment: Moment[Any]) -> bool:
-    """Whether the script itself sets a state: frameworks put back the one that they found."""
-    source = evidence.source(moment.file)
-    return source is None or bool(_STATE.search(source.line(moment.line)))
+    if not found:
+        return
+    first, others = found[0], found[1:]
+    places = [f"{Path(item.file or '').name}:{item.line}: {item.message}" for item in others]
+    yield replace(
+        first,
+        evidence="; ".join(part for part in (first.evidence, *places) if part),
+        fix=" ".join(dict.fromkeys(item.fix for item in found if item.fix)),
+        severity="warning" if is_meant_to_repeat(evidence) else "info",
+    )
 
 
 def _check_torch(evidence: Evidence) -> Iterator[Finding]:
     is_late = evidence.has(SeededLate)
-    if _seeds(evidence, "torch") and not is_late:
+    if seeds(evidence, "torch") and not is_late:
         return
     draws = [item for item in evidence.operations if item.is_random and not item.has_generator]
     draws = _still_used(evidence, [item for item in draws if not _is_loaders_own(item)])
@@ -142,8 +140,9 @@ def _asked_at(evidence: Evidence, draw: Operation) -> int | None:
     source = evidence.source(draw.file)
     if source is None or draw.line is None:
         return draw.line
-    made = maker_of(source, draw.line) or draw.line
-    return built_for(source, made) or made
+    made = maker_of(source, draw.line)
+    lines = (built_for(source, made or draw.line), made)
+    return next((line for line in lines if line and has_run(evidence, source, line)), draw.line)
 
 
 def _size(operation: Operation) -> int:
@@ -154,23 +153,23 @@ def _size(operation: Operation) -> int:
 
 
 def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
-    seeds = _seeds(evidence, generator)
+    seeded = seeds(evidence, generator)
     chosen = {item.facts.seed for item in evidence.of(GeneratorSeeded) if item.facts.seed is not None}
     draws = [item for item in evidence.of(NumbersDrawn) if item.facts.generator == generator]
     draws = [item for item in draws if item.facts.number is None or item.facts.number not in chosen]
     heavy = [item for item in draws if item.facts.size >= _MUCH or item.facts.function in _ORDERING]
     # One number may be a port or a run's name; a seed that comes later says that the rest is meant to repeat.
-    told = heavy if seeds else draws if len(draws) > 1 else heavy
+    told = heavy if seeded else draws if len(draws) > 1 else heavy
     name = "NumPy's" if generator == "numpy" else "Python's"
     if told:
-        when = " before it is seeded" if seeds else ", which is never seeded"
+        when = " before it is seeded" if seeded else ", which is never seeded"
         yield Finding.at(
             told[0],
             f"random numbers come from {name} global generator{when}",
             evidence=f"the first draw is random.{told[0].facts.function}() with {told[0].facts.size} values",
             fix=f"Call {_SEED[generator]} at the start of the script.",
         )
-    elif generator == "numpy" and not seeds and not draws and _has_moved(evidence):
+    elif generator == "numpy" and not seeded and not draws and _has_moved(evidence):
         yield from _check_splits(evidence)
 
 
@@ -188,7 +187,8 @@ def _check_splits(evidence: Evidence) -> Iterator[Finding]:
             is_shuffled = name_of(node.func) not in ("KFold", "StratifiedKFold") or "shuffle" in given
             shuffle = given.get("shuffle")
             is_off = isinstance(shuffle, ast.Constant) and not shuffle.value
-            if is_shuffled and not is_off and "random_state" not in given and None not in given:
+            is_given = "random_state" in given or None in given
+            if is_shuffled and not is_off and not is_given and has_run(evidence, source, node.lineno):
                 yield Finding(
                     message="the split comes from NumPy's global generator, which is never seeded",
                     file=source.path,
@@ -199,22 +199,10 @@ def _check_splits(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
-def _is_asked_here(evidence: Evidence, moment: Moment[Any]) -> bool:
-    """Whether the user's own line makes the generator, not a library that it imports or calls."""
-    source = evidence.source(moment.file)
-    return source is not None and any(
-        isinstance(node, ast.Call)
-        and name_of(node.func) in ("default_rng", "seed")
-        and moment.line is not None
-        and covers(node, moment.line)
-        for node in walk(source.tree)
-    )
-
-
 def _check_own(evidence: Evidence) -> Iterator[Finding]:
     """Generators that were made without a seed."""
     seeded = [item for item in evidence.of(GeneratorSeeded) if item.facts.how == "fresh"]
-    seeded = [item for item in seeded if item.facts.generator == "numpy" and _is_asked_here(evidence, item)]
+    seeded = [item for item in seeded if item.facts.generator == "numpy" and is_asked_here(evidence, item)]
     drawn = [item for item in evidence.of(NumbersDrawn) if item.facts.function == "fresh"]
     for name, moments in (("numpy.random.default_rng() or seed()", seeded), ("random.Random()", drawn)):
         for moment in moments:
@@ -231,6 +219,7 @@ def _check_own(evidence: Evidence) -> Iterator[Finding]:
                 and name_of(node.func) == "RandomState"
                 and not node.args
                 and not node.keywords
+                and has_run(evidence, source, node.lineno)
             ):
                 yield Finding(
                     message="a generator is created without a seed: it differs in every run",

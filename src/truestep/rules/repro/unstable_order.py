@@ -3,7 +3,7 @@
 ## What it finds
 A folder listing (`os.listdir`, `glob`, `iterdir`, `os.walk`) that is not sorted, or a set of strings that is
 iterated, where the order ends up in lists, labels or indices. Also `hash()` of a string, reduced to a number
-of buckets.
+of buckets. A remark if the script seeds no generator either.
 
 ## Why it matters
 File systems list files in any order, and Python's strings have different hashes in every run. Class 3 on one
@@ -17,11 +17,14 @@ Sort: `sorted(os.listdir(folder))`, `sorted(words)`. Hash with `zlib.crc32(text.
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.order import Flow
 from truestep.rules.analysis.places import covers, name_of
 from truestep.rules.analysis.syntax import walk
+from truestep.rules.repro._promise import is_meant_to_repeat
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.surroundings import SourceRead
@@ -52,10 +55,10 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find listings and sets whose order is used, and hashes that are."""
-    yield from _find_listings(evidence)
-    for source in evidence.sources:
-        yield from _find_sets(source)
-        yield from _find_hashes(source)
+    severity = None if is_meant_to_repeat(evidence) else "info"
+    texts = [(*_find_sets(source), *_find_hashes(source)) for source in evidence.sources]
+    for finding in (*_find_listings(evidence), *chain.from_iterable(texts)):
+        yield replace(finding, severity=severity)
 
 
 def _find_listings(evidence: Evidence) -> Iterator[Finding]:

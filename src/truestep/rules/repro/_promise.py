@@ -1,0 +1,55 @@
+"""Whether a script means to repeat: it seeds a generator, or its processes have to agree.
+
+Owns what counts as a seed that the script sets. Judges nothing.
+"""
+
+import ast
+import re
+from typing import Any
+
+from truestep.rules import Evidence
+from truestep.rules.analysis.places import covers, name_of
+from truestep.rules.analysis.syntax import walk
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded, GroupJoined
+
+_STATE = re.compile(r"state|rng|resume|load_|\.load\(", re.IGNORECASE)
+
+
+def is_meant_to_repeat(evidence: Evidence) -> bool:
+    """Whether the script seeds any generator, or trains on several processes that have to agree."""
+    return (
+        any(seeds(evidence, generator) for generator in ("torch", "numpy", "random"))
+        or any(
+            item.facts.how == "new" and is_asked_here(evidence, item) for item in evidence.of(GeneratorSeeded)
+        )
+        or evidence.has(GroupJoined)
+    )
+
+
+def seeds(evidence: Evidence, generator: str) -> list[Moment[Any]]:
+    """Return the moments at which the script seeds one of the global generators."""
+    known = [item for item in evidence.of(GeneratorSeeded) if item.facts.generator == generator]
+    return [
+        item
+        for item in known
+        if item.facts.how == "seed" or (item.facts.how == "state" and _is_asked_for(evidence, item))
+    ]
+
+
+def _is_asked_for(evidence: Evidence, moment: Moment[Any]) -> bool:
+    """Whether the script itself sets a state: frameworks put back the one that they found."""
+    source = evidence.source(moment.file)
+    return source is None or bool(_STATE.search(source.line(moment.line)))
+
+
+def is_asked_here(evidence: Evidence, moment: Moment[Any]) -> bool:
+    """Whether the user's own line makes the generator, not a library that it imports or calls."""
+    source = evidence.source(moment.file)
+    return source is not None and any(
+        isinstance(node, ast.Call)
+        and name_of(node.func) in ("default_rng", "seed")
+        and moment.line is not None
+        and covers(node, moment.line)
+        for node in walk(source.tree)
+    )

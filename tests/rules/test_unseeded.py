@@ -1,0 +1,46 @@
+"""Unseeded generators: one finding for all of them, as severe as what the script promises."""
+
+from tests.gathering import run_text
+from truestep.check import Told, judge
+from truestep.rules import find_rules
+
+TRAINING = """
+model = torch.nn.Linear(4, 1)
+x = torch.ones(32, 4)[order]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(3):
+    optimizer.zero_grad()
+    (model(x) - 1).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def unseeded(text: str) -> list[Told]:
+    rules = [rule for rule in find_rules() if rule.meta.code == "REPRO01"]
+    return judge(rules, run_text(text).evidence).findings
+
+
+def test_a_script_that_seeds_nothing_gets_one_remark_for_all_generators() -> None:
+    draws = "import random, numpy, torch\norder = numpy.random.permutation(32)\nrandom.shuffle([1, 2, 3])\n"
+    (told,) = unseeded(draws + TRAINING)
+    assert told.severity == "info"
+    for name in ("torch.manual_seed(", "numpy.random.seed(", "random.seed("):
+        assert name in told.fix
+
+
+def test_a_script_that_seeds_one_generator_and_forgets_two_gets_one_warning() -> None:
+    draws = "order = numpy.random.permutation(32)\nrandom.shuffle([1, 2, 3])\n"
+    (told,) = unseeded("import random, numpy, torch\ntorch.manual_seed(0)\n" + draws + TRAINING)
+    assert (told.severity, told.finding.line) == ("warning", 3)
+    assert "example.py:4" in told.finding.evidence and "torch" not in told.fix
+
+
+def test_a_line_that_never_ran_is_not_named() -> None:
+    unused = "def unused():\n    return Net(), numpy.random.RandomState()\n"
+    net = "class Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(4, 1)\n"
+    made = "order = list(range(32))\nkinds = [Net]\n" + TRAINING.replace(
+        "torch.nn.Linear(4, 1)", "kinds[0]()"
+    )
+    (told,) = unseeded("import numpy, torch\n" + unused + net + made)
+    assert told.finding.line == 6
+    assert "RandomState" not in told.finding.evidence
