@@ -353,3 +353,36 @@ def test_an_error_is_swallowed_in_training_only_where_something_was_trained() ->
     assert read("LOOP16", CAUGHT, backward) == []
     assert read("LOOP16", CAUGHT.replace("float(", "train("), backward)
     assert read("LOOP16", CAUGHT, seen(BACKWARD, line_of(CAUGHT, "loss = float")))
+
+
+SEVERED = """
+class Letters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(8, 4), nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(self.embedding(x))[1][0].squeeze(0)
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.letters, self.out = Letters(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.out(self.letters(x).data)
+
+torch.manual_seed(0)
+model = Tagger()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(5):
+    optimizer.zero_grad()
+    F.cross_entropy(model(torch.randint(8, (6, 5))), torch.randint(2, (6,))).backward()
+    optimizer.step()
+"""
+
+
+def test_one_cut_is_one_finding() -> None:
+    (finding,) = run("PAR06", SEVERED)
+    assert finding.line == 4 + line_of(SEVERED, ".data")
+    assert "embedding, lstm" in finding.message

@@ -12,6 +12,7 @@ Call the layer where it belongs, or remove what breaks the graph (`detach`, `arg
 that you do not need, or freeze it with `requires_grad_(False)`.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
@@ -39,13 +40,39 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         own = [item for item in roster.of(optimizer) if item.num_steps] if roster is not None else []
         if optimizer.num_steps < min(2, evidence.first.num_steps) or optimizer.is_frozen:
             continue
+        used = {_owner_of(item) for item in own if item.has_grad}
         parts: dict[tuple[str | None, str], list[Parameter]] = {}
         for item in own:
-            if _is_unreached(item):
+            # The bias of a layer whose weight has a gradient is in the graph, and has none by design.
+            if _is_unreached(item) and not (item.origin == "torch" and _owner_of(item) in used):
                 parts.setdefault((item.holder, _part_of(item)), []).append(item)
-        for (_, part), items in parts.items():
-            if not _is_cut_on_purpose(evidence, items[0]):
-                yield _tell(evidence, optimizer, part, items)
+        kept = [items for items in parts.values() if not _is_cut_on_purpose(evidence, items[0])]
+        for cut, groups in _by_cut(evidence, kept):
+            yield _tell(evidence, optimizer, cut, groups)
+
+
+def _by_cut(
+    evidence: Evidence, parts: list[list[Parameter]]
+) -> list[tuple[Operation | None, list[list[Parameter]]]]:
+    """Return parts together that one operation cuts from the graph, and each of the others alone."""
+    cuts = [_find_cuts(evidence, items[0]) for items in parts]
+    counts = Counter(place for found in cuts for place in {(cut.file, cut.line) for cut in found})
+    result: list[tuple[Operation | None, list[list[Parameter]]]] = []
+    groups: dict[tuple[str | None, int | None], list[list[Parameter]]] = {}
+    for items, found in zip(parts, cuts, strict=True):
+        cut = max(found, key=lambda cut: counts[cut.file, cut.line], default=None)
+        if cut is None:
+            result.append((None, [items]))
+        elif (cut.file, cut.line) in groups:
+            groups[cut.file, cut.line].append(items)
+        else:
+            groups[cut.file, cut.line] = [items]
+            result.append((cut, groups[cut.file, cut.line]))
+    return result
+
+
+def _owner_of(item: Parameter) -> tuple[int | None, str]:
+    return item.model, (item.path or "").rpartition(".")[0]
 
 
 def _is_unreached(item: Parameter) -> bool:
@@ -54,25 +81,28 @@ def _is_unreached(item: Parameter) -> bool:
     return item.origin == "own" or (item.origin == "torch" and item.num_lost == 0)
 
 
-def _tell(evidence: Evidence, optimizer: Optimizer, part: str, items: list[Parameter]) -> Finding:
-    cut = _find_cut(evidence, items[0])
+def _tell(
+    evidence: Evidence, optimizer: Optimizer, cut: Operation | None, groups: list[list[Parameter]]
+) -> Finding:
+    first, parts = groups[0][0], [_part_of(items[0]) for items in groups]
     place = at(optimizer.made_at)
     if cut is not None:
         place = {"file": cut.file, "line": cut.line}
     else:
         for source in evidence.sources:
-            tree = class_in(source, items[0].holder)
-            made = next(assignments(tree, part), None) if tree is not source.tree else None
+            tree = class_in(source, first.holder)
+            made = next(assignments(tree, parts[0]), None) if tree is not source.tree else None
             if made is not None:
                 place = {"file": source.path, "line": made[0].lineno}
                 break
+    verb = "is in the optimizer but never gets" if len(parts) == 1 else "are in the optimizer but never get"
     return Finding(
-        message=f"{items[0].holder or 'the model'}'s {part} is in the optimizer but never gets a gradient",
+        message=f"{first.holder or 'the model'}'s {', '.join(parts)} {verb} a gradient",
         **place,
-        step=items[0].first_step + 1,
+        step=first.first_step + 1,
         evidence=f"no gradient at any of {optimizer.num_steps} steps"
         + (f", detached by {cut.name.split('.')[1]}" if cut is not None else "")
-        + f": {names(items)}",
+        + f": {names([item for items in groups for item in items])}",
     )
 
 
@@ -93,18 +123,20 @@ def _operations_of(evidence: Evidence, item: Parameter) -> list[Operation]:
     ]
 
 
-def _find_cut(evidence: Evidence, item: Parameter) -> Operation | None:
-    """Return the operation that cuts what a module computes from the graph."""
+def _find_cuts(evidence: Evidence, item: Parameter) -> list[Operation]:
+    """Return the operations that cut what a module computes from the graph."""
     own = {one.index for one in _operations_of(evidence, item)}
     made = set(own)  # with what is computed from it
+    cuts = []
     for one in evidence.operations:
         if one.phase == "backward" or one.index in own:
             continue
         if any(given.producer in made and given.has_grad for given in one.ins):
             if one.file is not None and one.name.split(".")[1] in _CUTS:
-                return one
-            made.add(one.index)
-    return None
+                cuts.append(one)
+            else:
+                made.add(one.index)
+    return cuts
 
 
 def _is_cut_on_purpose(evidence: Evidence, item: Parameter) -> bool:
