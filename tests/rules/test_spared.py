@@ -354,6 +354,40 @@ def test_an_error_is_swallowed_in_training_only_where_something_was_trained() ->
     assert read("LOOP16", CAUGHT.replace("float(", "train("), backward)
     assert read("LOOP16", CAUGHT, seen(BACKWARD, line_of(CAUGHT, "loss = float")))
 
+GRAPH = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.out = nn.Linear(8, 8), nn.Dropout(), nn.Linear(8, 4)
+
+    def forward(self, x, edges):
+        return self.out(edges @ self.drop(self.first(x).relu()))
+
+torch.manual_seed(0)
+x, edges, y = torch.randn(24, 8), torch.eye(24), torch.arange(24) % 4
+model = Net()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+def score(mask):
+    model.eval()
+    with torch.no_grad():
+        return F.cross_entropy(model(x, edges)[mask], y[mask]).item()
+
+for epoch in range(5):
+    model.train()
+    optimizer.zero_grad()
+    F.cross_entropy(model(x, edges)[y < 2], y[y < 2]).backward()
+    optimizer.step()
+    score(y < 2), score(y == 2)
+score(y == 3)
+"""
+
+
+def test_a_loss_of_some_rows_is_looked_through() -> None:
+    assert run("LOSS01", GRAPH) == []
+    twice = GRAPH.replace("F.cross_entropy(model(x, edges)[y < 2]", "F.nll_loss(model(x, edges)[y < 2]")
+    assert run("LOSS01", twice)[0].line == 4 + line_of(twice, "F.nll_loss")
+
 
 SEVERED = """
 class Letters(nn.Module):

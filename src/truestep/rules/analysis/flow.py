@@ -21,6 +21,9 @@ SCALING = frozenset(
 )
 """What changes scores by a factor or a little at most, if only one tensor of several values goes in."""
 
+PICKING = frozenset({"aten.index.Tensor", "aten.index_select.default", "aten.masked_select.default"})
+"""What takes some of the values of its first input, as they are."""
+
 LINEAR = frozenset(
     f"aten.{name}.default" for name in ("addmm", "mm", "bmm", "baddbmm", "convolution", "linear", "matmul")
 )
@@ -59,10 +62,11 @@ class Flow:
         return self._users.get(operation.index, [])
 
     def source(self, given: In) -> Operation | None:
-        """Return what made a tensor, before copies, scaling and clamping."""
+        """Return what made a tensor, before copies, scaling, clamping and the choice of some rows."""
         maker = self.maker(given)
-        while maker is not None and maker.name in SCALING:
-            large = [item for item in maker.ins if prod(item.shape) > 1]
+        while maker is not None and maker.name in SCALING | PICKING:
+            is_picking = maker.name in PICKING
+            large = [*maker.ins[:1]] if is_picking else [item for item in maker.ins if prod(item.shape) > 1]
             if len(large) != 1:
                 break
             before = self.maker(large[0])
