@@ -383,6 +383,12 @@ score(y == 3)
 """
 
 
+def test_a_whole_graph_is_evaluated_with_the_masks_of_its_parts() -> None:
+    assert run("MODE01", GRAPH) == []
+    (finding,) = run("MODE01", GRAPH.replace("    model.eval()\n", ""))
+    assert finding.line == 3 + line_of(GRAPH, "model(x, edges)[mask]")
+
+
 def test_a_loss_of_some_rows_is_looked_through() -> None:
     assert run("LOSS01", GRAPH) == []
     twice = GRAPH.replace("F.cross_entropy(model(x, edges)[y < 2]", "F.nll_loss(model(x, edges)[y < 2]")

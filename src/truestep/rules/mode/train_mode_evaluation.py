@@ -43,6 +43,7 @@ RULE = Meta(
     fix="Call .eval() on this module before the evaluation, and .train() before training continues.",
 )
 _MIN_STEPS = 3
+_MIN_SAMPLES = 4
 _NAMES = ast.Name | ast.Attribute
 
 
@@ -104,7 +105,8 @@ def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
     """Whether only dropout is on, and train mode was asked for after the last step: Monte-Carlo dropout."""
     first = found[0]
     assert first.layers is not None
-    if any(is_repeated(run) for run in runs_of(found)):
+    # A whole graph is scored two or three times, with the masks of its parts.
+    if any(is_repeated(run) for run in runs_of(found) if len(run) >= _MIN_SAMPLES):
         return True
     if first.layers.num_norms_on:
         return False
