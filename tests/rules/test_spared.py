@@ -383,6 +383,14 @@ score(y == 3)
 """
 
 
+def test_layers_below_a_head_are_forgotten_where_nothing_was_loaded() -> None:
+    head = GRAPH.replace("Adam(model.parameters()", "Adam(model.out.parameters()")
+    assert run("PAR04", GRAPH) == []
+    assert [item.line for item in run("PAR04", head)] == [4 + line_of(head, "Adam(")]
+    loaded = "model = Net()\ntorch.save(model.state_dict(), 'm')\nmodel.load_state_dict(torch.load('m'))\n"
+    assert run("PAR04", head.replace("model = Net()\n", loaded)) == []
+
+
 def test_a_whole_graph_is_evaluated_with_the_masks_of_its_parts() -> None:
     assert run("MODE01", GRAPH) == []
     (finding,) = run("MODE01", GRAPH.replace("    model.eval()\n", ""))

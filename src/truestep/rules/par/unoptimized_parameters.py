@@ -19,7 +19,12 @@ from truestep.rules.par._roster import Roster, at, names, read_roster
 from truestep.rules.par.abandoned_parameters import find_abandoned
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
-from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
+from truestep.watch.evidence.facts.structure import (
+    FileLoaded,
+    Optimizer,
+    Parameter,
+    ParametersListed,
+)
 
 RULE = Meta(
     code="PAR04",
@@ -38,8 +43,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if roster is None or not roster.stepped:
         return
     found: dict[int, list[Parameter]] = {}
+    is_new = not evidence.has(FileLoaded) and not any(item.is_loaded for item in roster.parameters)
+    trained = {item.model for item in roster.parameters if item.groups} if is_new else set()
     for item in roster.left_out:
-        if item.hidden is None and _is_forgotten(item):
+        if item.hidden is None and _is_forgotten(item, is_new=item.model in trained):
             found.setdefault(_optimizer_of(item, roster).number, []).append(item)
     for index, items in found.items():
         optimizer = roster.optimizers[index]
@@ -54,11 +61,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _is_forgotten(item: Parameter) -> bool:
-    """Whether it is no part kept on purpose: loaded, in evaluation mode, or all below a new head."""
+def _is_forgotten(item: Parameter, *, is_new: bool) -> bool:
+    """Whether it is no part kept on purpose: loaded, in evaluation mode, or all below a new head.
+
+    Where nothing was loaded, there is nothing below a head of the same model that is worth keeping.
+    """
     if item.is_loaded or not item.is_training or item.origin == "other":
         return False
-    return item.share <= (_MAX_SHARE if item.is_beside else _MAX_SHARE_BELOW)
+    return is_new or item.share <= (_MAX_SHARE if item.is_beside else _MAX_SHARE_BELOW)
 
 
 def _optimizer_of(item: Parameter, roster: Roster) -> Optimizer:

@@ -311,13 +311,14 @@ class _Roster:
         for parameter, path, module, kind in found:
             self._called.add(id(parameter))
             entry = self._entry(parameter)
+            if root.training or entry.path is None:  # an evaluation says nothing about training
+                entry.is_training = module.training
             if entry.path is None or entry.size < len(found):
                 entry.path, entry.size, entry.model = path, len(found), number
                 entry.holder, entry.origin = kind.__qualname__, self._kinds.origin(kind)
                 entry.is_norm = is_norm(module)
                 if _has_name(root):
                     entry.is_loaded = True
-            entry.is_training = module.training
             entry.is_frozen = not parameter.requires_grad
 
     def _examine(self, root: nn.Module) -> None:
