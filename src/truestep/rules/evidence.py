@@ -8,14 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from truestep import watch
-from truestep.watch import Facts, Moment, Operation, Process
+from truestep.watch import Moment, Operation, Process
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
-
-F = TypeVar("F", bound=Facts)
-G = TypeVar("G", bound=Facts)
+from truestep.watch.evidence.moment import Observed
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Source:
 
 
 @dataclass(kw_only=True)
-class Evidence:
+class Evidence(Observed):
     """What is known of a run. Rules read it and nothing else."""
 
     processes: list[Process] = field(default_factory=list)
@@ -74,26 +72,9 @@ class Evidence:
         """The process of rank 0."""
         return self.processes[0]
 
-    @cached_property
-    def _by_kind(self) -> dict[type[Facts], list[Moment[Any]]]:
-        found: dict[type[Facts], list[Moment[Any]]] = {}
-        for moment in self.first.moments if self.processes else ():
-            found.setdefault(type(moment.facts), []).append(moment)
-        return found
-
-    @overload
-    def of(self, one: type[F], /) -> list[Moment[F]]: ...
-    @overload
-    def of(self, one: type[F], other: type[G], /) -> list[Moment[F | G]]: ...
-    @overload
-    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]: ...
-    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]:
-        """Return the moments of these kinds in the first process, in the order in which they ended."""
-        return self._by_kind.get(kinds[0], []) if len(kinds) == 1 else self.first.of(*kinds)
-
-    def has(self, *kinds: type[Facts]) -> bool:
-        """Whether moments of all these kinds were seen."""
-        return all(self._by_kind.get(kind) for kind in kinds)
+    def all_moments(self) -> list[Moment[Any]]:
+        """Return the moments of the first process."""
+        return self.first.moments if self.processes else []
 
     @property
     def operations(self) -> list[Operation]:

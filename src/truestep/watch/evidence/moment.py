@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from types import NoneType, UnionType
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints, overload
 
 Facts = tuple[Any, ...]
 F = TypeVar("F", bound=Facts)
@@ -43,6 +43,37 @@ class Moment(Generic[_Seen_co]):
     file: str | None
     line: int | None
     function: str | None
+
+
+class Observed:
+    """Moments, to be asked for by their kinds."""
+
+    def all_moments(self) -> list[Moment[Any]]:
+        """Return what was observed, in the order in which it ended."""
+        raise NotImplementedError
+
+    @cached_property
+    def _by_kind(self) -> dict[type[Facts], list[Moment[Any]]]:
+        found: dict[type[Facts], list[Moment[Any]]] = {}
+        for moment in self.all_moments():
+            found.setdefault(type(moment.facts), []).append(moment)
+        return found
+
+    @overload
+    def of(self, one: type[F], /) -> list[Moment[F]]: ...
+    @overload
+    def of(self, one: type[F], other: type[G], /) -> list[Moment[F | G]]: ...
+    @overload
+    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]: ...
+    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]:
+        """Return the moments of these kinds, in the order in which they ended."""
+        if len(kinds) == 1:
+            return self._by_kind.get(kinds[0], [])
+        return [moment for moment in self.all_moments() if type(moment.facts) in kinds]
+
+    def has(self, *kinds: type[Facts]) -> bool:
+        """Whether moments of all these kinds were observed."""
+        return all(kind in self._by_kind for kind in kinds)
 
 
 def kind(*, varies_from: str | None = None, is_late: bool = False) -> Callable[[type[F]], type[F]]:

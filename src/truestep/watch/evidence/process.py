@@ -9,7 +9,7 @@ from binascii import a2b_base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from truestep import record
 from truestep.errors import StateError, UsageError
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.surroundings import GroupJoined
-from truestep.watch.evidence.moment import LATE, F, Facts, G, Moment, Written
+from truestep.watch.evidence.moment import LATE, Moment, Observed, Written
 from truestep.watch.evidence.operation import Operation, Out, Site, Tables, stride_of
 
 UNREAD = "a digest"
@@ -44,7 +44,7 @@ class Update:
 
 
 @dataclass(kw_only=True)
-class Process:
+class Process(Observed):
     """All that one process has left."""
 
     pid: int
@@ -74,15 +74,9 @@ class Process:
     expected_steps: int | None = None
     """How many steps it would have made, if it was ended early and its loops say so."""
 
-    @overload
-    def of(self, one: type[F], /) -> list[Moment[F]]: ...
-    @overload
-    def of(self, one: type[F], other: type[G], /) -> list[Moment[F | G]]: ...
-    @overload
-    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]: ...
-    def of(self, /, *kinds: type[Facts]) -> list[Moment[Any]]:
-        """Return the moments of these kinds, in the order in which they ended."""
-        return [moment for moment in self.moments if type(moment.facts) in kinds]
+    def all_moments(self) -> list[Moment[Any]]:
+        """Return the moments of this process."""
+        return self.moments
 
     @property
     def unread(self) -> list[str]:
