@@ -8,7 +8,7 @@ import torch
 def apply(value, tape):
     """Set the units of a step of `working.py`; with `deterministic` ask for deterministic algorithms."""
     if "units" in value:
-        tape.listeners["step_begins"].append(lambda *_: set_units(value["units"]))
+        tape.listen(step_begins=lambda *_: set_units(value["units"]))
     if value.get("deterministic"):
         torch.use_deterministic_algorithms(True, warn_only=True)
 

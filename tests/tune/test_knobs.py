@@ -458,10 +458,11 @@ def test_autocast_inside_of_the_model_is_seen() -> None:
 
 
 def test_a_model_in_the_place_of_another_is_met_too() -> None:
-    tape: Any = SimpleNamespace(listeners={"forward_begins": []})
+    acts: dict[str, Any] = {}
+    tape: Any = SimpleNamespace(listen=acts.update)
     met: list[int] = []
     inside.on_model(tape, lambda module: met.append(id(module)))
-    (meet,) = tape.listeners["forward_begins"]
+    meet = acts["forward_begins"]
     for _ in range(20):
         model = nn.Linear(2, 2).eval()
         meet(model, (), {})
@@ -477,7 +478,6 @@ def test_a_model_in_the_place_of_another_is_met_too() -> None:
 
 BY_BACKEND = """
 import torch
-from collections import defaultdict
 from types import SimpleNamespace
 
 torch.backends.fp32_precision = "tf32"
@@ -485,7 +485,7 @@ torch.backends.cuda.matmul.fp32_precision = "ieee"
 from truestep.train.fingerprint import fingerprint
 from truestep.tune.in_script.seen import Seen
 
-facts = Seen(SimpleNamespace(listeners=defaultdict(list))).facts()
+facts = Seen(SimpleNamespace(listen=dict)).facts()
 print(facts["matmul_precision"], fingerprint(torch.device("cpu"))["matmul_precision"], sep="\\n")
 """
 
@@ -498,9 +498,10 @@ def test_a_precision_that_the_script_sets_by_backend_is_told_and_nothing_fails()
 def test_what_is_quantised_is_looked_for_once_in_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[nn.Module] = []
     monkeypatch.setattr(quantised, "_Quantised", lambda module, _scheme: made.append(module) or object())
-    tape: Any = SimpleNamespace(listeners={"forward_begins": [], "forward_ends": []})
+    acts: dict[str, Any] = {}
+    tape: Any = SimpleNamespace(listen=acts.update)
     quantised.apply("int8-weights", tape)
-    (begin,), (end,) = tape.listeners.values()
+    begin, end = acts["forward_begins"], acts["forward_ends"]
     models = [nn.Linear(2, 2).eval(), nn.Linear(2, 2).eval()]
     with torch.no_grad():
         for model in models * 2:

@@ -1,5 +1,6 @@
 """Comparing chains: where two runs part, and where a resumed one goes on."""
 
+from dataclasses import replace
 from typing import Any
 
 from truestep.verify import chains
@@ -26,6 +27,10 @@ def update(step: int, *, before: str | None = None, **parts: Any) -> Update:
 def ran(*updates: Update) -> Ran:
     process = Process(pid=1, argv=[], updates=list(updates))
     return Ran(way=Way(), code=0, processes=[process], before_kill=[], tail="", seconds=0.0)
+
+
+def keep(run: Ran, moments: list[Moment[Any]]) -> None:
+    run.processes[0] = replace(run.processes[0], moments=moments)
 
 
 def test_equal_chains_do_not_part() -> None:
@@ -90,7 +95,8 @@ def test_what_only_one_run_keeps_is_a_difference_but_not_of_a_resumed_one() -> N
 
 def test_a_file_that_only_one_run_saves_is_a_difference() -> None:
     first, second = ran(update(0)), ran(update(0))
-    first.processes[0].moments, second.processes[0].moments = [saved("a")], [saved("a"), saved("a")]
+    keep(first, [saved("a")])
+    keep(second, [saved("a"), saved("a")])
     for runs in ((first, second), (second, first)):
         parting = chains.compare(*runs, outcome=OUTCOME)
         assert parting is not None and parting.what == "saved file ema.pt: in one run only"
@@ -109,7 +115,8 @@ def test_saved_files_and_the_last_state_are_compared_though_all_steps_are_the_sa
     first.processes[0].kept, second.processes[0].kept = {"ema": "a"}, {"ema": "b"}
     parting = chains.compare(first, second, outcome=OUTCOME)
     assert parting is not None and parting.what == "kept state: ema"
-    first.processes[0].moments, second.processes[0].moments = [saved("a")], [saved("b")]
+    keep(first, [saved("a")])
+    keep(second, [saved("b")])
     parting = chains.compare(first, second, outcome=OUTCOME)
     assert parting is not None and (parting.step, parting.what) == (2, "saved file ema.pt: weight")
     assert chains.compare(first, second, outcome=SHARED_OUTCOME) is None
@@ -118,12 +125,12 @@ def test_saved_files_and_the_last_state_are_compared_though_all_steps_are_the_sa
 def test_of_a_resumed_run_the_last_file_counts_and_only_at_the_end() -> None:
     first, second = ran(update(0)), ran(update(0))
     second.before_kill = [Process(pid=2, argv=[])]
-    first.processes[0].moments = [saved("a", step=1), saved("b")]
-    second.processes[0].moments = [saved("b")]
+    keep(first, [saved("a", step=1), saved("b")])
+    keep(second, [saved("b")])
     for how in ("stopped", "finished"):
         first.processes[0].ended = second.processes[0].ended = how
         assert chains.compare(first, second, outcome=OUTCOME) is None
-    second.processes[0].moments = [saved("c")]
+    keep(second, [saved("c")])
     assert chains.compare(first, second, outcome=OUTCOME) is not None
     first.processes[0].ended = second.processes[0].ended = "stopped"
     assert chains.compare(first, second, outcome=OUTCOME) is None

@@ -9,7 +9,7 @@ def apply(value, tape):
     With `fails_at` the script raises at that step.
     """
     value = dict(value)
-    tape.listeners["step_begins"].append(lambda optimizer, _number: turn(value, optimizer))
+    tape.listen(step_begins=lambda optimizer, _number: turn(value, optimizer))
     if value.get("fails"):
         raise RuntimeError("planted: this setting cannot be used here")
 

@@ -48,7 +48,7 @@ def on_model(tape: Tape, change: Callable[[nn.Module], None]) -> None:
         if any(parameter.requires_grad for parameter in module.parameters()):
             change(module)
 
-    tape.listeners["forward_begins"].append(meet)
+    tape.listen(forward_begins=meet)
 
 
 class _Turns:
@@ -64,9 +64,9 @@ class _Turns:
         self._ends: list[int] = []
         self._losses: list[list[torch.Tensor]] = []
         self._of_step: list[torch.Tensor] = []
-        tape.listeners["backward_begins"].append(self._take_losses)
-        tape.listeners["closing"].append(self._close)
-        tape.after_step.append(self._end_step)
+        self._is_left = False
+        tape.listen(backward_begins=self._take_losses, closing=self._close)
+        tape.follow_steps(self._end_step)
 
     def _take_losses(self, losses: tuple[torch.Tensor, ...], how: str) -> None:
         is_one = how == "backward" and len(losses) == 1 and losses[0].numel() == 1
@@ -74,6 +74,8 @@ class _Turns:
             self._of_step.append(losses[0].detach())
 
     def _end_step(self) -> None:
+        if self._is_left:
+            return
         self._losses.append(self._of_step)
         self._of_step = []
         self._steps_left -= 1
@@ -111,12 +113,12 @@ class _Turns:
 
     def _leave(self) -> None:
         """End the script at its next step."""
-        self._tape.is_over = True
-        self._tape.after_step.clear()
+        self._tape.stop()
+        self._is_left = True
 
     def _close(self) -> None:
-        if os.getpid() == self._pid and self._tape.after_step:
-            self._tape.after_step.clear()
+        if os.getpid() == self._pid and not self._is_left:
+            self._is_left = True
             error = self._tape.failed_with
             is_exit = isinstance(error, SystemExit) and not error.code
             self._tell("end", has_failed=error is not None and not is_exit)

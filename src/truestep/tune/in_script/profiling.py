@@ -60,11 +60,10 @@ class _Course:
         self._seen = Seen(tape)
         self._files = OwnFiles(tape.sites.is_own)
         self._num_ahead = 0
-        tape.listeners["forward_begins"].append(self._meet_model)
-        tape.listeners["step_begins"].append(self._meet_optimizer)
-        tape.listeners["epoch"].append(self._meet_loader)
-        tape.listeners["closing"].append(self._close)
-        tape.after_step.append(self._end_step)
+        tape.listen(forward_begins=self._meet_model, step_begins=self._meet_optimizer)
+        tape.listen(epoch=self._meet_loader, closing=self._close)
+        tape.follow_steps(self._end_step)
+        self._is_finished = False
         _mark_closures(tape)
         if torch.accelerator.is_available():
             _mark_device(tape)
@@ -80,6 +79,8 @@ class _Course:
         self._num_ahead = max(self._num_ahead, loader.num_workers * (loader.prefetch_factor or 0))
 
     def _end_step(self) -> None:
+        if self._is_finished:
+            return
         now = perf_counter_ns()
         self._act(now - self._ended_ns)
         self._ended_ns = perf_counter_ns()
@@ -179,7 +180,7 @@ class _Course:
 
     def _close(self) -> None:
         """The script has ended by itself: what there is is written."""
-        if not self._tape.after_step:
+        if self._is_finished:
             return
         if "first" in self._told and "cpu_s" not in self._told:
             self._note_timing()
@@ -194,8 +195,8 @@ class _Course:
         self._told["steps"] = self._tape.num_steps
         self._told["facts"] = self._seen.facts()
         (self._folder / f"told-{os.getpid()}.json").write_text(json.dumps(self._told))
-        self._tape.after_step.clear()
-        self._tape.is_over = True
+        self._is_finished = True
+        self._tape.stop()
 
 
 class _Trace:
@@ -299,7 +300,7 @@ def _mark_device(tape: Tape) -> None:
         return listener
 
     for event, phase in (("forward", "forward"), ("backward", "backward"), ("step", "optimizer")):
-        tape.listeners[f"{event}_ends"].append(wait(phase))
+        tape.listen(**{f"{event}_ends": wait(phase)})
     put(tape, [Hook(f"torch.Tensor.{name}", _note_copy, given=(tape,)) for name in ("to", "cuda")])
 
 

@@ -62,10 +62,7 @@ class _Loaders:
         self.on_feed: Callable[[], None] = lambda: None
         """Called when our own loader begins to deliver."""
         put(tape, _HOOKS, self)
-        listen = tape.listeners
-        listen["epoch"].append(self._meet)
-        listen["batch"].append(self._take_batch)
-        listen["backward_begins"].append(self._take_backward)
+        tape.listen(epoch=self._meet, batch=self._take_batch, backward_begins=self._take_backward)
 
     def make(self, note: Function, init: Function, loader: Any, /, *args: Any, **kwargs: Any) -> None:
         """Make a loader with its batch size or another one."""
@@ -176,11 +173,8 @@ class _Steps:
         self._ends: list[float] = []
         self._batches: list[int] = []
         self._is_told = False
-        listen = tape.listeners
-        listen["epoch"].append(lambda _loader, _number: self._begin())
+        tape.listen(epoch=lambda _loader, _number: self._begin(), counted=self._end_step, closing=self._tell)
         loaders.on_feed = self._begin
-        listen["counted"].append(self._end_step)
-        listen["closing"].append(self._tell)
 
     def _begin(self) -> None:
         """Before the first batch: what is held now is held without training."""
@@ -195,7 +189,7 @@ class _Steps:
         self._loaders.end_step()
         if self._has_enough():
             self._tell()
-            self._tape.is_over = True
+            self._tape.stop()
 
     def _has_enough(self) -> bool:
         num, seconds = len(self._ends), self._value["seconds"]

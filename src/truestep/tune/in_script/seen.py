@@ -30,10 +30,9 @@ class Seen:
         self._is_autocast = self._keeps_gradients = False
         self._evaluates = ""
         self._told: dict[str, Any] = {}
-        listen = tape.listeners
-        listen["epoch"].append(self._meet_loader)
-        listen["forward_begins"].append(self._meet_model)
-        listen["step_begins"].append(self._meet_optimizer)
+        tape.listen(
+            epoch=self._meet_loader, forward_begins=self._meet_model, step_begins=self._meet_optimizer
+        )
         put(tape, _HOOKS, self)
 
     def changed(self) -> dict[str, Any]:

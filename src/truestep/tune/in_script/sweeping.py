@@ -81,10 +81,7 @@ class _Sweep:
         """By what the script has multiplied the loss of the next backward pass."""
         self._shares: dict[int, list[float | None]] = {}
         self._own: list[tuple[dict[str, Any], Any]] = []
-        listen = tape.listeners
-        listen["backward_begins"].append(self._take_loss)
-        listen["step_begins"].append(self._begin_step)
-        listen["step_ends"].append(self._end_step)
+        tape.listen(backward_begins=self._take_loss, step_begins=self._begin_step, step_ends=self._end_step)
         put(tape, [Hook("torch.amp.GradScaler.scale", _Sweep._take_factor)], self)
 
     def _take_loss(self, losses: tuple[torch.Tensor, ...], how: str) -> None:
@@ -105,7 +102,7 @@ class _Sweep:
             self._index += 1
         self._stepped.add(number)
         if self._index >= self._num_steps:
-            self._tape.is_over = True
+            self._tape.stop()
             return
         if number not in self._shares:
             self._meet(optimizer, number)
@@ -128,7 +125,7 @@ class _Sweep:
             _put_rate(group, own)
         self._own = []
         if self._index + 1 >= self._num_steps and self._stepped >= set(self._shares):
-            self._tape.is_over = True
+            self._tape.stop()
 
     def _meet(self, optimizer: Optimizer, number: int) -> None:
         rates = [_own_rate(group) for group in optimizer.param_groups]
@@ -145,7 +142,7 @@ class _Sweep:
         is_last = loss is not None and self._divergence.is_reached(loss)
         self._tape.write("swept", what="step", index=index, loss=loss, is_diverged=is_last)
         if is_last:
-            self._tape.is_over = True  # a step that is under way is still made, and no other
+            self._tape.stop()  # a step that is under way is still made, and no other
 
     def _take_factor(self, scaler: Any, _outputs: Any) -> Observation:
         yield

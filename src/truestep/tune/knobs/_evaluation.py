@@ -35,8 +35,7 @@ def in_evaluation(tape: Tape, make: Callable[[nn.Module, Forward], Forward]) -> 
         module.forward = make(module, module.forward)
         placed.append((module, own))
 
-    tape.listeners["forward_begins"].append(begin)
-    tape.listeners["forward_ends"].append(restore)
+    tape.listen(forward_begins=begin, forward_ends=restore)
 
 
 def is_evaluation(module: nn.Module) -> bool:

@@ -33,7 +33,7 @@ def apply(value: bool, tape: Tape) -> None:
         torch.backends.cudnn.benchmark = value
 
     turn()
-    tape.listeners["forward_begins"].append(turn)
+    tape.listen(forward_begins=turn)
 
 
 KNOB = Knob(

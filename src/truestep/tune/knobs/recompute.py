@@ -56,7 +56,7 @@ def apply(value: list[str], tape: Tape) -> None:
         waiting.clear()
 
     on_model(tape, wait)
-    tape.listeners["forward_ends"].append(begin)
+    tape.listen(forward_ends=begin)
 
 
 def _writes(block: nn.Module) -> list[int]:

@@ -25,7 +25,7 @@ def vary_torch(tape: Tape) -> None:
     """Build DataLoaders with the plan's number of workers, and kill this process as the plan says."""
     _vary_workers(tape, "torch.utils.data.DataLoader")
     if tape.plan.kill_at is not None:
-        tape.after_step.append(partial(_kill, tape))
+        tape.follow_steps(partial(_kill, tape))
     for where, value in tape.plan.settings:
         module, function = where.split(":")
         getattr(import_module(module), function)(value, tape)

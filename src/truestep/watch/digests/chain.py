@@ -50,9 +50,7 @@ class Chain:
         self._is_told = False
         self._large: dict[int, tuple[weakref.ref[Tensor], Any, str]] = {}
         if "kept" in self._wanted:
-            tape.listeners["counted"].append(self._count)
-            tape.listeners["ending"].append(self._end)
-            tape.listeners["closing"].append(self._close)
+            tape.listen(counted=self._count, ending=self._end, closing=self._close)
 
     def take_batch(self, batch: Any) -> None:
         """A loader has handed out a batch."""

@@ -19,40 +19,32 @@ class Backward:
     """Both entry points of autograd; `Tensor.backward` calls the first."""
 
     def __init__(self, tape: Tape) -> None:
-        self._tape = tape
+        self._tape, self._under_way = tape, tape.under_way
         self._chain = tape.chain
 
     def observe(self, how: str, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe one pass, unless it is a part of another one."""
-        tape, chain = self._tape, self._chain
-        if tape.is_in_backward or is_transformed():
+        tape, under_way, chain = self._tape, self._under_way, self._chain
+        if under_way.is_in_backward or is_transformed():
             return
-        if threading.get_ident() != tape.thread and not tape.claim(trains=True):
+        if threading.get_ident() != under_way.thread and not tape.claim(trains=True):
             return
         tape.end_if_over()
-        begins = tape.listeners["backward_begins"]
-        losses: tuple[Tensor, ...] = ()
-        if begins or chain is not None or tape.is_looked_at:
-            losses = _losses(args, kwargs)
-            if chain is not None and how == "backward":
-                chain.take_losses(losses)
+        losses = _losses(args, kwargs)
+        if chain is not None and how == "backward":
+            chain.take_losses(losses)
         # Known at the steps that are looked at.
         facts = BackwardPass(how, *(_describe(losses) if tape.is_looked_at else (None, None, None)))
-        site = tape.sites.here(3)
-        if begins:
-            tape.backward_site = site
-            tape.tell("backward_begins", losses, how)
-        was_inside = tape.is_inside
-        tape.is_in_backward = tape.is_inside = True
+        under_way.backward_site = site = tape.sites.here(3)
+        tape.tell("backward_begins", losses, how)
+        under_way.begin_backward()
         begun = perf_counter_ns()
         try:
             yield
         finally:
-            tape.is_in_backward = False
-            tape.is_inside = was_inside
+            under_way.end_backward()
         tape.mark(facts, site, begun)
-        if tape.listeners["backward_ends"]:
-            tape.tell("backward_ends", losses, how)
+        tape.tell("backward_ends", losses, how)
 
 
 HOOKS = (

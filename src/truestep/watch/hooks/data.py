@@ -49,17 +49,16 @@ class Loaders:
         tape = self._tape
         tape.end_if_over()
         begun = perf_counter_ns()
-        tape.is_fetching = True
+        tape.under_way.begin_batch()
         try:
             result = yield
         finally:
-            tape.is_fetching = False
+            tape.under_way.end_batch()
         number = self._loader_of.get(id(iterator), (_UNKNOWN, None))[0]
         tape.mark(BatchFetched(number, outline(result)), tape.sites.here(3), begun)
         if self._chain is not None:
             self._chain.take_batch(result)
-        if tape.listeners["batch"]:
-            tape.tell("batch", number, result)
+        tape.tell("batch", number, result)
 
     def observe_set_epoch(self, _sampler: Any, epoch: int) -> None:
         """Observe `set_epoch` of torch's distributed sampler."""

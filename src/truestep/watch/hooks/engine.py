@@ -29,9 +29,7 @@ _FAMILIES = {
 
 def watch_torch(tape: Tape) -> None:
     """Observe torch's entry points as the tape's plan says."""
-    if tape.plan.digests:
-        tape.chain = Chain(tape)
-    tape.among_ourselves = among_ourselves  # type: ignore[method-assign]
+    tape.connect(among_ourselves=among_ourselves, chain=Chain(tape) if tape.plan.digests else None)
     hold.hold_torch(tape)
     tape.attempt(refs.watch)
     put_family(tape, optimizer.STEPS, optimizer.Steps)

@@ -22,7 +22,7 @@ class Forward:
     """`Module.__call__`, `train` and `eval`."""
 
     def __init__(self, tape: Tape) -> None:
-        self._tape = tape
+        self._tape, self._under_way = tape, tape.under_way
         self._chain = tape.chain
         self._models = tape.things("model")
         self._met: set[int] = set()
@@ -30,12 +30,12 @@ class Forward:
 
     def observe_call(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe the call of an outermost module."""
-        tape, chain = self._tape, self._chain
+        tape, under_way, chain = self._tape, self._under_way, self._chain
         if "_forward_hooks" not in module.__dict__:
             return  # not set up: torch will say so
         if torch.compiler.is_compiling() or torch._C._is_tracing():
             return  # what is read of a tensor now becomes part of the trace
-        if threading.get_ident() != tape.thread and not tape.claim():
+        if threading.get_ident() != under_way.thread and not tape.claim():
             return
         tape.end_if_over()
         known = self._models.get(id(module))
@@ -49,17 +49,17 @@ class Forward:
         is_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         tensors = outline(args) if args else outline(kwargs)
         facts = ForwardPass(number, module.training, is_grad, is_inference, tensors)
-        tape.forward_site = site = tape.sites.here(3)
-        if is_told and tape.listeners["forward_begins"]:
+        under_way.forward_site = site = tape.sites.here(3)
+        if is_told:
             tape.tell("forward_begins", module, args, kwargs)
-        tape.is_inside = True
+        under_way.begin_forward()
         begun = perf_counter_ns()
         try:
             result = yield
         finally:
-            tape.is_inside = False
+            under_way.end_forward()
         tape.mark(facts, site, begun)
-        if is_told and tape.listeners["forward_ends"]:
+        if is_told:
             tape.tell("forward_ends", module, args, kwargs, result)
 
     def observe_train(self, module: nn.Module, mode: bool = True) -> Observation:

@@ -57,17 +57,16 @@ class Steps:
         has_closure = closure is not None
         number, counts = self._begin(optimizer, has_closure)
         site = tape.sites.here(3)
-        tape.is_stepping = not has_closure
-        if tape.listeners["step_begins"]:
-            tape.tell("step_begins", optimizer, number)
+        tape.under_way.begin_step(has_closure=has_closure)
+        tape.tell("step_begins", optimizer, number)
         self._is_inside = True
         begun = perf_counter_ns()
         try:
             yield
         finally:
-            self._is_inside = tape.is_stepping = False
-        if tape.listeners["step_ends"]:
-            tape.tell("step_ends", optimizer, number)
+            self._is_inside = False
+            tape.under_way.end_step()
+        tape.tell("step_ends", optimizer, number)
         rates = self._changed_rates(optimizer, number)
         tape.mark(OptimizerStep(number, has_closure, counts, rates), site, begun)
         self._end(optimizer, number, site=site, has_closure=has_closure)

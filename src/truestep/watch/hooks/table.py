@@ -184,7 +184,7 @@ def observing(  # limits: private to this package
 ) -> Function:
     """Return what calls the original, and the observer as long as it does not fail by itself."""
     guard = _Guard(tape, hook.target)
-    is_outermost, is_everywhere = hook.is_outermost, hook.is_everywhere
+    is_outermost, is_everywhere, under_way = hook.is_outermost, hook.is_everywhere, tape.under_way
 
     # torch's profiler reads the argument `self` of the function that stands for Module.__call__, and ends the
     # process if there is none.
@@ -193,7 +193,7 @@ def observing(  # limits: private to this package
             args = (self, *args)
         pending = None
         is_on = guard.is_working and (tape.is_on or is_everywhere)
-        if is_on and not (is_outermost and tape.is_inside):
+        if is_on and not (is_outermost and under_way.is_inside):
             try:
                 pending = observe(*args, **kwargs)
                 if pending is not None:

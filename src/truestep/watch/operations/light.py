@@ -51,7 +51,7 @@ class LightLook(Look):
         self._views: set[tuple[int, int]] = set()
         self._away: Mode | None = None
         """The mode of the main thread, if it is taken off for a while."""
-        tape.listeners["forward_begins"].append(self.meet_forward)
+        tape.listen(forward_begins=self.meet_forward)
         self._while_on = {
             "forward_ends": self.leave_forward,
             "backward_begins": self.meet_backward,
@@ -72,16 +72,14 @@ class LightLook(Look):
 
     def _open(self) -> None:
         super()._open()
-        for event, listener in self._while_on.items():
-            self._tape.listeners[event].append(listener)
+        self._tape.listen(**self._while_on)
 
     def close(self) -> None:
         """Note nothing more, and write the rest."""
         self._windows.is_visit = False
         self._away = None
         if self._is_entered:
-            for event, listener in self._while_on.items():
-                self._tape.listeners[event].remove(listener)  # ours is the last: no other is passed over
+            self._tape.ignore(*self._while_on.values())
         super().close()
 
     def meet_forward(  # limits: the tape calls it like this
@@ -122,7 +120,7 @@ class LightLook(Look):
         self.turn_back()
         mode = getattr(self._local, "mode", None)
         is_torchs = type(optimizer).__module__.startswith("torch.optim.")
-        if is_torchs and self._tape.is_stepping and mode is not None and not mode.thread:
+        if is_torchs and self._tape.under_way.is_stepping and mode is not None and not mode.thread:
             self._leave()
             self._away = mode
 
@@ -145,7 +143,7 @@ class LightLook(Look):
         self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Any], None] | None:
         """Return what is told an operation's result; None if no rule reads it."""
-        frame = frame_above(4, self._tape.thread)
+        frame = frame_above(4, self._tape.under_way.thread)
         facts = self._facts.get(func) or self._facts_of(func)
         if not mode.thread:
             if frame is not None and self._is_own(frame.f_code.co_filename):
@@ -167,25 +165,25 @@ class LightLook(Look):
         if facts.may_draw and (drawn is None or drawn.has_moved()):
             row[_FLAGS] |= IS_RANDOM
         self._end_row(row, owned, changed, result, facts.is_view)
-        reader = self._tape.readers.get(facts.name)
+        reader = self._tape.reader_of(facts.name)
         if reader is not None:
             self.attempt(reader, row[0], args, kwargs, result)
 
     def _is_left_out(self, facts: Facts) -> bool:
         """Whether no rule reads it: what a step does to weights, or parts of data before they are a batch."""
-        tape = self._tape
-        if tape.is_stepping and not tape.is_inside:
+        under_way = self._tape.under_way
+        if under_way.is_stepping and not under_way.is_inside:
             return not facts.may_draw
-        return facts.is_passed_by or (tape.is_fetching and facts.is_view)
+        return facts.is_passed_by or (under_way.is_fetching and facts.is_view)
 
     def _begin_row(  # limits: private to this class
         self, mode: Mode, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> tuple[list[Any], set[int], list[Tensor]] | None:
         """Return the row as it is known before the operation, the memory of its arguments, who is changed."""
-        tape = self._tape
+        under_way = self._tape.under_way
         is_main = not mode.thread
         with self._lock:
-            is_inside = is_main and tape.is_inside and not tape.is_in_backward
+            is_inside = is_main and under_way.is_inside and not under_way.is_in_backward
             caller = self._callers.look_up(frame, is_main=is_main, is_inside=is_inside)
         if caller.is_ours:
             return None

@@ -47,7 +47,7 @@ _NOWHERE = (0, 0, 0)
 
 def watch(tape: Tape, look: "Look") -> None:
     """Note operations in the steps that the plan names."""
-    tape.look = look
+    tape.note_operations(look)
     put(tape, HOOKS, look)
     look.move(tape.num_steps)
 
@@ -244,7 +244,7 @@ class Look:
         if facts.is_passed_by:
             return None
         given = gather(args, kwargs, facts=facts)
-        caller = self._look_up(mode, frame_above(4, self._tape.thread))
+        caller = self._look_up(mode, frame_above(4, self._tape.under_way.thread))
         if caller.is_ours:
             return None
         name = self._tables.text(facts.name)
@@ -342,7 +342,7 @@ class Look:
         """The user's own autograd function is about to be called; its node has just been made."""
         mode = getattr(self._local, "mode", None)
         if mode is not None:
-            caller = self._look_up(mode, frame_above(3, self._tape.thread))
+            caller = self._look_up(mode, frame_above(3, self._tape.under_way.thread))
             name = self._tables.text(type(function).__name__.removesuffix("Backward"))
             mode.claim_nodes((name, caller.site, caller.module), has_node=True)
 
@@ -360,7 +360,7 @@ class Look:
     hide(note_function)
 
     def _begin_function(self, mode: Mode, function: Any, gradients: tuple[Any, ...]) -> Call:
-        caller = self._look_up(mode, frame_above(3, self._tape.thread))
+        caller = self._look_up(mode, frame_above(3, self._tape.under_way.thread))
         call = self._new_call(mode, caller, self._tables.text(type(function).__name__))
         origin = self._origin_of(mode, function._sequence_nr())
         call.phase = _BACKWARD

@@ -31,7 +31,7 @@ def become(settings: dict[str, Any]) -> None:
     except Ended:
         return
     except BaseException as error:
-        tape.failed_with = error
+        tape.fail(error)
         _show_without_us(error)
         raise
 

@@ -4,8 +4,6 @@ Owns `os.register_at_fork`. What Python, torch and we do at a fork is done all t
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from truestep.watch.hooks.table import Function, Hook, calling_frame, drop_frames, put, unseen
@@ -18,16 +16,6 @@ def watch_os(tape: Tape) -> None:
         put(tape, [Hook("os.register_at_fork", _register, given=(tape,), changes=True)])
 
 
-@contextmanager
-def copying(tape: Tape) -> Iterator[None]:
-    """Fork in here without the script's being told."""
-    tape.is_copying = True
-    try:
-        yield
-    finally:
-        tape.is_copying = False
-
-
 def _register(tape: Tape, register: Function, /, **given: Any) -> Any:
     caller = calling_frame()
     if caller is None or not tape.sites.is_engine(caller.f_code.co_filename):
@@ -37,7 +25,7 @@ def _register(tape: Tape, register: Function, /, **given: Any) -> Any:
 
 def _unless_copying(act: Function, tape: Tape) -> Function:
     def wrapper() -> None:
-        if not tape.is_copying:
+        if not tape.under_way.is_copying:
             try:
                 act()
             except BaseException as error:

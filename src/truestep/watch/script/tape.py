@@ -26,6 +26,7 @@ from truestep.watch.evidence.moment import NUM_SHARED, Facts
 from truestep.watch.plan import Plan
 from truestep.watch.script.interrupts import is_from_handler
 from truestep.watch.script.sites import Sites
+from truestep.watch.script.under_way import UnderWay
 
 _MAX_RAISED = 5
 _MAX_KINDS = 50_000
@@ -75,19 +76,6 @@ class Ended(SystemExit):
 class Tape:
     """Where all observers of a process write."""
 
-    backward_site = 0
-    """The user's line of the backward pass that begins: looked up once for all."""
-    is_stepping = False
-    """Whether a step without a closure is under way."""
-    is_copying = False
-    """Whether a copy of the process is being made; see `copying`."""
-    is_fetching = False
-    """Whether a loader is making a batch."""
-    forward_site = 0
-    """The user's line of the outermost module that is called, looked up once for all."""
-    thread = 0
-    """The id of the one thread whose passes are observed; see `claim`."""
-    _owner: threading.Thread | None = None
     _near_until = 0
 
     def __init__(self, folder: str, plan: Plan) -> None:
@@ -96,9 +84,7 @@ class Tape:
         self.is_on = True
         self.is_over = False
         """Whether the script shall end where it would begin another step."""
-        self.is_inside = False
-        """Whether a forward or a backward pass is under way: what is called in it is a part of it."""
-        self.is_in_backward = False
+        self.under_way = UnderWay()
         self.num_steps = 0
         self._next_look = self._num_raised = 0
         self.is_looked_at = plan.looks_at(0)
@@ -107,12 +93,9 @@ class Tape:
         """What keeps digests, if the plan asks for some; for observers of modules that arrive later."""
         self.look: Any = None
         """What notes operations, if the plan asks for some; told of each step that is counted."""
-        self.after_step: list[Callable[[], None]] = []
-        """Called once a step is counted and written: by those who end, time or hold up steps."""
-        self.listeners, self.near = _nobody(), _nobody()
-        """Who is told of what happens, with the objects themselves, always or at near steps; see `tell`."""
-        self.readers: dict[str, Callable[..., None]] = {}
-        """By the name of an operation: who reads its tensors, if the look at operations reads no bits."""
+        self._after_step: list[Callable[[], None]] = []
+        self._listeners, self._near = _nobody(), _nobody()
+        self._readers: dict[str, Callable[..., None]] = {}
         self.failed_with: BaseException | None = None
         self._troubles, self._dismissed = set[str](), set[int]()
         self._pid = os.getpid()
@@ -169,13 +152,51 @@ class Tape:
         self.mark(facts, self.sites.here(1), perf_counter_ns())
 
     def among_ourselves(self) -> AbstractContextManager[Any]:
-        """Return a context in which torch calls nothing of the user's; torch's observers set it."""
+        """Return a context in which torch calls nothing of the user's, once torch is there."""
         return nullcontext()
+
+    def connect(self, *, among_ourselves: Callable[[], AbstractContextManager[Any]], chain: Any) -> None:
+        """Torch has been imported: take what keeps digests, and what keeps the user's code out."""
+        self.among_ourselves = among_ourselves  # type: ignore[method-assign]
+        self.chain = chain
+
+    def note_operations(self, look: Any) -> None:
+        """Have operations noted: the look is told of each step that is counted."""
+        self.look = look
+
+    def listen(self, *, near: bool = False, **acts: Callable[..., None]) -> None:
+        """Have functions called at events, with the objects themselves.
+
+        With `near`: only at steps that are looked at, or soon after a change.
+        """
+        for event, act in acts.items():
+            (self._near if near else self._listeners)[event].append(act)
+
+    def attend(self, inspector: Any, *events: str, near: bool = False) -> None:
+        """Have methods of an inspector called that have the names of events."""
+        self.listen(near=near, **{event: getattr(inspector, event) for event in events})
+
+    def ignore(self, *acts: Callable[..., None]) -> None:
+        """Call these no more."""
+        for listeners in (*self._listeners.values(), *self._near.values()):
+            listeners[:] = [item for item in listeners if item not in acts]
+
+    def follow_steps(self, act: Callable[[], None]) -> None:
+        """Call it once a step is counted and written: for those who end, time or hold up steps."""
+        self._after_step.append(act)
+
+    def read_operation(self, name: str, reader: Callable[..., None]) -> None:
+        """Hand an operation's tensors to a reader, if the look at operations reads no bits."""
+        self._readers[name] = reader
+
+    def reader_of(self, name: str) -> Callable[..., None] | None:
+        """Return who reads an operation's tensors."""
+        return self._readers.get(name)
 
     def tell(self, event: str, *things: Any) -> None:
         """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
         is_near = self.is_looked_at or self.num_steps < self._near_until
-        listeners = (*self.listeners[event], *self.near[event]) if is_near else self.listeners[event]
+        listeners = (*self._listeners[event], *self._near[event]) if is_near else self._listeners[event]
         if listeners:
             self._tell(tuple(listeners), things, event)
 
@@ -212,8 +233,8 @@ class Tape:
         """Tell an inspector nothing more: after a part that it missed, the rest would mislead it."""
         owner = getattr(listener, "__self__", listener)
         self._dismissed.add(id(owner))
-        for told in (*self.listeners.values(), *self.near.values()):
-            told[:] = [item for item in told if getattr(item, "__self__", item) is not owner]
+        every = [item for told in (*self._listeners.values(), *self._near.values()) for item in told]
+        self.ignore(*(item for item in every if getattr(item, "__self__", item) is owner))
 
     def come_near(self, num_steps: int) -> None:
         """Something has changed: tell all inspectors in this step, and for so many in all."""
@@ -260,16 +281,16 @@ class Tape:
         return number
 
     def claim(self, *, trains: bool = False) -> bool:
-        """Whether passes of this thread are observed from here on, though another one's may have been.
+        """Whether passes of this thread are observed from here on; until a step is made, who trains first."""
+        return self.under_way.claim(may_take_over=trains and not self.num_steps)
 
-        Those of one thread are: what another one calls meanwhile is no part of its pass. It is the first that
-        calls a model, until it ends, or until another one is the first to train.
-        """
-        is_free = self._owner is None or not self._owner.is_alive()
-        if not is_free and (not trains or self.num_steps or self.is_inside):
-            return False
-        self._owner, self.thread = threading.current_thread(), threading.get_ident()
-        return True
+    def stop(self) -> None:
+        """End the script where it would begin another step."""
+        self.is_over = True
+
+    def fail(self, error: BaseException) -> None:
+        """The script has raised."""
+        self.failed_with = error
 
     def count_step(self) -> None:
         """Count a step."""
@@ -277,12 +298,11 @@ class Tape:
         if self.is_looked_at or self.num_steps >= self._next_look:
             self._set_look()
         if self.plan.steps is not None and self.num_steps >= self.plan.steps:
-            self.is_over = True
+            self.stop()
         if self.look is not None:
             self.look.move(self.num_steps)
-        if self.listeners["counted"]:
-            self.tell("counted")
-        for act in (*self.after_step,):
+        self.tell("counted")
+        for act in self._after_step:
             act()
 
     def _set_look(self) -> None:

@@ -34,7 +34,7 @@ def watch(tape: Tape) -> None:
             noted[number] = noted.get(number, 0) + 1
             tape.note(_measure(number, tensor))
 
-    tape.near["forward_begins"].append(forward_begins)
+    tape.listen(near=True, forward_begins=forward_begins)
 
 
 def _first_float(values: Any) -> Tensor | None:

@@ -51,8 +51,7 @@ def watch(tape: Tape) -> None:
     """Note how loaders are made, and what the batches of each epoch are."""
     book = _Book(tape)
     put(tape, [Hook("torch.utils.data.DataLoader.__init__", _Book.made)], book)
-    for event in ("epoch", "batch", "closing"):
-        tape.listeners[event].append(getattr(book, event))
+    tape.attend(book, "epoch", "batch", "closing")
 
 
 def _maker_of(loader: Any) -> str:

@@ -23,7 +23,7 @@ def watch(tape: Tape) -> None:
         if pieces:
             tape.note(Recompilations(pieces))
 
-    tape.listeners["closing"].append(closing)
+    tape.listen(closing=closing)
 
 
 def _piece(tape: Tape, item: Any) -> CompiledPiece:

@@ -22,7 +22,7 @@ def watch(tape: Tape) -> None:
         return
     names = ("item", "tolist", "cpu", "to", "cuda")
     put(tape, [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,)) for name in names], _Moves(tape))
-    tape.listeners["closing"].append(lambda: _note_device(tape))
+    tape.listen(closing=lambda: _note_device(tape))
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

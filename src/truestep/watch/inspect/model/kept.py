@@ -39,8 +39,7 @@ _SIMPLE = (Tensor, str, bytes, bool, int, float, complex, type(None), torch.dtyp
 def watch(tape: Tape) -> None:
     """Follow states of models, and files."""
     states = _States(tape)
-    for event in ("step_begins", "step_ends"):  # an optimizer's first step is one after a change
-        tape.near[event].append(getattr(states, event))
+    tape.attend(states, "step_begins", "step_ends", near=True)  # a first step is one after a change
     put(tape, _HOOKS, states)
 
 

@@ -41,9 +41,8 @@ _DROPS = nn.modules.dropout._DropoutNd
 def watch(tape: Tape) -> None:
     """Note each forward pass that may be an evaluation, and those that backward passes reach."""
     modes = _Modes(tape)
-    for event in ("forward", "backward", "step"):
-        for name in (f"{event}_begins", f"{event}_ends"):
-            tape.listeners[name].append(getattr(modes, name))
+    tape.attend(modes, "forward_begins", "backward_begins", "step_begins")
+    tape.attend(modes, "forward_ends", "backward_ends", "step_ends")
 
 
 class _Layers:
@@ -186,7 +185,7 @@ class _Modes:
             self._drop_probes()
         number = self._models[id(model)][0]
         has_grad = torch.is_grad_enabled()
-        key = (self._tape.forward_site, number, model.training, has_grad)
+        key = (self._tape.under_way.forward_site, number, model.training, has_grad)
         num = self._num_noted.get(key, 0)
         if num >= (_MAX_NOTED if since else _NUM_FIRST) and not self._single:
             return

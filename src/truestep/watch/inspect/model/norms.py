@@ -21,9 +21,7 @@ _MAX_NORMS = 64
 
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note normalisation that moves though it is frozen."""
-    norms = _Norms(tape, closeness)
-    for event in ("forward_begins", "forward_ends", "step_ends"):
-        tape.near[event].append(getattr(norms, event))
+    tape.attend(_Norms(tape, closeness), "forward_begins", "forward_ends", "step_ends", near=True)
 
 
 @dataclass

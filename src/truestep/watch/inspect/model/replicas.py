@@ -26,8 +26,7 @@ def watch(tape: Tape) -> None:
     if not torch.distributed.is_available():
         return
     replicas = _Replicas(tape)
-    for event in _EVENTS:
-        tape.near[event].append(getattr(replicas, event))
+    tape.attend(replicas, *_EVENTS, near=True)
     put(tape, [Hook("torch.nn.parallel.DistributedDataParallel.__init__", _Replicas.made)], replicas)
 
 
@@ -65,10 +64,8 @@ class _Replicas:
         inner: Any = getattr(wrapper, "module", None)
         if isinstance(inner, nn.Module):
             if not self._wrappers:  # from here on every call counts
-                for event in _EVENTS:
-                    listener = getattr(self, event)
-                    self._tape.near[event].remove(listener)
-                    self._tape.listeners[event].append(listener)
+                self._tape.ignore(*(getattr(self, event) for event in _EVENTS))
+                self._tape.attend(self, *_EVENTS)
             inside = {id(module) for module in parts.modules(inner)}
             self._wrappers.append(
                 _Wrapper(weakref.ref(wrapper), inside, {id(item) for item in parts.parameters(inner)})

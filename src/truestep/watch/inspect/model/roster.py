@@ -45,16 +45,8 @@ def watch(tape: Tape) -> None:
     """Keep the roster, and what else is looked at where structure has changed."""
     closeness = Closeness(tape)
     roster = _Roster(tape, closeness)
-    for event in (
-        "forward_begins",
-        "backward_begins",
-        "backward_ends",
-        "step_begins",
-        "step_ends",
-        "counted",
-        "closing",
-    ):
-        tape.listeners[event].append(getattr(roster, event))
+    passes = ("forward_begins", "backward_begins", "backward_ends")
+    tape.attend(roster, *passes, "step_begins", "step_ends", "counted", "closing")
     put(tape, _HOOKS, roster)
     norms.watch(tape, closeness)
     updates.watch(tape, closeness)

@@ -20,7 +20,6 @@ from truestep.watch.inspect.probe.apart import ApartError, run_apart
 from truestep.watch.inspect.probe.copies import copy_inputs, replicate, run
 from truestep.watch.inspect.probe.spread import find_spread
 from truestep.watch.script import parts
-from truestep.watch.script.copying import copying
 from truestep.watch.script.leaves import find_tensors
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
@@ -39,10 +38,8 @@ _TARGETS = ("NllLossBackward0", "NllLoss2DBackward0", "MseLossBackward0", "Smoot
 def watch(tape: Tape) -> None:
     """Hold the inputs of a few steps until they are made, and then look."""
     probes = _Probes(tape)
-    for event in ("epoch", "counted"):
-        tape.listeners[event].append(getattr(probes, event))
-    for event in ("batch", "forward_begins", "forward_ends", "backward_begins"):
-        tape.near[event].append(getattr(probes, event))
+    tape.attend(probes, "epoch", "counted")
+    tape.attend(probes, "batch", "forward_begins", "forward_ends", "backward_begins", near=True)
 
 
 @dataclass(kw_only=True)
@@ -143,7 +140,7 @@ class _Probes:
                 continue
             own = [target for target, number in targets if number == item.number]
             try:
-                with copying(self._tape):
+                with self._tape.under_way.copying():
                     found = run_apart(partial(self._probe, model, item, shapes=shapes, targets=own))
             except ApartError as error:
                 self._tape.note_trouble("a probe", error)

@@ -29,8 +29,8 @@ def watch(tape: Tape) -> None:
     kinds = ("torch.nn.modules.conv._ConvNd", "torch.nn.Linear")
     put(tape, [Hook(f"{kind}.__init__", _Biases.made) for kind in kinds], biases)
     for name in _NAMES:
-        tape.readers[f"aten.{name}"] = biases.measure
-    tape.near["forward_begins"].append(biases.forward_begins)
+        tape.read_operation(f"aten.{name}", biases.measure)
+    tape.attend(biases, "forward_begins", near=True)
 
 
 class _Biases:

@@ -26,7 +26,7 @@ class Closeness:
         self._num_epochs = 0
         self.num_changes = 0
         self._known = ByIdentity[nn.Module, bool]()
-        tape.listeners["epoch"].append(self._begin_epoch)
+        tape.listen(epoch=self._begin_epoch)
         register_module_module_registration_hook(self._register)
         self._look_at(_AFTER_CHANGE)
 

@@ -47,12 +47,9 @@ def watch(tape: Tape) -> None:
     """Note, at each step of an optimizer that is looked at, where its gradients came from."""
     book = _Book(tape)
     events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
-    for event in (*events, "unscale_begins", "unscale_ends", "counted"):
-        tape.listeners[event].append(getattr(book, event))
-    seen = book.seen
-    for event in ("forward_begins", "forward_ends"):
-        tape.near[event].append(getattr(seen, event))
-    tape.listeners["batch"].append(seen.batch)
+    tape.attend(book, *events, "unscale_begins", "unscale_ends", "counted")
+    tape.attend(book.seen, "forward_begins", "forward_ends", near=True)
+    tape.attend(book.seen, "batch")
     put(tape, _HOOKS, book)
 
 
@@ -208,7 +205,7 @@ class _Book:
             self._meet_new()
         self._number += 1
         self._num_here += 1
-        self._site = self._tape.backward_site
+        self._site = self._tape.under_way.backward_site
         self._is_finite = _is_finite(losses)
         self._is_suspect = self._is_suspect or not self._is_finite
         tape = self._tape
@@ -384,7 +381,7 @@ class _Book:
         page.first_inside = self._number + 1
         if page.pending:
             self._find_nonfinite(optimizer, number)
-        if not self._tape.is_stepping:  # a closure makes gradients of its own, and may zero these
+        if not self._tape.under_way.is_stepping:  # a closure makes gradients of its own, and may zero these
             page.num_before, page.num_stale = page.num_stale, 0
         if self._is_looked_at:
             self._note_applied(optimizer, number)

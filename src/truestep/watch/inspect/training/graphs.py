@@ -32,9 +32,7 @@ _sequence_number = torch._C._autograd._get_sequence_nr
 
 def watch(tape: Tape) -> None:
     """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
-    graphs = _Graphs(tape)
-    for event in ("backward_begins", "counted", "closing"):
-        tape.listeners[event].append(getattr(graphs, event))
+    tape.attend(_Graphs(tape), "backward_begins", "counted", "closing")
 
 
 class _Mark:
@@ -86,7 +84,7 @@ class _Graphs:
         self._turn += 1
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
-        site = self._tape.backward_site
+        site = self._tape.under_way.backward_site
         self._number += how == "backward"
         self._num_here += 1
         if not self._tape.num_steps:

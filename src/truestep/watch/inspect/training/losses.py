@@ -26,15 +26,13 @@ def watch(tape: Tape) -> None:
     if tape.plan.operations is None:
         return
     losses = _Losses(tape)
-    tape.readers |= {
-        "aten._log_softmax.default": losses.read_normalised,
-        "aten.nll_loss_forward.default": losses.read_scored,
-        "aten.nll_loss2d_forward.default": losses.read_scored,
-        "aten.binary_cross_entropy.default": losses.read_probabilities,
-        "aten.binary_cross_entropy_with_logits.default": losses.read_probabilities,
-    }
-    tape.near["forward_begins"].append(losses.forward_begins)
-    tape.listeners["counted"].append(losses.counted)
+    tape.read_operation("aten._log_softmax.default", losses.read_normalised)
+    for name in ("nll_loss_forward", "nll_loss2d_forward"):
+        tape.read_operation(f"aten.{name}.default", losses.read_scored)
+    for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
+        tape.read_operation(f"aten.{name}.default", losses.read_probabilities)
+    tape.attend(losses, "forward_begins", near=True)
+    tape.attend(losses, "counted")
 
 
 class _Losses:

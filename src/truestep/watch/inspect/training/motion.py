@@ -21,9 +21,8 @@ _LOSS_EVERY = 16
 def watch(tape: Tape) -> None:
     """Measure at the steps that are looked at."""
     motion = _Motion(tape)
-    tape.listeners["backward_begins"].append(motion.backward_begins)
-    tape.near["step_begins"].append(motion.step_begins)
-    tape.near["step_ends"].append(motion.step_ends)
+    tape.attend(motion, "backward_begins")
+    tape.attend(motion, "step_begins", "step_ends", near=True)
 
 
 @dataclass

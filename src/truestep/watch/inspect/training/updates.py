@@ -24,9 +24,8 @@ _MIN_STEPS = 3
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note parameters that no step moves."""
     updates = _Updates(tape, closeness)
-    tape.near["step_begins"].append(updates.step_begins)
-    tape.near["step_ends"].append(updates.step_ends)
-    tape.listeners["closing"].append(updates.closing)
+    tape.attend(updates, "step_begins", "step_ends", near=True)
+    tape.attend(updates, "closing")
 
 
 @dataclass
