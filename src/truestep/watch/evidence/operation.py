@@ -4,7 +4,8 @@ Owns their rows, and which values are kept of what they gave.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 Site = tuple[str | None, int | None, str | None]
@@ -38,6 +39,43 @@ class Out(NamedTuple):
     """Where its values are; None for views, for what was not read, and once the file is full."""
     worst: str | None = None
     """The worst value in it: `finite`, `infinite` or `nan`; None if the plan did not ask."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Row:
+    """One operation as it is written: names and lines are numbers of the tables."""
+
+    index: int
+    thread: int
+    step: int
+    name: int
+    site: int
+    outer: int
+    phase: int
+    module: int
+    origin: int = 0
+    node: int = 0
+    flags: int = 0
+    scalars: str = ""
+    ins: list[In] = field(default_factory=list)
+    outs: list[Out] = field(default_factory=list)
+
+    def written(self) -> tuple[Any, ...]:
+        """Return all fields, in their order."""
+        fields: tuple[Any, ...] = _in_order(self)
+        return fields
+
+    @staticmethod
+    def read(written: list[Any]) -> "Row":
+        """Return what `written` gave, after it was JSON."""
+        row = Row(**dict(zip(_FIELDS, written, strict=True)))
+        row.ins = [In(digest, producer, tuple(shape), has) for digest, producer, shape, has in row.ins]
+        row.outs = [Out(digest, dtype, tuple(shape), *rest) for digest, dtype, shape, *rest in row.outs]
+        return row
+
+
+_FIELDS = tuple(item.name for item in fields(Row))
+_in_order = attrgetter(*_FIELDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,43 +139,34 @@ class Tables:
         self.places.extend((file, number, function) for file, number, function in line["sites"])
         self.origins.extend((name, site, module) for name, site, module in line["origins"])
         for row in line["rows"]:
-            yield _read_operation(row, self)
+            yield self._operation(Row.read(row))
 
-
-def _read_operation(row: list[Any], names: Tables) -> Operation:
-    index, thread, step, name, site, outer, phase, module, origin, node, flags, scalars, ins, outs = row
-    texts, places = names.texts, names.places
-    forward_name, forward_site, forward_module = names.origins[origin]
-    return Operation(
-        index=index,
-        thread=thread,
-        step=step,
-        name=texts[name],
-        file=places[site][0],
-        line=places[site][1],
-        function=places[site][2],
-        outer_file=places[outer][0],
-        outer_line=places[outer][1],
-        phase=PHASES[phase],
-        module=texts[module],
-        forward_name=texts[forward_name] if origin else None,
-        forward_file=places[forward_site][0],
-        forward_line=places[forward_site][1],
-        forward_module=texts[forward_module] if origin else None,
-        node=texts[node] or None,
-        is_random=bool(flags & IS_RANDOM),
-        has_generator=bool(flags & HAS_GENERATOR),
-        is_uninitialised=bool(flags & IS_UNINITIALISED),
-        in_evaluation=bool(flags & IN_EVALUATION),
-        is_foreign=bool(flags & IS_FOREIGN),
-        ins=tuple(_read_in(*item) for item in ins),
-        scalars=scalars,
-        outs=tuple(
-            Out(digest, texts[dtype], tuple(shape), offset, *rest)
-            for digest, dtype, shape, offset, *rest in outs
-        ),
-    )
-
-
-def _read_in(digest: str, producer: int | None, *rest: Any) -> In:
-    return In(digest, producer, tuple(rest[0]), rest[1]) if rest else In(digest, producer)
+    def _operation(self, row: Row) -> Operation:
+        texts, places = self.texts, self.places
+        forward_name, forward_site, forward_module = self.origins[row.origin]
+        return Operation(
+            index=row.index,
+            thread=row.thread,
+            step=row.step,
+            name=texts[row.name],
+            file=places[row.site][0],
+            line=places[row.site][1],
+            function=places[row.site][2],
+            outer_file=places[row.outer][0],
+            outer_line=places[row.outer][1],
+            phase=PHASES[row.phase],
+            module=texts[row.module],
+            forward_name=texts[forward_name] if row.origin else None,
+            forward_file=places[forward_site][0],
+            forward_line=places[forward_site][1],
+            forward_module=texts[forward_module] if row.origin else None,
+            node=texts[row.node] or None,
+            is_random=bool(row.flags & IS_RANDOM),
+            has_generator=bool(row.flags & HAS_GENERATOR),
+            is_uninitialised=bool(row.flags & IS_UNINITIALISED),
+            in_evaluation=bool(row.flags & IN_EVALUATION),
+            is_foreign=bool(row.flags & IS_FOREIGN),
+            ins=tuple(row.ins),
+            scalars=row.scalars,
+            outs=tuple(row.outs),
+        )

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from truestep.watch.evidence.facts.passes import OperationsCrowded
-from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
+from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES, Row
 from truestep.watch.operations import look
 from truestep.watch.operations.callers import Caller, frame_above
 from truestep.watch.operations.look import Look, Mode
@@ -26,8 +26,6 @@ from truestep.watch.script.tape import Tape
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _MAX_PER_STEP = 4096
 _MAX_PER_PLACE = 128
-_FLAGS, _OUTS = 10, 13
-"""Where these stand in a row."""
 
 
 def watch(tape: Tape) -> None:
@@ -163,11 +161,11 @@ class LightLook(Look):
     ) -> None:
         row, owned, changed = begun
         if facts.may_draw and (drawn is None or drawn.has_moved()):
-            row[_FLAGS] |= IS_RANDOM
+            row.flags |= IS_RANDOM
         self._end_row(row, owned, changed, result, facts.is_view)
         reader = self._tape.reader_of(facts.name)
         if reader is not None:
-            self.attempt(reader, row[0], args, kwargs, result)
+            self.attempt(reader, row.index, args, kwargs, result)
 
     def _is_left_out(self, facts: Facts) -> bool:
         """Whether no rule reads it: what a step does to weights, or parts of data before they are a batch."""
@@ -178,7 +176,7 @@ class LightLook(Look):
 
     def _begin_row(  # limits: private to this class
         self, mode: Mode, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
-    ) -> tuple[list[Any], set[int], list[Tensor]] | None:
+    ) -> tuple[Row, set[int], list[Tensor]] | None:
         """Return the row as it is known before the operation, the memory of its arguments, who is changed."""
         under_way = self._tape.under_way
         is_main = not mode.thread
@@ -192,16 +190,14 @@ class LightLook(Look):
         if node is not None and caller.phase != _FORWARD:  # otherwise it is computed again
             return self._begin_backward(mode, facts, args, kwargs, (caller, name, node))
         ins, owned, changed = self._traces.follow_ins(args, kwargs, facts=facts)
-        has_node = torch.is_grad_enabled() and any(item[3] for item in ins)
+        has_node = torch.is_grad_enabled() and any(item.has_grad for item in ins)
         mode.claim_nodes((name, caller.site, caller.module), has_node=has_node)
         row = self._new_row(mode, caller, name)
-        if node is not None:
-            row[9] = self._tables.text(node.name().removeprefix("torch::autograd::"))
         if facts.is_uninitialised:
-            row[_FLAGS] |= IS_UNINITIALISED
+            row.flags |= IS_UNINITIALISED
         if facts.takes_generator:
-            row[_FLAGS] |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
-        row[11], row[12] = scalars_of(args, kwargs), ins
+            row.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
+        row.scalars, row.ins = scalars_of(args, kwargs), ins
         return row, owned, changed
 
     def _begin_backward(  # limits: private to this class
@@ -211,7 +207,7 @@ class LightLook(Look):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         known: tuple[Caller, int, Any],
-    ) -> tuple[list[Any], set[int], list[Tensor]] | None:
+    ) -> tuple[Row, set[int], list[Tensor]] | None:
         """The same in a backward pass, of which rules read what it is the gradient of, and who wrote it."""
         caller, name, node = known
         origin = self._origin_number(self._origin_of(mode, node._sequence_nr()))
@@ -222,27 +218,21 @@ class LightLook(Look):
                 return None
             self._views.add((name, origin))
         row = self._new_row(mode, caller, name)
-        row[6], row[8] = _BACKWARD, origin
-        row[9] = self._tables.text(node.name().removeprefix("torch::autograd::"))
+        row.origin = origin  # as it was before nodes were claimed
         changed = []
         if facts.written:
             changed = [item.tensor for item in gather(args, kwargs, facts=facts) if item.is_written]
         return row, set(), changed
 
-    def _new_row(self, mode: Mode, caller: Caller, name: int) -> list[Any]:
-        """Return a row with all that does not depend on tensors, in the order of `Call`."""
-        first = [next(self._count), mode.thread, self._tape.num_steps, name, caller.site, caller.outer]
-        return [*first, caller.phase, caller.module, 0, 0, caller.state, "", [], []]
-
     def _end_row(  # limits: private to this class
-        self, row: list[Any], owned: set[int], changed: list[Tensor], result: Any, is_view: bool
+        self, row: Row, owned: set[int], changed: list[Tensor], result: Any, is_view: bool
     ) -> None:
         results = [result] if isinstance(result, Tensor) else tensors_in((result,))
         with self._lock:
-            outs = self._traces.follow_outs(row[0], results, owned=owned, changed=changed, is_view=is_view)
-            if row[6] != _BACKWARD:
-                row[_OUTS] = outs
-            self._keep_row(row)
+            outs = self._traces.follow_outs(row.index, results, owned=owned, changed=changed, is_view=is_view)
+            if row.phase != _BACKWARD:
+                row.outs = outs
+            self._keep(row)
         self._windows.num_noted += 1
         if self._windows.num_noted >= _MAX_PER_STEP:
             self.is_open = False  # until the next step, or the first forward pass

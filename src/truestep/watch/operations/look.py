@@ -20,11 +20,10 @@ from torch._ops import OpOverload
 from torch.autograd.function import BackwardCFunction
 from torch.utils import _python_dispatch as dispatch
 
-from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES
+from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES, Row
 from truestep.watch.hooks.table import Function, Hook, Observation, drop_frames, hide, put
 from truestep.watch.operations.callers import Caller, Callers, frame_above
 from truestep.watch.operations.traces import (
-    Call,
     Facts,
     Given,
     Tables,
@@ -142,10 +141,10 @@ class Look:
         """Whether the mode is on; it is also while nothing is noted, since a step has too many."""
         self._tables = Tables()
         self._callers = Callers(self._tables, tape.sites.is_own, is_light=self.is_light)
-        self._traces = Traces(Path(tape.path), self._tables, bits=tape.plan.bits)
+        self._traces = Traces(Path(tape.path), bits=tape.plan.bits)
         self._facts: dict[OpOverload, Facts] = {}
         self._count = itertools.count()
-        self._rows: list[list[Any]] = []
+        self._rows: list[Row] = []
         self._lock = threading.RLock()
         self._local = threading.local()
         self._modes: list[Mode] = []
@@ -250,14 +249,14 @@ class Look:
         name = self._tables.text(facts.name)
         has_node = torch.is_grad_enabled() and any(item.tensor.requires_grad for item in given)
         mode.claim_nodes((name, caller.site, caller.module), has_node=has_node)
-        call = self._new_call(mode, caller, name)
-        call.scalars = scalars_of(args, kwargs)
-        call.flags = IS_UNINITIALISED * facts.is_uninitialised
+        row = self._new_row(mode, caller, name)
+        row.scalars = scalars_of(args, kwargs)
+        row.flags |= IS_UNINITIALISED * facts.is_uninitialised
         if facts.takes_generator:
-            call.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
-        call.ins = self._traces.read_ins(given)
+            row.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
+        row.ins = self._traces.read_ins(given)
         drawn = self.attempt(draws_from, args, kwargs) if facts.may_draw else None
-        return partial(self._end, call, given, facts, drawn)
+        return partial(self._end, row, given, facts, drawn)
 
     def _facts_of(self, func: OpOverload) -> Facts:
         facts = self._facts.get(func)
@@ -269,26 +268,26 @@ class Look:
         with self._lock:
             return self._callers.look_up(frame, is_main=mode.thread == 0)
 
-    def _new_call(self, mode: Mode, caller: Caller, name: int) -> Call:
-        node: Any = torch._C._current_autograd_node()
-        phase, origin, node_name = caller.phase, 0, 0
-        if node is not None:
-            node_name = self._tables.text(node.name().removeprefix("torch::autograd::"))
-            if phase != _FORWARD:  # otherwise it is computed again, as it was not kept
-                phase = _BACKWARD
-                origin = self._origin_number(self._origin_of(mode, node._sequence_nr()))
-        return Call(
+    def _new_row(self, mode: Mode, caller: Caller, name: int) -> Row:
+        """Return what is known of an operation without its tensors."""
+        row = Row(
             index=next(self._count),
             thread=mode.thread,
             step=self._tape.num_steps,
             name=name,
             site=caller.site,
             outer=caller.outer,
-            phase=phase,
+            phase=caller.phase,
             module=caller.module,
-            origin=origin,
-            node=node_name,
+            flags=caller.state,
         )
+        node: Any = torch._C._current_autograd_node()
+        if node is not None:
+            row.node = self._tables.text(node.name().removeprefix("torch::autograd::"))
+            if row.phase != _FORWARD:  # otherwise it is computed again, as it was not kept
+                row.phase = _BACKWARD
+                row.origin = self._origin_number(self._origin_of(mode, node._sequence_nr()))
+        return row
 
     def _origin_of(self, mode: Mode, node: int) -> tuple[int, int, int]:
         """Return what a node is the gradient of. Threads number their nodes each for itself."""
@@ -302,30 +301,27 @@ class Look:
         return self._tables.origin(name, site, module=module)
 
     def _end(  # limits: private to this class
-        self, call: Call, given: list[Given], facts: Facts, drawn: Any, result: Any
+        self, row: Row, given: list[Given], facts: Facts, drawn: Any, result: Any
     ) -> None:
         if facts.may_draw and (drawn is None or drawn.has_moved()):
-            call.flags |= IS_RANDOM
+            row.flags |= IS_RANDOM
         with self._lock:
             outs = tensors_in((result,))
-            call.outs = self._traces.read_outs(call.index, given, results=outs, facts=facts)
-        self._keep(call)
+            row.outs = self._traces.read_outs(row.index, given, results=outs, facts=facts)
+        self._keep(row)
 
-    def _keep(self, call: Call) -> None:
+    def _keep(self, row: Row) -> None:
         with self._lock:
-            self._keep_row(call.as_row())
-
-    def _keep_row(self, row: list[Any]) -> None:
-        self._rows.append(row)
-        if len(self._rows) >= _BLOCK:
-            self._flush()
+            self._rows.append(row)
+            if len(self._rows) >= _BLOCK:
+                self._flush()
 
     def _flush(self) -> None:
         with self._lock:
             rows, self._rows = self._rows, []
             self._traces.flush()
             if rows:
-                self._tape.write("operations", **self._tables.take(), rows=rows)
+                self._tape.write("operations", **self._tables.take(), rows=[row.written() for row in rows])
 
     def attempt(self, act: Callable[..., Any], *args: Any) -> Any:
         """Do our own work: what goes wrong in it is written down and must not end the script."""
@@ -349,32 +345,32 @@ class Look:
     def note_function(self, function: Any, gradients: tuple[Any, ...], *, run: Function) -> Any:
         """Run the backward pass of the user's own autograd function and note it."""
         mode = getattr(self._local, "mode", None)
-        call = None
+        row = None
         if mode is not None and self.is_open:
-            call = self.attempt(self._begin_function, mode, function, gradients)
+            row = self.attempt(self._begin_function, mode, function, gradients)
         result = run(function, *gradients)
-        if call is not None:
-            self.attempt(self._end_function, call, gradients, result)
+        if row is not None:
+            self.attempt(self._end_function, row, gradients, result)
         return result
 
     hide(note_function)
 
-    def _begin_function(self, mode: Mode, function: Any, gradients: tuple[Any, ...]) -> Call:
+    def _begin_function(self, mode: Mode, function: Any, gradients: tuple[Any, ...]) -> Row:
         caller = self._look_up(mode, frame_above(3, self._tape.under_way.thread))
-        call = self._new_call(mode, caller, self._tables.text(type(function).__name__))
+        row = self._new_row(mode, caller, self._tables.text(type(function).__name__))
         origin = self._origin_of(mode, function._sequence_nr())
-        call.phase = _BACKWARD
-        call.origin = self._origin_number(origin)
-        call.site = origin[1] or caller.site
+        row.phase = _BACKWARD
+        row.origin = self._origin_number(origin)
+        row.site = origin[1] or caller.site
         with _no_modes():
-            call.ins = self._traces.read_ins(Given.read_only(gradients))
-        return call
+            row.ins = self._traces.read_ins(Given.read_only(gradients))
+        return row
 
-    def _end_function(self, call: Call, gradients: tuple[Any, ...], result: Any) -> None:
+    def _end_function(self, row: Row, gradients: tuple[Any, ...], result: Any) -> None:
         with self._lock, _no_modes():
             given = Given.read_only(gradients)
-            call.outs = self._traces.read_outs(call.index, given, results=tensors_in((result,)), facts=None)
-        self._keep(call)
+            row.outs = self._traces.read_outs(row.index, given, results=tensors_in((result,)), facts=None)
+        self._keep(row)
 
 
 def drop_call(error: BaseException) -> None:

@@ -7,7 +7,7 @@ and the rows on file. Reading them back is left to `evidence`.
 import hashlib
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from truestep.device import module_in_use
 from truestep.watch.digests.fold import fold
-from truestep.watch.evidence.operation import stride_of
+from truestep.watch.evidence.operation import In, Out, stride_of
 from truestep.watch.evidence.process import values_path
 from truestep.watch.script.leaves import is_readable
 
@@ -211,30 +211,6 @@ def draws_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source | None:
     )
 
 
-@dataclass(kw_only=True)
-class Call:
-    """What is noted of one operation, with texts and lines as numbers of the tables."""
-
-    index: int
-    thread: int
-    step: int
-    name: int
-    site: int
-    outer: int
-    phase: int
-    module: int
-    origin: int
-    node: int
-    flags: int = 0
-    scalars: str = ""
-    ins: list[tuple[Any, ...]] = field(default_factory=list)
-    outs: list[tuple[Any, ...]] = field(default_factory=list)
-
-    def as_row(self) -> list[Any]:
-        """Return it as it is written."""
-        return list(vars(self).values())
-
-
 class Tables:
     """Texts, lines and origins that rows refer to by number; each is written once."""
 
@@ -301,28 +277,27 @@ class Values:
 class Traces:
     """Digests of tensors, their values on file, and which operation has last written which memory."""
 
-    def __init__(self, path: Path, tables: Tables, *, bits: str) -> None:
-        self._tables = tables
+    def __init__(self, path: Path, *, bits: str) -> None:
         self._bits = bits
         self._values = Values(values_path(path))
         self._producers: dict[int, tuple[StorageWeakRef, int]] = {}
         self._sweep_at = _MIN_SWEPT
 
-    def read_ins(self, given: list[Given]) -> list[tuple[Any, ...]]:
+    def read_ins(self, given: list[Given]) -> list[In]:
         """Return a digest of each tensor, if it is read, and who wrote it; or else its shape."""
         if self._bits != "digests":
             return [
-                ("", self._producer(item.memory), _shape(item.tensor), item.tensor.requires_grad)
+                In("", self._producer(item.memory), _shape(item.tensor), item.tensor.requires_grad)
                 for item in given
             ]
         return [
-            (_Copy(item.tensor).digest() if item.is_read else "", self._producer(item.memory))
+            In(_Copy(item.tensor).digest() if item.is_read else "", self._producer(item.memory))
             for item in given
         ]
 
     def read_outs(
         self, index: int, given: list[Given], *, results: list[Tensor], facts: Facts | None
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Out]:
         """Return digests of all results and of all arguments that were changed; keep values and who wrote."""
         written = [item.tensor for item in given if item.is_written]
         owned = {item.memory for item in given if not item.is_written}
@@ -339,16 +314,15 @@ class Traces:
                 copy = _Copy(tensor)
                 digest = copy.digest()
                 offset = None if is_view else self._keep_values(copy)
-            out = (digest, self._tables.text(_name(tensor.dtype)), _shape(tensor), offset)
-            is_asked = is_read and self._bits == "finite"
-            outs.append((*out, _worst(tensor)) if is_asked else out)
+            worst = _worst(tensor) if is_read and self._bits == "finite" else None
+            outs.append(Out(digest, _name(tensor.dtype), _shape(tensor), offset, worst))
         return outs
 
     def follow_ins(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: Facts
-    ) -> tuple[list[tuple[Any, ...]], set[int], list[Tensor]]:
+    ) -> tuple[list[In], set[int], list[Tensor]]:
         """Return who wrote what goes in, with shapes; the memory of what is only read; what is changed."""
-        ins: list[tuple[Any, ...]] = []
+        ins: list[In] = []
         owned: set[int] = set()
         changed: list[Tensor] = []
         producers, written = self._producers, facts.written
@@ -362,7 +336,7 @@ class Traces:
             for tensor in tensors:
                 memory = memory_of(tensor)
                 known = producers.get(memory)
-                ins.append(("", known and known[1], _shape(tensor), tensor.requires_grad))
+                ins.append(In("", known and known[1], _shape(tensor), tensor.requires_grad))
                 if place in written:
                     changed.append(tensor)
                 else:
@@ -371,16 +345,16 @@ class Traces:
 
     def follow_outs(  # limits: private to this package
         self, index: int, results: list[Tensor], *, owned: set[int], changed: list[Tensor], is_view: bool
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Out]:
         """Return types and shapes of all that came out or was changed, and keep who wrote it."""
-        outs: list[tuple[Any, ...]] = []
+        outs: list[Out] = []
         others = [item for item in changed if not any(item is result for result in results)]
         for tensor in (*results, *others) if others else results:
             memory = memory_of(tensor)
             is_alias = is_view or memory in owned
             if not is_alias or any(tensor is item for item in changed):
                 self._set_producer(tensor, memory, index)
-            outs.append(("", self._tables.text(_name(tensor.dtype)), _shape(tensor), None))
+            outs.append(Out("", _name(tensor.dtype), _shape(tensor), None))
         return outs
 
     def flush(self) -> None:
