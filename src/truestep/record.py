@@ -86,11 +86,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a record in the order written; torn lines of killed processes are passed over."""
     with opened(path) as lines:
         while block := lines.readlines(_BLOCK_BYTES):
-            events = _parse(block)
-            for event in events:
-                if event["kind"] == "start":
-                    _check_version(path, event.get("version"))
-            yield from events
+            yield from parse(path, block)
 
 
 @contextlib.contextmanager
@@ -117,15 +113,19 @@ def _check_version(path: Path, version: object) -> None:
         )
 
 
-def _parse(lines: list[bytes]) -> list[dict[str, Any]]:
-    """Return the events of some lines; read together if all of them are whole, which takes half the time."""
+def parse(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
+    """Return the events of some lines of a record; torn lines, and what is none of ours, are left out."""
     try:
-        events = json.loads(b"[%b]" % b",".join(lines))
+        events = json.loads(b"[%b]" % b",".join(lines))  # half the time of line by line
     except (ValueError, RecursionError):
         events = None
     if events is None or len(events) != len(lines):
         events = map(_parse_line, lines)
-    return [event for event in events if isinstance(event, dict) and isinstance(event.get("kind"), str)]
+    found = [event for event in events if isinstance(event, dict) and isinstance(event.get("kind"), str)]
+    for event in found:
+        if event["kind"] == "start":
+            _check_version(path, event.get("version"))
+    return found
 
 
 def _parse_line(line: bytes) -> Any:

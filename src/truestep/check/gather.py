@@ -35,21 +35,18 @@ def gather(
     input, and nothing is shown of what it prints.
     """
     with tempfile.TemporaryDirectory(prefix="truestep-check-") as folder:
-        words = watch.command(
-            script.path if scratch is None or script.is_module else scratch.locate(script.path),
-            script.arguments,
+        how: dict[str, Any] = {"stdout": stdout}
+        if scratch is not None:
+            scratch.renew()
+            how = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        process = watch.start(
+            script,
             plan=plan,
             folder=Path(folder),
-            module=script.is_module,
+            scratch=scratch,
             processes=processes if processes > 1 else None,
+            **how,
         )
-        if scratch is not None:
-            nothing = subprocess.DEVNULL
-            process = subprocess.Popen(
-                words, cwd=scratch.renew(), stdin=nothing, stdout=nothing, stderr=nothing
-            )
-        else:
-            process = subprocess.Popen(words, stdout=stdout)
         return _wait(process), Evidence.read(Path(folder))
 
 

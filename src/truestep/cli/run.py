@@ -4,6 +4,7 @@ Owns the policy: what is worth another try, who is named, what Ctrl-C means. Sta
 bringing them together is left to torch's elastic agent, one for each try, made as torchrun makes it.
 """
 
+import inspect
 import logging
 import os
 import signal
@@ -22,6 +23,7 @@ import typer
 from truestep.cli._help import Command
 from truestep.cli._page import ScriptArguments, require_script
 from truestep.errors import UsageError
+from truestep.lifetime import end_with_parent
 
 _LOOK_S = 0.05
 _END_S = 2.0
@@ -31,16 +33,14 @@ _STOP_S = 60.0
 _HURRY_S = 5.0
 
 # A process that is killed cannot end its children. The kernel can: each asks to be killed when the thread
-# that started it ends (PR_SET_PDEATHSIG), then becomes the script. The environment stays as the user set it.
+# that started it ends, then becomes the script. The environment stays as the user set it.
 # What all print alike is wanted once: standard output is the first one's, standard error everybody's.
-_BECOME_SCRIPT = """\
+_BECOME_SCRIPT = f"""\
+{inspect.getsource(end_with_parent)}
 import os, sys
 launcher, num_processes, restart, max_restarts, *command = sys.argv[1:]
-if sys.platform == "linux":
-    import ctypes, signal
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != int(launcher):
-        sys.exit(1)
+if not end_with_parent(int(launcher)):
+    sys.exit(1)
 if os.environ["RANK"] != "0":
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 if int(num_processes) > 1:

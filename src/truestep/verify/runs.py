@@ -3,7 +3,6 @@
 Owns what is started in which folder, and the kill. Comparing is left to `chains`.
 """
 
-import subprocess
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,18 +91,19 @@ class Runner:
         folder = self.scratch.new_folder()
         log = folder / "output.txt"
         self.num_runs += 1
-        words = watch.command(
-            self.script.path,
-            (*self.script.arguments, *more),
-            plan=plan,
-            folder=folder,
-            module=self.script.is_module,
-            environment=way.settings,
-            processes=way.processes,
-        )
+        script = replace(self.script, arguments=(*self.script.arguments, *more))
         with log.open("wb") as kept:
             goes_to = self.show if self.num_runs == 1 and self.show is not None else kept
-            done = subprocess.Popen(words, cwd=self.scratch.work, stdout=goes_to, stderr=goes_to)
+            done = watch.start(
+                script,
+                plan=plan,
+                folder=folder,
+                scratch=self.scratch,
+                environment=way.settings,
+                processes=way.processes,
+                stdout=goes_to,
+                stderr=goes_to,
+            )
             try:
                 code = done.wait()
             except BaseException:

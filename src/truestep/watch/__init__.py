@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from truestep.watch.evidence.moment import Facts, Moment
     from truestep.watch.evidence.operation import Operation
     from truestep.watch.evidence.process import Process, Update, read, values_of
-    from truestep.watch.launch.command import Script, command
+    from truestep.watch.launch.command import Script, command, start
     from truestep.watch.plan import DIGESTS, FAMILIES, Plan
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Update",
     "command",
     "read",
+    "start",
     "values_of",
 ]
 
@@ -41,6 +42,7 @@ _HOMES = {
     "Update": "evidence.process",
     "command": "launch.command",
     "read": "evidence.process",
+    "start": "launch.command",
     "values_of": "evidence.process",
 }
 

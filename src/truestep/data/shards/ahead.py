@@ -3,7 +3,6 @@
 Owns the process that does it. Leaves which shards come next to `windows`, fetching to `cache`.
 """
 
-import ctypes
 import os
 import signal
 import warnings
@@ -14,8 +13,8 @@ from truestep.data.shards.cache import Cache
 from truestep.data.shards.index import Shard
 from truestep.data.shards.urls import local_path
 from truestep.errors import TruestepError
+from truestep.lifetime import end_with_parent
 
-_PR_SET_PDEATHSIG = 1
 _LONGEST_S = 3600
 
 
@@ -81,6 +80,5 @@ def _end_with(parent: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     # Nobody may wait for ever for a shard that this process has claimed.
     signal.alarm(_LONGEST_S)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not end_with_parent(parent):
         os._exit(0)

@@ -3,16 +3,15 @@
 Owns reading a file that another process writes. What the events mean is up to `state`.
 """
 
-import json
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from truestep import record
 from truestep.errors import TruestepError
 from truestep.plainfile import open_at_once
-from truestep.record import VERSION
 
 _MAX_BYTES = 8 * 2**20
 """Read in one look, so that a large record does not keep the viewer from drawing."""
@@ -62,23 +61,7 @@ class Follower:
             raise TruestepError(f"{self._path} cannot be read ({error.strerror}).") from error
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        events = [event for line in lines if (event := self._parse(line)) is not None]
+        lines = [line for line in lines if line.strip()]
+        events = record.parse(self._path, lines)
+        self.num_unread += len(lines) - len(events)
         return Look(events=events, is_anew=is_anew, has_more=self._offset < size)
-
-    def _parse(self, line: bytes) -> dict[str, Any] | None:
-        if not line.strip():
-            return None
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
-            self.num_unread += 1
-            return None
-        version = event.get("version")
-        if event["kind"] == "start" and isinstance(version, int) and version > VERSION:
-            raise TruestepError(
-                f"{self._path} was written by a newer truestep (record version {version}, this one "
-                f"reads up to {VERSION}). Upgrade: pip install -U truestep."
-            )
-        return event

@@ -4,12 +4,9 @@ Owns the child's side of a race (`race` has the other), what is told of the scri
 hold of models. Runs in somebody's process: nothing here may raise or draw.
 """
 
-import ctypes
 import json
 import os
-import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter_ns
@@ -20,11 +17,11 @@ import torch
 from torch import nn
 
 from truestep.device import module_in_use
+from truestep.lifetime import end_with_parent
 from truestep.memory import peak_bytes
 from truestep.tune.in_script.seen import Seen
 from truestep.watch.script.tape import Tape
 
-_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _MAX_LOSSES = 64
 """Backward passes in one step of which the loss is kept."""
 
@@ -125,10 +122,8 @@ class _Turns:
 
 
 def _end_with_parent() -> None:
-    """Be killed when the one who started this is gone: a process that stands still notices nothing itself."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    with suppress(OSError, AttributeError):
+        end_with_parent(os.getppid())
 
 
 def _mean(losses: list[torch.Tensor]) -> float | None:

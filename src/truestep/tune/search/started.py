@@ -49,19 +49,14 @@ def start(
     scratch.renew()
     folder = scratch.new_folder()
     log = folder / "output.txt"
-    words = watch.command(
-        script.path if script.is_module else scratch.locate(script.path),
-        script.arguments,
-        plan=plan,
-        folder=folder,
-        module=script.is_module,
-        environment=environment,
-    )
     with log.open("wb") as kept:
         goes_to = kept if show is None else show
-        process = subprocess.Popen(
-            words,
-            cwd=scratch.work,
+        process = watch.start(
+            script,
+            plan=plan,
+            folder=folder,
+            scratch=scratch,
+            environment=environment,
             stdin=subprocess.DEVNULL,
             stdout=goes_to,
             stderr=goes_to,

@@ -69,8 +69,8 @@ class Row:
     def read(written: list[Any]) -> "Row":
         """Return what `written` gave, after it was JSON."""
         row = Row(**dict(zip(_FIELDS, written, strict=True)))
-        row.ins = [In(digest, producer, tuple(shape), has) for digest, producer, shape, has in row.ins]
-        row.outs = [Out(digest, dtype, tuple(shape), *rest) for digest, dtype, shape, *rest in row.outs]
+        row.ins = [item._replace(shape=tuple(item.shape)) for item in map(In._make, row.ins)]
+        row.outs = [item._replace(shape=tuple(item.shape)) for item in map(Out._make, row.outs)]
         return row
 
 

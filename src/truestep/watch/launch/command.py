@@ -3,12 +3,15 @@
 Owns the command line of the watched process. What happens in it is in `become`.
 """
 
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from truestep.errors import UsageError
+from truestep.watch.launch.scratch import Scratch
 from truestep.watch.plan import Plan
 
 # First of all the working folder goes from the path: what lies in it must not stand in for what we import.
@@ -71,6 +74,33 @@ def command(
     words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
     words = [*_before(environment or {}, plan.hold), *words]
     return words if processes is None else _under_torchrun(words, processes)
+
+
+def start(
+    script: Script,
+    *,
+    plan: Plan,
+    folder: Path,
+    scratch: Scratch | None = None,
+    environment: Mapping[str, str | None] | None = None,
+    processes: int | None = None,
+    **how: Any,
+) -> subprocess.Popen[bytes]:
+    """Start a script as `command` says, in the copied working folder if there is one.
+
+    `how` is for Popen. Evidence goes to the folder.
+    """
+    path = script.path if scratch is None or script.is_module else scratch.locate(script.path)
+    words = command(
+        path,
+        script.arguments,
+        plan=plan,
+        folder=folder,
+        module=script.is_module,
+        environment=environment,
+        processes=processes,
+    )
+    return subprocess.Popen(words, cwd=None if scratch is None else scratch.work, **how)
 
 
 def _under_torchrun(words: list[str], processes: int) -> list[str]:

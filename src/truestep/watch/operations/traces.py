@@ -452,11 +452,11 @@ def memory_of(tensor: Tensor) -> int:
         return 0
 
 
-def _shape(tensor: Tensor) -> list[int]:
+def _shape(tensor: Tensor) -> tuple[int, ...]:
     try:
-        return list(tensor.shape)
+        return tuple(tensor.shape)
     except RuntimeError:  # a lazy module's, before its first call
-        return []
+        return ()
 
 
 def _name(dtype: torch.dtype) -> str:

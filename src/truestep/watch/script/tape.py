@@ -164,17 +164,19 @@ class Tape:
         """Have operations noted: the look is told of each step that is counted."""
         self.look = look
 
-    def listen(self, *, near: bool = False, **acts: Callable[..., None]) -> None:
-        """Have functions called at events, with the objects themselves.
-
-        With `near`: only at steps that are looked at, or soon after a change.
-        """
+    def listen(self, **acts: Callable[..., None]) -> None:
+        """Have functions called at events, with the objects themselves."""
         for event, act in acts.items():
-            (self._near if near else self._listeners)[event].append(act)
+            self._listeners[event].append(act)
+
+    def listen_near(self, **acts: Callable[..., None]) -> None:
+        """The same only at steps that are looked at, or soon after a change."""
+        for event, act in acts.items():
+            self._near[event].append(act)
 
     def attend(self, inspector: Any, *events: str, near: bool = False) -> None:
         """Have methods of an inspector called that have the names of events."""
-        self.listen(near=near, **{event: getattr(inspector, event) for event in events})
+        (self.listen_near if near else self.listen)(**{event: getattr(inspector, event) for event in events})
 
     def ignore(self, *acts: Callable[..., None]) -> None:
         """Call these no more."""

@@ -34,7 +34,7 @@ def watch(tape: Tape) -> None:
             noted[number] = noted.get(number, 0) + 1
             tape.note(_measure(number, tensor))
 
-    tape.listen(near=True, forward_begins=forward_begins)
+    tape.listen_near(forward_begins=forward_begins)
 
 
 def _first_float(values: Any) -> Tensor | None:

@@ -36,7 +36,7 @@ def watch(tape: Tape) -> None:
             noted.add((site, name))
             tape.mark(ForwardCalledDirectly(name, _num_hooks(owner)), site, perf_counter_ns())
 
-    tape.listen(near=True, forward_begins=forward_begins)
+    tape.listen_near(forward_begins=forward_begins)
 
 
 def _find_forward(frame: FrameType | None, module: Any) -> tuple[nn.Module, int] | None:
