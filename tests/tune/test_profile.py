@@ -51,7 +51,7 @@ def update(begin: float, end: float) -> Moment[Any]:
     return moment(OptimizerStep(0, has_closure=False, counts=True, rates=None), begin, end)
 
 
-MODELS = [moment(ModelUsed(model, "Net", size, size, 0), 0, 0) for model, size in ((0, 10), (1, 0))]
+MODELS = [moment(ModelUsed(model, "Net", size, size), 0, 0) for model, size in ((0, 10), (1, 0))]
 
 
 def cut_one(*moments: Moment[Any]) -> dict[str, float]:
@@ -68,7 +68,7 @@ def test_a_step_is_cut_without_gaps_and_the_loss_belongs_to_forward() -> None:
         moment(BATCH, 1, 3),
         forward(4, 5),
         forward(6, 6.5, model=1),  # a loss that is a module
-        moment(GradientsZeroed(0, None, is_set_to_none=True), 7, 8),
+        moment(GradientsZeroed(0, None), 7, 8),
         moment(BACKWARD, 9, 12),
         moment(ClippingCalled("norm", 1.0, 2, is_exhausted=False), 12, 13),
         update(13, 15),

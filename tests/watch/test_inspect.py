@@ -25,7 +25,7 @@ from truestep.watch.evidence.facts.optimizing import (
     StepSkipped,
 )
 from truestep.watch.evidence.facts.passes import LayersListed, PassExamined
-from truestep.watch.evidence.facts.structure import CheckpointLoaded, ParametersListed
+from truestep.watch.evidence.facts.structure import CheckpointLoaded, ModelRefilled, ParametersListed
 from truestep.watch.evidence.facts.surroundings import ReplicaDigested
 from truestep.watch.inspect.data.inputs import _measure
 from truestep.watch.inspect.data.samples import array_of
@@ -244,3 +244,39 @@ def test_two_threads_that_meet_a_kind_give_it_one_number(tmp_path: Path) -> None
     key = (SchedulerStep, 0, (0, "StepLR"))
     assert tape._add_kind(key) == tape._add_kind(key)  # both have looked before one has added
     tape.leave()
+
+
+NESTED_LOADS = """
+import torch
+from torch import nn
+
+model, other = nn.Linear(2, 2), nn.Linear(2, 2).state_dict()
+loads = []
+
+
+def load_again(*_):
+    if not loads:
+        loads.append(1)
+        model.load_state_dict(other)
+
+
+model.register_load_state_dict_pre_hook(load_again)
+model.load_state_dict(nn.Linear(2, 2).state_dict())
+try:
+    model.load_state_dict({})
+except RuntimeError:
+    pass
+model.load_state_dict(other)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_load_that_raises_and_one_inside_of_another_are_each_noted_as_one(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(NESTED_LOADS)
+    _, process = check(script, folder=tmp_path)
+    assert [moment.line for moment in process.of(ModelRefilled)] == [12, 16, 21]

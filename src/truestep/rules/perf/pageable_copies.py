@@ -55,7 +55,7 @@ def _recorded(*, is_pinned: bool) -> Evidence:
     moments: list[Moment[Any]] = []
     for step in range(16):
         common: dict[str, Any] = {"step": step, "file": "train.py", "function": "main"}
-        copied = CopiedToDevice("to", is_pinned=is_pinned, is_non_blocking=is_pinned)
+        copied = CopiedToDevice("to", is_pinned=is_pinned)
         moments.append(Moment(facts=copied, at_s=step / 100 + 0.001, took_s=0.002, line=5, **common))
         made = OptimizerStep(0, has_closure=False, counts=True, rates=None)
         moments.append(Moment(facts=made, at_s=step / 100 + 0.009, took_s=0.001, line=7, **common))

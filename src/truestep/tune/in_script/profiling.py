@@ -309,7 +309,7 @@ def _note_copy(tape: Tape, tensor: torch.Tensor, /, *_: Any, **__: Any) -> Obser
     moved = yield
     if isinstance(moved, torch.Tensor) and moved.device != tensor.device:
         torch.accelerator.synchronize()
-        tape.mark(CopiedToDevice("to", None, None), tape.sites.here(3), begun)
+        tape.mark(CopiedToDevice("to", None), tape.sites.here(3), begun)
 
 
 def _device_of(models: Any) -> str:

@@ -98,12 +98,11 @@ def tell_compiler() -> None:
 def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
     try:
         parameters = list(parts.parameters(module))
-        num_buffers = sum(1 for _ in parts.buffers(module))
     except Exception as error:  # noqa: BLE001 - a module of the user's may list anything; written down
         tape.note_trouble("a model that is called", error)
-        parameters, num_buffers = [], 0
+        parameters = []
     with tape.among_ourselves():
         # A lazy module's parameters have no size before its first call.
         sizes = [0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters]
         trainable = sum(size for size, item in zip(sizes, parameters, strict=True) if item.requires_grad)
-    tape.note(ModelUsed(number, type(module).__qualname__, sum(sizes), trainable, num_buffers))
+    tape.note(ModelUsed(number, type(module).__qualname__, sum(sizes), trainable))

@@ -113,14 +113,13 @@ class Gradients:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
 
-    def observe_zero(self, kind: str, owner: Any, /, *args: Any, **kwargs: Any) -> Observation:
+    def observe_zero(self, kind: str, owner: Any, /, *_: Any, **__: Any) -> Observation:
         """Observe `zero_grad` of an optimizer or a model."""
         tape = self._tape
         tape.end_if_over()
         number = tape.number(kind, owner)
-        to_none = bool(args[0] if args else kwargs.get("set_to_none", True))
         is_optimizer = kind == "optimizer"
-        facts = GradientsZeroed(number if is_optimizer else None, None if is_optimizer else number, to_none)
+        facts = GradientsZeroed(number if is_optimizer else None, None if is_optimizer else number)
         site = tape.sites.here(3)
         tape.tell("zero_begins", owner)
         begun = perf_counter_ns()

@@ -23,7 +23,6 @@ class GradientsZeroed(NamedTuple):
 
     optimizer: int | None
     model: int | None
-    is_set_to_none: bool
 
 
 @kind()

@@ -13,7 +13,6 @@ class ModelUsed(NamedTuple):
     class_name: str
     num_parameters: int
     num_trainable: int
-    num_buffers: int
 
 
 @kind()

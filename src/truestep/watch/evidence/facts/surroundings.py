@@ -108,7 +108,6 @@ class CopiedToDevice(NamedTuple):
 
     how: str
     is_pinned: bool | None
-    is_non_blocking: bool | None
 
 
 @kind(varies_from="float32_s")

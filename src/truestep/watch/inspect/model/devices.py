@@ -32,7 +32,7 @@ class _Moves:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
 
-    def observe(self, name: str, tensor: torch.Tensor, /, *_: Any, **kwargs: Any) -> Observation:
+    def observe(self, name: str, tensor: torch.Tensor, /, *_: Any, **__: Any) -> Observation:
         """Observe what may wait for a device, or copy to it."""
         # Asking a subclass where it lies would call its own code.
         if type(tensor) not in _PLAIN or torch.compiler.is_compiling():
@@ -47,7 +47,7 @@ class _Moves:
         if was_there and not is_there:
             self._tape.mark(HostWaited(name), site(3), begun)
         elif is_pinned is not None and is_there:
-            self._tape.mark(CopiedToDevice(name, is_pinned, bool(kwargs.get("non_blocking"))), site(3), begun)
+            self._tape.mark(CopiedToDevice(name, is_pinned), site(3), begun)
 
 
 def _note_device(tape: Tape) -> None:

@@ -92,8 +92,6 @@ class _States:
         """By the address of a state's first tensor: the first state that each line has taken."""
         self._piles: dict[int, list[tuple[weakref.ref[Tensor], int]]] = {}
         self._piled: set[int] = set()
-        self._given: dict[int, tuple[ModelRefilled, CheckpointLoaded | None]] = {}
-        """By the ids of models that are being filled: with what, and from which file."""
         self._filled: list[_Filled] = []
         self._met = ByIdentity[Optimizer, bool]()
         self._fresh: list[tuple[_Filled, int]] = []
@@ -113,9 +111,11 @@ class _States:
         """Observe `load_state_dict`."""
         state = args[0] if args else kwargs.get("state_dict")
         strict = args[1] if len(args) > 1 else kwargs.get("strict", True)
-        self._tape.tell_one(self._give, module, state, bool(strict))
+        given: list[tuple[ModelRefilled, CheckpointLoaded | None]] = []  # a load may cause another one
+        self._tape.tell_one(self._give, module, state, bool(strict), given)
         result = yield
-        self._tape.tell_one(self._put, module, result)
+        for facts, file in given:
+            self._tape.tell_one(self._put, module, result, facts, file)
 
     def observe_save(self, /, *args: Any, **kwargs: Any) -> None:
         """Observe `torch.save`."""
@@ -145,7 +145,8 @@ class _States:
             self._tape.note(StatesShareMemory(len(steps), steps[:_MAX_NAMES]))
         self._piles[taken.site] = [*pile[-_MAX_NAMES:], (Ref(tensor), taken.step)]
 
-    def _give(self, module: nn.Module, state: Any, strict: bool) -> None:
+    def _give(self, module: nn.Module, state: Any, strict: bool, given: list[Any]) -> None:
+        """Add with what a model is about to be filled, and from which file."""
         memory = {item.data_ptr() for item in _own_tensors(module)}
         num_tensors = num_own = num_written = 0
         takens: dict[int, _Taken] = {}
@@ -181,13 +182,14 @@ class _States:
             taken=self._fact(takens[min(takens)]) if takens else None,
             taken_before=[self._fact(item) for item in before[-_MAX_NAMES:]],
         )
-        self._given[id(module)] = (facts, file)
+        given.append((facts, file))
 
     def _fact(self, taken: _Taken) -> TakenState:
         return TakenState(taken.number, self._tape.sites.table[taken.site], taken.step)
 
-    def _put(self, module: nn.Module, result: Any) -> None:
-        facts, file = self._given.pop(id(module))
+    def _put(
+        self, module: nn.Module, result: Any, facts: ModelRefilled, file: CheckpointLoaded | None
+    ) -> None:
         missing = list(getattr(result, "missing_keys", ()) or ())
         unexpected = list(getattr(result, "unexpected_keys", ()) or ())
         facts = facts._replace(
