@@ -354,6 +354,7 @@ def test_an_error_is_swallowed_in_training_only_where_something_was_trained() ->
     assert read("LOOP16", CAUGHT.replace("float(", "train("), backward)
     assert read("LOOP16", CAUGHT, seen(BACKWARD, line_of(CAUGHT, "loss = float")))
 
+
 GRAPH = """
 class Net(nn.Module):
     def __init__(self):

@@ -4,11 +4,13 @@ Owns the search in syntax trees. Says nothing about whether it is wrong.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Evidence, Source
+from truestep.watch import Moment, Operation
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | Function
@@ -72,10 +74,11 @@ def is_called_at(source: Source | None, line: int | None, *, name: str) -> bool:
     return source is not None and any(covers(call, line) for call in calls(source.tree, name))
 
 
-def has_run(evidence: Evidence, source: Source, line: int) -> bool:
+def has_run(evidence: Evidence, source: Source, *, line: int) -> bool:
     """Return whether something was observed in the function, or the file's own code, that a line is in."""
     around = [node for node in walk(source.tree) if isinstance(node, Function) and covers(node, line)]
-    places = [place for place in (*evidence.first.moments, *evidence.operations) if place.file == source.path]
+    seen: Iterable[Moment[Any] | Operation] = (*evidence.first.moments, *evidence.operations)
+    places = [place for place in seen if place.file == source.path]
     if not around:
         is_script = any(word.endswith(Path(source.path).name) for word in evidence.first.argv)
         return is_script or any(place.function == "<module>" for place in places)

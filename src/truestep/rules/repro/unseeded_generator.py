@@ -142,7 +142,7 @@ def _asked_at(evidence: Evidence, draw: Operation) -> int | None:
         return draw.line
     made = maker_of(source, draw.line)
     lines = (built_for(source, made or draw.line), made)
-    return next((line for line in lines if line and has_run(evidence, source, line)), draw.line)
+    return next((line for line in lines if line and has_run(evidence, source, line=line)), draw.line)
 
 
 def _size(operation: Operation) -> int:
@@ -188,7 +188,7 @@ def _check_splits(evidence: Evidence) -> Iterator[Finding]:
             shuffle = given.get("shuffle")
             is_off = isinstance(shuffle, ast.Constant) and not shuffle.value
             is_given = "random_state" in given or None in given
-            if is_shuffled and not is_off and not is_given and has_run(evidence, source, node.lineno):
+            if is_shuffled and not is_off and not is_given and has_run(evidence, source, line=node.lineno):
                 yield Finding(
                     message="the split comes from NumPy's global generator, which is never seeded",
                     file=source.path,
@@ -219,7 +219,7 @@ def _check_own(evidence: Evidence) -> Iterator[Finding]:
                 and name_of(node.func) == "RandomState"
                 and not node.args
                 and not node.keywords
-                and has_run(evidence, source, node.lineno)
+                and has_run(evidence, source, line=node.lineno)
             ):
                 yield Finding(
                     message="a generator is created without a seed: it differs in every run",

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules import Evidence, Finding, Meta, Severity, Source
 from truestep.rules.analysis.order import Flow
 from truestep.rules.analysis.places import covers, name_of
 from truestep.rules.analysis.syntax import walk
@@ -55,7 +55,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find listings and sets whose order is used, and hashes that are."""
-    severity = None if is_meant_to_repeat(evidence) else "info"
+    severity: Severity | None = None if is_meant_to_repeat(evidence) else "info"
     texts = [(*_find_sets(source), *_find_hashes(source)) for source in evidence.sources]
     for finding in (*_find_listings(evidence), *chain.from_iterable(texts)):
         yield replace(finding, severity=severity)
