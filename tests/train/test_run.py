@@ -353,6 +353,7 @@ def test_recomputing_activations_keeps_bits(tmp_path: Path) -> None:
     assert trained(tmp_path / "a", []) == trained(tmp_path / "b", ["0", "2"])
 
 
+@pytest.mark.slow  # compiles three times; watched compiled models are compared by digest in the fast tier
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, inside the compiler
 @pytest.mark.practice("P67")
 def test_a_compiled_model_trains_and_resumes_to_the_same_bits(tmp_path: Path) -> None:

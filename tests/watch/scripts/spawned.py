@@ -17,7 +17,7 @@ def main():
     torch.manual_seed(1)  # -> GeneratorSeeded
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = DataLoader(Rows(), batch_size=3, num_workers=2, multiprocessing_context="spawn")
+    loader = DataLoader(Rows(), batch_size=3, num_workers=1, multiprocessing_context="spawn")
     for x in loader:  # -> BatchFetched EpochBegan
         loss = model(x).square().mean()  # -> ForwardPass
         optimizer.zero_grad()  # -> GradientsZeroed
