@@ -1,18 +1,20 @@
 """Facts are the same after they were written and read, whoever reads them, and none is written for nobody."""
 
+import copy
 import json
+import pickle
 import re
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from truestep.watch import Facts
 from truestep.watch.evidence import facts
-from truestep.watch.evidence.moment import NUM_SHARED, kind, named, unnamed
+from truestep.watch.evidence.kinds import NUM_SHARED, NamedTuple, kind, named
+from truestep.watch.evidence.moment import unnamed
 
 SOURCES = Path(__file__).parents[2] / "src" / "truestep"
 KINDS = [item for item in NUM_SHARED if item.__module__.startswith(facts.__name__)]
@@ -54,8 +56,23 @@ def test_nested_facts_are_the_same_after_they_were_json() -> None:
 
 @pytest.mark.cold
 def test_a_reader_that_imports_nothing_else_knows_every_kind() -> None:
-    text = "from truestep.watch import read; from truestep.watch.evidence.moment import NUM_SHARED; read\n"
+    text = "from truestep.watch import read; from truestep.watch.evidence.kinds import NUM_SHARED; read\n"
     done = subprocess.run(
         [sys.executable, "-c", text + "print(len(NUM_SHARED))"], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) == len(KINDS)
+
+
+class _Made(NamedTuple):
+    name: str
+    size: int | None
+
+
+def test_a_kind_behaves_like_a_named_tuple() -> None:
+    made = _Made("a", size=3)
+    assert made == ("a", 3) and (made.name, made.size) == ("a", 3) and made._replace(size=None) == ("a", None)
+    assert pickle.loads(pickle.dumps(made)) == made and type(copy.copy(made)) is _Made
+    assert not hasattr(made, "__dict__")
+    for values, given in ((("a",), {}), (("a", 1, 2), {}), (("a", 1), {"size": 2}), (("a",), {"sizes": 2})):
+        with pytest.raises(TypeError, match="_Made has the fields name, size"):
+            _Made(*values, **given)

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from truestep.watch.evidence.moment import Facts, Moment
+    from truestep.watch.evidence.kinds import Facts
+    from truestep.watch.evidence.moment import Moment
     from truestep.watch.evidence.operation import Operation
     from truestep.watch.evidence.process import Process, Update, read, values_of
     from truestep.watch.launch.command import Script, command, start
@@ -33,7 +34,7 @@ __all__ = [
 _HOMES = {
     "DIGESTS": "plan",
     "FAMILIES": "plan",
-    "Facts": "evidence.moment",
+    "Facts": "evidence.kinds",
     "Moment": "evidence.moment",
     "Operation": "evidence.operation",
     "Plan": "plan",

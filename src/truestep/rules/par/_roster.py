@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.rules.evidence import Evidence
 from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
-from truestep.watch.evidence.moment import Place
+from truestep.watch.evidence.kinds import Place
 
 _FEW = 4
 

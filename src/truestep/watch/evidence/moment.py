@@ -1,34 +1,20 @@
 """A moment: something that happened, when, at which line of the user's, and the facts of its kind.
 
-Owns how facts become JSON and facts again. Kinds are named tuples: made, compared and hashed in C, so that a
-moment that comes in every step costs little, and written as lists.
+Owns how facts that were JSON become facts again, and moments that are asked for by their kinds.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from types import NoneType, UnionType
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints, overload
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
 
-Facts = tuple[Any, ...]
+from truestep.watch.evidence.kinds import BY_NAME, NUM_SHARED, Facts
+
 F = TypeVar("F", bound=Facts)
 G = TypeVar("G", bound=Facts)
 _Seen_co = TypeVar("_Seen_co", bound=Facts, covariant=True)
 
-NUM_SHARED: dict[type[Facts], int] = {}
-"""For each kind: how many fields come first that are alike for many moments, and are written once for all."""
-LATE: set[type[Facts]] = set()
-"""Kinds that are noted once the step which they belong to is counted."""
-_BY_NAME: dict[str, type[Facts]] = {}
 _PLAIN = (Any, bool, int, float, str, int | str, float | str)
-
-
-class Place(NamedTuple):
-    """A line of the user's."""
-
-    file: str
-    line: int
-    function: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +62,6 @@ class Observed:
         return all(kind in self._by_kind for kind in kinds)
 
 
-def kind(*, varies_from: str | None = None, is_late: bool = False) -> Callable[[type[F]], type[F]]:
-    """Make a named tuple a kind of moment. Fields from `varies_from` on change from one time to the next."""
-
-    def register(facts: type[F]) -> type[F]:
-        fields: tuple[str, ...] = facts._fields  # type: ignore[attr-defined]
-        NUM_SHARED[facts] = len(fields) if varies_from is None else fields.index(varies_from)
-        _BY_NAME[facts.__name__] = facts
-        if is_late:
-            LATE.add(facts)
-        return facts
-
-    return register
-
-
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """What is written once for all moments that are alike: kind, line, and the facts that they share."""
@@ -101,7 +73,7 @@ class Written:
     @staticmethod
     def read(name: str, *, site: int, shared: list[Any]) -> "Written":
         """Return what was written as JSON."""
-        kind = _BY_NAME[name]
+        kind = BY_NAME[name]
         return Written(kind=kind, site=site, shared=_decode_all(_hints(kind)[: NUM_SHARED[kind]], shared))
 
     @cached_property
@@ -116,14 +88,9 @@ class Written:
         return self.kind(*self.shared, *_decode_all(_hints(self.kind)[len(self.shared) :], varying))
 
 
-def named(facts: Facts) -> tuple[str, Facts]:
-    """Return facts as JSON can hold them; `unnamed` reads them back."""
-    return type(facts).__name__, facts
-
-
 def unnamed(name: str, values: list[Any]) -> Facts:
     """Return the facts that `named` gave, after they were JSON."""
-    kind = _BY_NAME[name]
+    kind = BY_NAME[name]
     return kind(*_decode_all(_hints(kind), values))
 
 

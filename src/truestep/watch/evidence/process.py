@@ -18,7 +18,8 @@ from truestep import record
 from truestep.errors import StateError, UsageError
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.surroundings import GroupJoined
-from truestep.watch.evidence.moment import LATE, Moment, Observed, Written
+from truestep.watch.evidence.kinds import LATE
+from truestep.watch.evidence.moment import Moment, Observed, Written
 from truestep.watch.evidence.operation import Operation, Out, Site, Tables, stride_of
 
 UNREAD = "a digest"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from truestep.watch.evidence.facts.passes import CompileCalled, ParallelMade
-from truestep.watch.evidence.moment import Facts
+from truestep.watch.evidence.kinds import Facts
 from truestep.watch.hooks.table import Hook, calling_module
 from truestep.watch.script.tape import Tape
 

@@ -7,7 +7,7 @@ import os
 import sys
 from types import CodeType, FrameType
 
-from truestep.watch.evidence.moment import Place
+from truestep.watch.evidence.kinds import Place
 
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - compared with what frames give, by text
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep  # noqa: PTH120

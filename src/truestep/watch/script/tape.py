@@ -21,8 +21,7 @@ from typing import Any
 from truestep.errors import FolderUnusable
 from truestep.record import VERSION, Record
 from truestep.redaction import redacted
-from truestep.watch.evidence.facts.optimizing import OptimizerStep
-from truestep.watch.evidence.moment import NUM_SHARED, Facts
+from truestep.watch.evidence.kinds import NEVER_CUT, NUM_SHARED, Facts
 from truestep.watch.plan import Plan
 from truestep.watch.script.interrupts import is_from_handler
 from truestep.watch.script.sites import Sites
@@ -338,9 +337,7 @@ class Tape:
 
     def _add_kind(self, key: Key) -> int:
         kind, site, shared = key
-        if (
-            len(self._kinds) >= _MAX_KINDS and kind is not OptimizerStep
-        ):  # all that is counted refers to those
+        if len(self._kinds) >= _MAX_KINDS and kind not in NEVER_CUT:
             key = (kind, site, tuple(None for _ in shared))  # facts without end: keep the place
         with self._lock:
             if key in self._kinds:  # it was cut, or another thread has added it meanwhile

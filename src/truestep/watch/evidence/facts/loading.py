@@ -1,8 +1,8 @@
 """Facts about loaders: how they were made, and what they handed out."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from truestep.watch.evidence.moment import kind
+from truestep.watch.evidence.kinds import NamedTuple, kind
 
 
 @kind()

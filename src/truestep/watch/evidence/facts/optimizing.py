@@ -1,11 +1,9 @@
 """Facts about optimizers, schedulers and gradients."""
 
-from typing import NamedTuple
-
-from truestep.watch.evidence.moment import Place, kind
+from truestep.watch.evidence.kinds import NamedTuple, Place, kind
 
 
-@kind(varies_from="rates")
+@kind(varies_from="rates", is_counted=True)
 class OptimizerStep(NamedTuple):
     """An optimizer makes a step."""
 

@@ -1,8 +1,8 @@
 """Facts about models: what is called, in which mode, and what passes through."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from truestep.watch.evidence.moment import Place, kind
+from truestep.watch.evidence.kinds import NamedTuple, Place, kind
 
 
 @kind()

@@ -1,8 +1,6 @@
 """Facts about parameters: who has them, and what is saved and loaded."""
 
-from typing import NamedTuple
-
-from truestep.watch.evidence.moment import Place, kind
+from truestep.watch.evidence.kinds import NamedTuple, Place, kind
 
 
 @kind(varies_from="digests")

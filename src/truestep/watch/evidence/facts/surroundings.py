@@ -1,8 +1,6 @@
 """Facts about randomness, processes, devices, and what a script takes from outside."""
 
-from typing import NamedTuple
-
-from truestep.watch.evidence.moment import kind
+from truestep.watch.evidence.kinds import NamedTuple, kind
 
 
 @kind(varies_from="digest")

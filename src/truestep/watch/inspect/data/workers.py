@@ -26,7 +26,8 @@ from truestep.watch.evidence.facts.loading import (
     WorkerGenerator,
     WorkerState,
 )
-from truestep.watch.evidence.moment import named, unnamed
+from truestep.watch.evidence.kinds import named
+from truestep.watch.evidence.moment import unnamed
 from truestep.watch.hooks.table import Hook, Observation, drop_frames, put, unseen
 from truestep.watch.script.tape import Tape
 

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from truestep.watch.evidence.facts.structure import Group, HidingPlace, Parameter, ParametersListed
 from truestep.watch.evidence.facts.structure import Optimizer as ListedOptimizer
-from truestep.watch.evidence.moment import Facts, Place
+from truestep.watch.evidence.kinds import Facts, Place
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.model import norms
 from truestep.watch.inspect.model.structure import (

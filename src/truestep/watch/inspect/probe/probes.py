@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.passes import FutureSeen, SamplesMixed
-from truestep.watch.evidence.moment import Facts, named, unnamed
+from truestep.watch.evidence.kinds import Facts, named
+from truestep.watch.evidence.moment import unnamed
 from truestep.watch.inspect.probe import activity
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
 from truestep.watch.inspect.probe.copies import copy_inputs, replicate, run

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.moment import Place
+from truestep.watch.evidence.kinds import Place
 from truestep.watch.inspect.probe.copies import run
 from truestep.watch.script.tape import Tape
 
