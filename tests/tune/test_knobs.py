@@ -485,7 +485,7 @@ torch.backends.cuda.matmul.fp32_precision = "ieee"
 from truestep.train.fingerprint import fingerprint
 from truestep.tune.in_script.seen import Seen
 
-facts = Seen(SimpleNamespace(listen=dict)).facts()
+facts = Seen(SimpleNamespace(listen=dict, under_way=None)).facts()
 print(facts["matmul_precision"], fingerprint(torch.device("cpu"))["matmul_precision"], sep="\\n")
 """
 
