@@ -4,10 +4,15 @@ Owns the dataclasses and how they show themselves. How facts are found and worde
 """
 
 from dataclasses import dataclass
-
-from truestep.tensor import layout
+from functools import singledispatch
 
 Value = int | float | bool | complex
+
+
+@singledispatch
+def words(facts: object) -> str:
+    """Return facts in words: `layout` has them for each type."""
+    return repr(facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ class TensorFacts:
     """The elements in reading order; None if there are more than 256."""
 
     def __str__(self) -> str:
-        return layout.tensor_line(self)
+        return words(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +85,7 @@ class Sharing:
     """Two names for one tensor."""
 
     def __str__(self) -> str:
-        return layout.sharing_line(self)
+        return words(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +101,7 @@ class Broadcast:
     """Two operands were each repeated along the other's axis, as (N,) against (N, 1): often a mistake."""
 
     def __str__(self) -> str:
-        return "\n".join(layout.broadcast_lines(self))
+        return words(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +136,7 @@ class Operation:
     """What torch's dispatcher ran for it."""
 
     def __str__(self) -> str:
-        return "\n".join(layout.operation_lines(self))
+        return words(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from truestep.tensor.facts import Account, Broadcast, Jacobian, Operation, Sharing, TensorFacts, words
+
 if TYPE_CHECKING:
     from rich.text import Text
-
-    from truestep.tensor.facts import Account, Broadcast, Jacobian, Operation, Sharing, TensorFacts
 
 Line = tuple[str, str]
 """What a line is (head, code, note, warning, plain), and its text."""
@@ -43,13 +43,13 @@ def size_words(num_bytes: int) -> str:
 # One tensor
 
 
-def _order(facts: "TensorFacts") -> str:
+def _order(facts: TensorFacts) -> str:
     if facts.expanded_axes:
         return "no, expanded"
     return "channels_last" if facts.is_channels_last else ("yes" if facts.is_contiguous else "no")
 
 
-def _autograd(facts: "TensorFacts") -> str:
+def _autograd(facts: TensorFacts) -> str:
     if facts.kind == "array":
         return "NumPy"
     if not facts.requires_grad:
@@ -58,18 +58,18 @@ def _autograd(facts: "TensorFacts") -> str:
     return facts.grad_fn or kind
 
 
-def _bytes(facts: "TensorFacts") -> str:
+def _bytes(facts: TensorFacts) -> str:
     if facts.num_bytes == facts.storage_bytes:
         return size_words(facts.num_bytes)
     return f"{size_words(facts.num_bytes)} of {size_words(facts.storage_bytes)}"
 
 
-def _marks(facts: "TensorFacts") -> str:
+def _marks(facts: TensorFacts) -> str:
     marks = [word for word, is_set in (("conj", facts.is_conj), ("neg", facts.is_neg)) if is_set]
     return f" ({', '.join(marks)} bit)" if marks else ""
 
 
-def _row(facts: "TensorFacts") -> list[str]:
+def _row(facts: TensorFacts) -> list[str]:
     return [
         facts.name,
         str(facts.shape),
@@ -86,7 +86,8 @@ def _row(facts: "TensorFacts") -> list[str]:
 _HEADINGS = ["", "shape", "dtype", "strides", "offset", "contiguous", "bytes", "memory", "autograd"]
 
 
-def tensor_line(facts: "TensorFacts") -> str:
+@words.register
+def tensor_line(facts: TensorFacts) -> str:
     """Write one tensor in a line."""
     name, shape, dtype, stride, offset, order, num_bytes, memory, autograd = _row(facts)
     return (
@@ -105,7 +106,8 @@ def _table(rows: list[list[str]]) -> list[str]:
 # Two tensors
 
 
-def sharing_line(sharing: "Sharing") -> str:
+@words.register
+def sharing_line(sharing: Sharing) -> str:
     """Say whether writing to one changes the other."""
     pair = f"{sharing.first} and {sharing.second}"
     if not sharing.is_same_memory:
@@ -123,7 +125,12 @@ def sharing_line(sharing: "Sharing") -> str:
     return f"{pair} share {num}{noun}: writing to one changes the other"
 
 
-def broadcast_lines(broadcast: "Broadcast") -> list[str]:
+@words.register
+def _broadcast_text(broadcast: Broadcast) -> str:
+    return "\n".join(_broadcast_lines(broadcast))
+
+
+def _broadcast_lines(broadcast: Broadcast) -> list[str]:
     """Align the shapes at the right; `*` marks an axis along which an operand is repeated."""
     ndim = len(broadcast.shape)
     rows = [
@@ -146,7 +153,7 @@ def broadcast_lines(broadcast: "Broadcast") -> list[str]:
 # One operation
 
 
-def _memory_words(operation: "Operation") -> str:
+def _memory_words(operation: Operation) -> str:
     words = {
         "view": f"view of {operation.of}",
         "copy": f"copy of {operation.of}",
@@ -158,7 +165,7 @@ def _memory_words(operation: "Operation") -> str:
     return words[operation.verdict]
 
 
-def _shapes(operation: "Operation") -> str:
+def _shapes(operation: Operation) -> str:
     made = " and ".join(str(facts.shape) for facts in operation.outputs[:4])
     made += f" and {len(operation.outputs) - 4} more" if len(operation.outputs) > 4 else ""
     if not operation.inputs:
@@ -168,24 +175,25 @@ def _shapes(operation: "Operation") -> str:
     return f"{taken} -> {made}" if made else taken
 
 
-def _operation_notes(operation: "Operation") -> Iterator[Line]:
+def _operation_notes(operation: Operation) -> Iterator[Line]:
     for note in operation.notes:
         yield "note", note
     if operation.broadcast is not None:
-        for line in broadcast_lines(operation.broadcast):
+        for line in _broadcast_lines(operation.broadcast):
             yield "plain", f"  {line}"
     for warning in operation.warnings:
         yield "warning", f"careful: {warning}"
 
 
-def operation_lines(operation: "Operation") -> list[str]:
+@words.register
+def operation_text(operation: Operation) -> str:
     """Write one operation: what was written, shapes, memory, and the notes below it."""
     head = f"{operation.number}  {operation.code}  {_shapes(operation)}  {_memory_words(operation)}"
     below = [_wrapped(kind, line, indent="   ") for kind, line in _operation_notes(operation)]
-    return [head, *(line for lines in below for _, line in lines)]
+    return "\n".join([head, *(line for lines in below for _, line in lines)])
 
 
-def _operations(explanation: "Account") -> Iterator[Line]:
+def _operations(explanation: Account) -> Iterator[Line]:
     rows = [
         [str(step.number), step.code, _shapes(step), _memory_words(step)] for step in explanation.operations
     ]
@@ -214,7 +222,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _jacobian(jacobian: "Jacobian") -> Iterator[Line]:
+def _jacobian(jacobian: Jacobian) -> Iterator[Line]:
     yield "head", f"backward with a gradient of ones: vector x Jacobian = gradient of {jacobian.input}"
     cells = [[_number(value) for value in row] for row in (*jacobian.rows, jacobian.product)]
     width = max(len(cell) for row in cells for cell in row)
@@ -224,7 +232,7 @@ def _jacobian(jacobian: "Jacobian") -> Iterator[Line]:
     yield "plain", f"  {' ' * len(_number(1.0))} = [{rows[-1]}]"
 
 
-def lines(explanation: "Account") -> Iterator[Line]:
+def lines(explanation: Account) -> Iterator[Line]:
     """Yield all lines: the operations, the tensors, what they share, notes."""
     yield from _operations(explanation)
     if explanation.result is not None:
@@ -245,19 +253,19 @@ def lines(explanation: "Account") -> Iterator[Line]:
         yield from _jacobian(jacobian)
 
 
-def _alone(explanation: "Account") -> Iterator[str]:
+def _alone(explanation: Account) -> Iterator[str]:
     """Say it of tensors that were put side by side and share nothing."""
     if explanation.code is None and 1 < len(explanation.tensors) <= 4 and not explanation.sharings:
         names = [facts.name for facts in explanation.tensors]
         yield f"{', '.join(names[:-1])} and {names[-1]} share no memory"
 
 
-def text(explanation: "Account") -> str:
+def text(explanation: Account) -> str:
     """Write it for a terminal without colours."""
     return "\n".join(line for _, line in lines(explanation))
 
 
-def rich(explanation: "Account") -> "Text":
+def rich(explanation: Account) -> "Text":
     """Write it for a terminal with colours."""
     from rich.text import Text  # noqa: PLC0415 - plain text needs no rich
 
@@ -270,7 +278,7 @@ def rich(explanation: "Account") -> "Text":
     return Text("\n").join(parts)
 
 
-def html(explanation: "Account") -> str:
+def html(explanation: Account) -> str:
     """Write it for a notebook, as tables."""
     pieces = ['<div style="font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px">']
     if explanation.operations:
@@ -288,7 +296,7 @@ def html(explanation: "Account") -> str:
     return "".join([*pieces, "</div>"])
 
 
-def _html_steps(explanation: "Account") -> Iterator[list[str]]:
+def _html_steps(explanation: Account) -> Iterator[list[str]]:
     for step in explanation.operations:
         notes = [
             f'<div style="{_CSS[kind]};white-space:pre-wrap">{escape(line)}</div>'
