@@ -246,13 +246,13 @@ def as_they_are(samples: list[Any]) -> list[Any]:
 def time_stream(folder: Path, kind: str, cache: Path) -> float:
     """Return microseconds per sample of a shuffled epoch through the loader."""
     import truestep as ts
-    from truestep.data import Plan
+    from truestep.data import DeliveryPlan
 
     begun_s, count = time.perf_counter(), 0
     dataset = ts.Shards(
         f"{folder}/part-*.{kind}", index=folder / f"{kind}.json", cache=ts.ShardCache(folder=cache)
     )
-    plan = Plan(
+    plan = DeliveryPlan(
         seed=1,
         num_lanes=4,
         lanes=range(4),

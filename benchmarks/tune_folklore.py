@@ -33,7 +33,7 @@ from tune_scripts import (
     script_of,
 )
 
-from truestep.tune import Facts, Skip
+from truestep.tune import ScriptFacts, Skip
 from truestep.tune.knob import WORTH
 
 DETERMINISTIC = extra_knob("deterministic", {"deterministic": True}, "deterministic algorithms")
@@ -81,7 +81,7 @@ ADVICE = {
 """As the notes have it; those with a base are about workers, and are compared with workers = cores."""
 
 
-def settle(advice: Advice, facts: Facts) -> tuple[Any, str | None]:
+def settle(advice: Advice, facts: ScriptFacts) -> tuple[Any, str | None]:
     """Return the value that is tried on a script, or why none is."""
     knob = KNOBS[advice.knob]
     if advice.knob == "threads" and facts.threads == advice.value:
@@ -97,7 +97,7 @@ def settle(advice: Advice, facts: Facts) -> tuple[Any, str | None]:
     return (values[0] if advice.value is None else advice.value), None
 
 
-def measure(name: str, advice: Advice, *, seconds: float, look: tuple[Facts, float]) -> Cell:
+def measure(name: str, advice: Advice, *, seconds: float, look: tuple[ScriptFacts, float]) -> Cell:
     """Return one cell of the table."""
     facts, start_s = look
     value, reason = settle(advice, facts)
@@ -111,7 +111,7 @@ def measure(name: str, advice: Advice, *, seconds: float, look: tuple[Facts, flo
 def measure_script(name: str, picked: Sequence[str], *, kept: Kept, seconds: float) -> dict[str, Cell]:
     """Return a column of the table."""
     found: dict[str, Cell] = {}
-    look: list[tuple[Facts, float]] = []
+    look: list[tuple[ScriptFacts, float]] = []
     for key in picked:
 
         def make(key: str = key) -> Cell:

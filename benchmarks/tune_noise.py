@@ -28,9 +28,9 @@ from typing import Any
 from measure import Claim, Row, Sheet, report
 from tune_scripts import Kept, as_interval, elsewhere, extra_knob, say, script_of
 
-from truestep.tune import Asked, Choice, Knob, all_knobs, tune
+from truestep.tune import Choice, Knob, TuneOptions, all_knobs, tune
 from truestep.tune.knob import WORTH
-from truestep.tune.search.race import Runner
+from truestep.tune.search.race import Contender
 
 SHORTEST_S, LONGEST_S = 0.2, 3.0
 NAIVE_S = 3.0
@@ -81,7 +81,7 @@ def neighbour(seed: int, *, is_there: bool) -> Iterator[None]:
 
 def run_tune(knobs: dict[str, Knob], budget_s: float) -> Found:
     """Tune the script with planted knobs; return what was kept, and each knob's ratio alone."""
-    result = tune(script_of(SCRIPT), Asked(budget_s=budget_s, knobs=knobs))
+    result = tune(script_of(SCRIPT), TuneOptions(budget_s=budget_s, knobs=knobs))
     trials: dict[str, Any] = {}
     for trial in result.trials:
         ratio = as_interval(trial.found) if trial.found is not None else None
@@ -99,7 +99,7 @@ def run_naively() -> Found:
 
 def _timed(settings: dict[str, Any], knobs: dict[str, Knob]) -> float:
     """Return the median step of some seconds, the first ones left out."""
-    with Runner(script_of(SCRIPT), settings, knobs=knobs) as runner:
+    with Contender(script_of(SCRIPT), settings, knobs=knobs) as runner:
         runner.start()
         until_s = time.monotonic() + 120
         if runner.first(until_s=until_s) is None or runner.advance(20, until_s=until_s) is None:

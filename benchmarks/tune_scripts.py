@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from truestep.errors import UsageError
-from truestep.tune import Choice, Facts, Knob, all_knobs
+from truestep.tune import Choice, Knob, ScriptFacts, all_knobs
 from truestep.tune.search.compare import Comparison, compare
-from truestep.tune.search.race import Runner
+from truestep.tune.search.race import Contender
 from truestep.watch import Script
 
 FOLDER = Path(__file__).with_name("tune")
@@ -71,13 +71,13 @@ def knobs_with(*others: Knob) -> dict[str, Knob]:
     return {**all_knobs(), **{knob.name: knob for knob in others}}
 
 
-def look_at(script: Script) -> tuple[Facts, float]:
+def look_at(script: Script) -> tuple[ScriptFacts, float]:
     """Return what a script's first step tells, and how long it took to get there.
 
     Without shares of time: a knob is then left out where it cannot be turned, not where it would not pay.
     """
     begun = time.monotonic()
-    with Runner(script, {}, knobs={}) as runner:
+    with Contender(script, {}, knobs={}) as runner:
         runner.start()
         if runner.first(until_s=begun + _START_S) is None:
             sys.exit(f"{script.path} made no step:\n{runner.tail}")
@@ -85,7 +85,7 @@ def look_at(script: Script) -> tuple[Facts, float]:
         seen: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in runner.facts.items()
         }
-    return Facts(cores=num_cores(), device="cpu", step_s=0.0, **seen), start_s
+    return ScriptFacts(cores=num_cores(), device="cpu", step_s=0.0, **seen), start_s
 
 
 def num_cores() -> int:

@@ -33,7 +33,7 @@ from tune_scripts import (
     script_of,
 )
 
-from truestep.tune import Asked, Facts, Knob, Skip, all_knobs, pick, tune
+from truestep.tune import Knob, ScriptFacts, Skip, TuneOptions, all_knobs, pick, tune
 
 MIN_OF_BEST, MAX_TIME = 0.95, 0.1
 NUM_FINALISTS, NUM_DUELS = 3, 24
@@ -51,13 +51,13 @@ Setting = dict[str, Any]
 Found = dict[str, Any]
 
 
-def positions(knob: Knob, facts: Facts, others: Mapping[str, Any]) -> list[Any]:
+def positions(knob: Knob, facts: ScriptFacts, others: Mapping[str, Any]) -> list[Any]:
     """Return the values of a knob beside the script's own."""
     proposed = knob.propose(facts, others)
     return [] if isinstance(proposed, Skip) else [choice.value for choice in proposed]
 
 
-def all_settings(knobs: Mapping[str, Knob], facts: Facts) -> list[Setting]:
+def all_settings(knobs: Mapping[str, Knob], facts: ScriptFacts) -> list[Setting]:
     """Return every setting that is not the start, without those in which a knob does nothing.
 
     What a knob proposes depends on the others: only workers can be kept, a fused optimizer has no foreach.
@@ -79,7 +79,7 @@ def _distinct(values: Any) -> list[Any]:
     return [json.loads(text) for text in dict.fromkeys(map(json.dumps, values))]
 
 
-def _is_possible(knob: Knob, facts: Facts, setting: Setting) -> bool:
+def _is_possible(knob: Knob, facts: ScriptFacts, setting: Setting) -> bool:
     others = {name: value for name, value in setting.items() if name != knob.name}
     return setting[knob.name] in positions(knob, facts, others)
 
@@ -87,7 +87,7 @@ def _is_possible(knob: Knob, facts: Facts, setting: Setting) -> bool:
 def run_tune(name: str, budget_s: float) -> Found:
     """Tune a script with its knobs."""
     say(f"{name}: tune")
-    result = tune(script_of(name), Asked(budget_s=budget_s, knobs=pick(KNOBS[name])))
+    result = tune(script_of(name), TuneOptions(budget_s=budget_s, knobs=pick(KNOBS[name])))
     refused = [(trial.knob, trial.value) for trial in result.trials if trial.status == "refused"]
     found: Found = {
         "settings": dict(result.settings),

@@ -40,7 +40,7 @@ def read_virtual(num_shards: int, per_shard: int, folder: Path) -> dict[str, flo
     import time
 
     import truestep as ts
-    from truestep.data import Plan
+    from truestep.data import DeliveryPlan
     from truestep.memory import process_peak_bytes
 
     folder.mkdir(parents=True)
@@ -63,7 +63,7 @@ def read_virtual(num_shards: int, per_shard: int, folder: Path) -> dict[str, flo
         cache=ts.ShardCache(folder=folder / "cache"),
     )
     middle = max(0, len(dataset) // 64)
-    plan = Plan(
+    plan = DeliveryPlan(
         seed=1,
         num_lanes=4,
         lanes=range(4),

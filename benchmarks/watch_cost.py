@@ -211,8 +211,8 @@ class Watched:
         self._tape.is_on = is_watched
         if not is_watched:
             self._switch_off()
-        elif self._is_looked_at and not self._tape.look.is_open:
-            self._tape.look.move(0)
+        elif self._is_looked_at and not self._tape.recorder.is_open:
+            self._tape.recorder.move(0)
         begun = time.thread_time()
         self._runs[name](num)
         self._tape.flush()
@@ -259,8 +259,8 @@ class Watched:
 
     def _switch_off(self) -> None:
         self._tape.is_on = False
-        if self._tape.look is not None:
-            self._tape.look.close()
+        if self._tape.recorder is not None:
+            self._tape.recorder.close()
 
     def close(self) -> None:
         remove()

@@ -17,7 +17,7 @@ from truestep.rules.rule import Rule
 from truestep.watch import Process
 
 RULES = find_rules()
-MENDING = [rule for rule in RULES if rule.mend is not None]
+MENDING = [rule for rule in RULES if rule.make_edits is not None]
 CORPUS = Path(__file__).parents[1] / "corpus" / "buggy"
 COMMAND = str(Path(sys.executable).with_name("truestep"))
 
@@ -177,10 +177,10 @@ def test_an_edit_that_breaks_the_script_is_withdrawn_and_the_others_stay(tmp_pat
 )
 def test_losses_of_which_a_gradient_is_taken_later_are_not_detached(use: str) -> None:
     (rule,) = [rule for rule in RULES if rule.meta.code == "LOOP15"]
-    assert rule.mend is not None
+    assert rule.make_edits is not None
     finding = Finding(message="", file="train.py", line=14)
-    assert rule.mend(Source("train.py", KEPT), finding) != []
-    assert rule.mend(Source("train.py", KEPT + use + "\n"), finding) == []
+    assert rule.make_edits(Source("train.py", KEPT), finding) != []
+    assert rule.make_edits(Source("train.py", KEPT + use + "\n"), finding) == []
 
 
 def test_a_script_that_fails_before_the_fix_is_not_edited(tmp_path: Path) -> None:
@@ -199,12 +199,12 @@ def fix(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], str]
 
 
 def _rule(code: str) -> Rule:
-    def mend(source: Source, finding: Finding) -> list[Edit]:
+    def make_edits(source: Source, finding: Finding) -> list[Edit]:
         line = finding.line or 0
         return [Edit(first=line, last=line, lines=(source.line(line).upper(),))]
 
     meta = Meta(code=code, severity="error", fix="")
-    return Rule(name=code.lower(), meta=meta, check=lambda _: (), document="", mend=mend)
+    return Rule(name=code.lower(), meta=meta, check=lambda _: (), document="", make_edits=make_edits)
 
 
 def _result(path: Path, **lines: int) -> Result:

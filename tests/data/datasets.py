@@ -10,10 +10,10 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from truestep.bits import digest_state
-from truestep.data import Batch, Plan
+from truestep.data import Batch, DeliveryPlan
 
 
-def plan_of(num_steps: int | None = None, **changes: Any) -> Plan:
+def plan_of(num_steps: int | None = None, **changes: Any) -> DeliveryPlan:
     """A plan of two lanes from step 0 on, unless told otherwise."""
     settings: dict[str, Any] = {
         "seed": 7,
@@ -25,7 +25,7 @@ def plan_of(num_steps: int | None = None, **changes: Any) -> Plan:
     } | changes
     settings.setdefault("lanes", range(settings["num_lanes"]))
     settings.setdefault("cursor", settings["first_step"])
-    return Plan(**settings)
+    return DeliveryPlan(**settings)
 
 
 def seen(batch: Batch) -> tuple[Any, ...]:

@@ -449,13 +449,13 @@ def test_a_finished_plan_gives_nothing() -> None:
 KILLED = """
 import multiprocessing, os, signal, sys
 import torch
-from truestep.data import Loader, Plan
+from truestep.data import Loader, DeliveryPlan
 
 if __name__ == "__main__":
     multiprocessing.set_start_method(sys.argv[1])
     lanes = {"num_lanes": 1, "lanes": range(1)}
     start = {"first_step": 0, "first_epoch": 0, "cursor": 0}
-    plan = Plan(seed=1, **lanes, **start, num_epochs=9, num_steps=None)
+    plan = DeliveryPlan(seed=1, **lanes, **start, num_epochs=9, num_steps=None)
     feed = Loader([torch.zeros(100_000) for _ in range(50)], batch_size=4, workers=2).feed(plan)
     next(feed)
     print(*[child.pid for child in multiprocessing.active_children()], flush=True)

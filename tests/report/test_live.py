@@ -25,7 +25,7 @@ from truestep.report.live.curve import Curve
 from truestep.report.live.fields import as_fields
 from truestep.report.live.pulse import are_alive
 from truestep.report.live.screen import View
-from truestep.report.live.state import Life
+from truestep.report.live.state import Session
 from truestep.report.live.words import count, duration, number
 from truestep.report.numerals import size
 from truestep.report.table import tabulate
@@ -160,7 +160,7 @@ def test_a_killed_process_is_seen_even_before_its_parent_takes_notice(tmp_path: 
 
 def test_a_process_that_began_after_the_run_is_another_one_with_its_number() -> None:
     def alive(started_s: float, host: str = "") -> list[bool | None]:
-        life = Life(
+        life = Session(
             pids=[os.getpid()], host=host, num_processes=1, cursor=0, started_s=started_s, last_step=0
         )
         return are_alive(life)

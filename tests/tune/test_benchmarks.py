@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from truestep.tune import Facts, pick
-from truestep.tune.search.race import Runner
+from truestep.tune import ScriptFacts, pick
+from truestep.tune.search.race import Contender
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(
@@ -25,7 +25,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
 
 
 @pytest.fixture
-def facts() -> Facts:
+def facts() -> ScriptFacts:
     """What a script with a loader, Adam and a linear model tells, on two cores."""
     loader = {
         "class": "DataLoader",
@@ -38,7 +38,9 @@ def facts() -> Facts:
         "is_training": True,
     }
     optimizer = {"class": "Adam", "fused": None, "foreach": None, "can_fuse": True, "can_foreach": True}
-    return Facts(cores=2, device="cpu", threads=2, step_s=0.01, loaders=(loader,), optimizers=(optimizer,))
+    return ScriptFacts(
+        cores=2, device="cpu", threads=2, step_s=0.01, loaders=(loader,), optimizers=(optimizer,)
+    )
 
 
 def _found(settings: dict[str, Any], ratio: float | None, **more: Any) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def test_each_script_trains_and_is_seen_with_its_loader_its_model_and_its_optimi
     scripts = bench("tune_scripts")
     assert name in scripts.SCRIPTS
     monkeypatch.chdir(tmp_path)
-    with Runner(scripts.script_of(name), {}, knobs={}) as runner:
+    with Contender(scripts.script_of(name), {}, knobs={}) as runner:
         runner.start()
         until_s = time.monotonic() + 200
         assert runner.first(until_s=until_s) is not None, runner.tail
@@ -71,7 +73,7 @@ def test_each_script_has_knobs_to_sweep_and_each_advice_a_knob(bench: Callable[[
 
 
 def test_a_sweep_has_every_setting_once_and_none_in_which_a_knob_does_nothing(
-    bench: Callable[[str], Any], facts: Facts
+    bench: Callable[[str], Any], facts: ScriptFacts
 ) -> None:
     knobs = pick(("workers", "persistent", "threads", "fused", "foreach"))
     settings = bench("tune_sweep").all_settings(knobs, facts)

@@ -14,7 +14,7 @@ from truestep.errors import UsageError
 from truestep.tune.search import compare as comparing
 from truestep.tune.search import race
 from truestep.tune.search.compare import Comparison, compare
-from truestep.tune.search.race import Runner, Turn
+from truestep.tune.search.race import Contender, Turn
 
 pytestmark = pytest.mark.slow
 FASTER = {"pause_s": 0.002}
@@ -129,7 +129,7 @@ class Fake:
 
 
 def compare_fakes(monkeypatch: pytest.MonkeyPatch, first: Fake, second: Fake) -> Comparison:
-    monkeypatch.setattr(comparing, "Runner", lambda _script, settings, **_: second if settings else first)
+    monkeypatch.setattr(comparing, "Contender", lambda _script, settings, **_: second if settings else first)
     return compare(watch.Script(path="none.py"), {}, {"planted": True}, seconds=60.0, knobs={})
 
 
@@ -178,7 +178,7 @@ def test_a_script_that_is_slow_to_go_has_not_failed_for_that(
 ) -> None:
     monkeypatch.setattr(race, "_GRACE_S", 0.5)
     (tmp_path / "train.py").write_text(SLOW_TO_GO.replace("FAILS", last))
-    with Runner(watch.Script(path="train.py"), {}, knobs={}) as runner:
+    with Contender(watch.Script(path="train.py"), {}, knobs={}) as runner:
         runner.start()
         until_s = time.monotonic() + 60
         assert runner.first(until_s=until_s) is not None, runner.tail
@@ -213,7 +213,7 @@ def test_other_seeds_are_others_however_the_script_sets_them(tmp_path: Path, see
     losses = []
     for offset in (0, 1, 1):
         script = watch.Script(path="train.py")
-        with Runner(script, {}, knobs={}, seed_offset=offset, num_first=2) as runner:
+        with Contender(script, {}, knobs={}, seed_offset=offset, num_first=2) as runner:
             runner.start()
             assert runner.first(until_s=time.monotonic() + 60) is not None, runner.tail
             losses.append(runner.losses)
@@ -227,7 +227,7 @@ def test_between_its_turns_a_process_and_its_workers_stand_still(
     counts.mkdir()
     monkeypatch.setenv("COUNTS", str(counts))
     put(tmp_path, "workers.py")
-    with Runner(watch.Script(path="workers.py"), {}, knobs={}) as runner:
+    with Contender(watch.Script(path="workers.py"), {}, knobs={}) as runner:
         runner.start()
         until_s = time.monotonic() + 60
         assert runner.first(until_s=until_s) is not None
@@ -251,8 +251,8 @@ def test_nothing_is_left_when_the_one_who_measures_is_killed(
     (tmp_path / "counts").mkdir()
     put(tmp_path, "workers.py")
     code = (
-        "import time; from truestep import watch; from truestep.tune.search.race import Runner\n"
-        "runner = Runner(watch.Script(path='workers.py'), {}, knobs={}); runner.start()\n"
+        "import time; from truestep import watch; from truestep.tune.search.race import Contender\n"
+        "runner = Contender(watch.Script(path='workers.py'), {}, knobs={}); runner.start()\n"
         "runner.first(until_s=time.monotonic() + 60); print(runner._process.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as measuring:

@@ -20,10 +20,10 @@ from torch import nn
 
 from truestep import watch
 from truestep.tune.in_script import inside
-from truestep.tune.knob import Choice, Facts, Skip, all_knobs, files
+from truestep.tune.knob import Choice, ScriptFacts, Skip, all_knobs, files
 from truestep.tune.knobs import ORDER, quantised
 from truestep.tune.knobs._blocks import blocks, find
-from truestep.tune.search.race import Runner
+from truestep.tune.search.race import Contender
 
 SCRIPTS = Path(__file__).parent / "scripts"
 DIGESTS = tuple(name for name in watch.DIGESTS if name != "generators")  # that of `random` is not seeded
@@ -78,7 +78,7 @@ def _ran(script: str, arguments: tuple[str, ...], workers: int | None, values: s
     return Ran(told=told, process=process)
 
 
-FACTS = Facts(
+FACTS = ScriptFacts(
     cores=4,
     device="cpu",
     threads=4,
@@ -136,13 +136,13 @@ IDLE = {
 }
 
 
-def of(part: str, **changed: Any) -> Facts:
+def of(part: str, **changed: Any) -> ScriptFacts:
     """Return the facts with one loader, optimizer or model changed."""
     (item,) = getattr(FACTS, part)
     return replace(FACTS, **{part: ({**item, **changed},)})
 
 
-def proposed(name: str, facts: Facts, **chosen: Any) -> list[Any] | str:
+def proposed(name: str, facts: ScriptFacts, **chosen: Any) -> list[Any] | str:
     """Return the values that a knob proposes, or its reason to propose none."""
     found = all_knobs()[name].propose(facts, chosen)
     return found.reason if isinstance(found, Skip) else [choice.value for choice in found]
@@ -187,7 +187,7 @@ def test_what_is_proposed_is_plain_and_can_be_pasted(name: str, device: str) -> 
             watch.Plan(**knob.plan(choice.value))
 
 
-SKIPPED: list[tuple[str, Facts, dict[str, Any], str]] = [
+SKIPPED: list[tuple[str, ScriptFacts, dict[str, Any], str]] = [
     (
         "workers",
         replace(FACTS, shares=IDLE),
@@ -250,7 +250,9 @@ SKIPPED: list[tuple[str, Facts, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("name", "facts", "chosen", "words"), SKIPPED, ids=[f"{name}: {words}" for name, *_, words in SKIPPED]
 )
-def test_where_it_cannot_pay_it_says_why(name: str, facts: Facts, chosen: dict[str, Any], words: str) -> None:
+def test_where_it_cannot_pay_it_says_why(
+    name: str, facts: ScriptFacts, chosen: dict[str, Any], words: str
+) -> None:
     reason = proposed(name, facts, **chosen)
     assert isinstance(reason, str) and words in reason
     assert reason.endswith(".") and len(reason) < 150
@@ -429,7 +431,7 @@ def test_blocks_are_the_stacks_of_a_model() -> None:
 def seen(script: str, *arguments: str) -> dict[str, Any]:
     """Return what is known of a script after its first step."""
     path = str(SCRIPTS / script)
-    with Runner(watch.Script(path=path, arguments=arguments), {}, knobs=all_knobs()) as runner:
+    with Contender(watch.Script(path=path, arguments=arguments), {}, knobs=all_knobs()) as runner:
         runner.start()
         assert runner.first(until_s=time.monotonic() + 240) is not None, runner.tail
         return dict(runner.facts)
@@ -442,7 +444,7 @@ def test_facts_are_seen_in_the_first_step() -> None:
     assert [loader["is_training"] for loader in facts["loaders"]] == [False, True]
     (model,) = facts["models"]
     assert model["blocks"] == ["blocks.*"] and model["has_linear"] and not model["has_conv2d"]
-    known = Facts(cores=4, device="cpu", step_s=0.1, **facts)
+    known = ScriptFacts(cores=4, device="cpu", step_s=0.1, **facts)
     assert proposed("workers", known) == [1, 2, 4]
     assert proposed("recompute", known) == [["blocks.*"]]
     assert proposed("channels_last", known) == "the model has no Conv2d."
@@ -452,7 +454,7 @@ def test_facts_are_seen_in_the_first_step() -> None:
 def test_autocast_inside_of_the_model_is_seen() -> None:
     facts = seen("images.py", "autocast")
     assert facts["is_autocast"] and facts["evaluates"] == "" and not facts["keeps_gradients"]
-    assert proposed("autocast", Facts(cores=4, device="cpu", step_s=0.1, **facts)) == (
+    assert proposed("autocast", ScriptFacts(cores=4, device="cpu", step_s=0.1, **facts)) == (
         "the script already uses autocast."
     )
 

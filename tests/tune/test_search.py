@@ -11,7 +11,7 @@ import pytest
 
 from tests.tune.planting import knob, put
 from truestep import watch
-from truestep.tune import Asked, Knob, Result, Skip, tune
+from truestep.tune import Knob, Result, Skip, TuneOptions, tune
 from truestep.tune.knob import pick
 from truestep.tune.search import search as searching
 from truestep.tune.search.compare import Comparison
@@ -41,7 +41,7 @@ PLANTED = {
 def search(folder: Path, *names: str, budget_s: float = 200.0) -> Result:
     put(folder, "pausing.py")
     script = watch.Script(path="pausing.py")
-    return tune(script, Asked(budget_s=budget_s, knobs={name: PLANTED[name] for name in names}))
+    return tune(script, TuneOptions(budget_s=budget_s, knobs={name: PLANTED[name] for name in names}))
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def search_stubbed(
     monkeypatch.setattr(searching, "compare", measure)
     monkeypatch.setattr(searching, "profile", lambda *_, **__: profiled)
     monkeypatch.setattr(searching, "data_advice", lambda *_: None)
-    asked = Asked(budget_s=200.0, knobs=knobs or pick(tuple(gains)), names=names)
+    asked = TuneOptions(budget_s=200.0, knobs=knobs or pick(tuple(gains)), names=names)
     return tune(watch.Script(path="none.py"), asked)
 
 
@@ -220,7 +220,7 @@ def test_ctrl_c_ends_the_search_and_returns_what_is_known(monkeypatch: pytest.Mo
     monkeypatch.setattr(searching, "profile", lambda *_, **__: profiled)
     monkeypatch.setattr(searching, "data_advice", lambda *_: None)
     told: list[str] = []
-    asked = Asked(knobs={name: PLANTED[name] for name in ("less", "nothing", "more")})
+    asked = TuneOptions(knobs={name: PLANTED[name] for name in ("less", "nothing", "more")})
     found = tune(watch.Script(path="train.py"), asked, told=lambda trial: told.append(trial.knob))
     assert told == ["less"] and found.is_interrupted
     assert found.settings == {} and found.final is None, "nothing was confirmed"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.verify.test_chains import ran, update
-from truestep.verify.causes import CAUSES, Finding
+from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran
 from truestep.verify.suspects import can_matter, seed_seen
@@ -79,7 +79,7 @@ def test_a_generator_is_not_called_unseeded_where_a_seed_was_seen(how: str, name
     facts = GeneratorSeeded("random", how, 0, None)
     seed = Moment(step=0, at_s=0, took_s=0, file="train.py", line=5, function=None, facts=facts)
     process = Process(pid=1, argv=[], moments=[seed])
-    assert seed_seen(Finding(name="unseeded-random"), process).name == name
+    assert seed_seen(FoundCause(name="unseeded-random"), process).name == name
     assert "never seeded" not in CAUSES["late-seed-random"].words
 
 

@@ -142,7 +142,7 @@ def propose(findings: Iterable[Told], evidence: Evidence) -> dict[str, str]:
 
 def edits_of(told: Told, source: Source) -> list[Edit]:
     """Return what would fix one finding; nothing if its rule does not know."""
-    return told.rule.mend(source, told.finding) if told.rule.mend is not None else []
+    return told.rule.make_edits(source, told.finding) if told.rule.make_edits is not None else []
 
 
 def _is_python(text: str) -> bool:

@@ -150,7 +150,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     settings = read_settings(Path.cwd()).updated(
         select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
     )
-    look = _Look(
+    look = _Request(
         script=given, settings=settings, steps=steps, processes=processes, format=format_, record=record
     )
     result = look.fix() if fix else look.examine()
@@ -171,7 +171,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Look:
+class _Request:
     script: "Script"
     settings: "Settings"
     steps: int | None

@@ -28,7 +28,7 @@ from truestep.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from truestep.tune import Asked, Profile, Result, Trial
+    from truestep.tune import Profile, Result, Trial, TuneOptions
     from truestep.tune.profile.profile_page import Line
     from truestep.tune.search.loading import Advice
     from truestep.watch import Script
@@ -139,10 +139,10 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     elif batch_size:
         answer.show_batch_sizes(given)
     else:
-        from truestep.tune import Asked, pick
+        from truestep.tune import TuneOptions, pick
 
         names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
-        asked = Asked(budget_s=_BUDGET_S if budget is None else budget, knobs=pick(names), names=names)
+        asked = TuneOptions(budget_s=_BUDGET_S if budget is None else budget, knobs=pick(names), names=names)
         open_record(record)
         answer.show_settings(given, asked)
 
@@ -194,7 +194,7 @@ class _Answer:
         found = self._follow(lambda tell: batch_sizes(script, tell=tell))
         self._finish(found, render=render, draw=draw)
 
-    def show_settings(self, script: "Script", asked: "Asked") -> None:
+    def show_settings(self, script: "Script", asked: "TuneOptions") -> None:
         from truestep.tune import tune as tune_script
         from truestep.tune.profile.step_picture import draw
 

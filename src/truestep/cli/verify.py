@@ -29,7 +29,7 @@ from truestep.cli._page import (
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from truestep.verify import Asked, Difference, RunTold, Script, Verdict
+    from truestep.verify import Difference, RunTold, Script, Verdict, VerifyOptions
 
 
 _WAYS = "What to compare with"
@@ -155,9 +155,9 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     given = named_script(
         script, arguments, is_module=is_module, example="truestep verify --kill train.py --lr 0.1"
     )
-    from truestep.verify import Asked
+    from truestep.verify import VerifyOptions
 
-    asked = Asked(
+    asked = VerifyOptions(
         steps=steps or None,
         runs=runs,
         is_killed=kill,
@@ -175,7 +175,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     raise typer.Exit(verdict.exit_code)
 
 
-def _answer(script: "Script", asked: "Asked", *, is_json: bool) -> "Verdict":
+def _answer(script: "Script", asked: "VerifyOptions", *, is_json: bool) -> "Verdict":
     """Verify, print the answer, and return it."""
     from truestep.verify import verify as verify_script
 
@@ -196,7 +196,7 @@ class _Answer:
         self._page = Page()
         self._num_runs = 0
 
-    def follow(self, script: "Script", asked: "Asked") -> "Verdict":
+    def follow(self, script: "Script", asked: "VerifyOptions") -> "Verdict":
         """Verify; on a terminal one more line says what is being done."""
         from rich.text import Text
 

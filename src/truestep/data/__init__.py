@@ -6,18 +6,18 @@ from truestep.data.loader import Loader
 from truestep.data.packed import Packed
 from truestep.data.part import split
 from truestep.data.permutation import Permutation
-from truestep.data.plan import Batch, LaneBatch, Plan, filled_lanes
+from truestep.data.plan import Batch, DeliveryPlan, LaneBatch, filled_lanes
 from truestep.data.shards import ShardCache, Shards
 
 __all__ = [
     "Batch",
+    "DeliveryPlan",
     "Feed",
     "LaneBatch",
     "Loader",
     "Packed",
     "Padded",
     "Permutation",
-    "Plan",
     "ShardCache",
     "Shards",
     "filled_lanes",

@@ -11,13 +11,13 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from truestep.data.fetch import FetchItem, LaneFetch
-from truestep.data.plan import Batch, LaneBatch, Request, Step
+from truestep.data.plan import Batch, LaneBatch, PlannedStep, Request
 from truestep.data.stream import State, StreamReader
 from truestep.data.workers import Workers, fetch_lanes, read_stream
 
 _BLOCK = 32
 
-Steps = Callable[[], Iterator[Step]]
+Steps = Callable[[], Iterator[PlannedStep]]
 
 
 class Feed:
@@ -73,7 +73,7 @@ def feed_stream(reader: StreamReader, *, num_workers: int, pin_memory: bool) -> 
     return Feed(_to_the_end(_standing_after(workers, standing), workers), standing=standing, workers=workers)
 
 
-def _batches(steps: Iterable[Step], fetch: LaneFetch) -> Iterator[Batch]:
+def _batches(steps: Iterable[PlannedStep], fetch: LaneFetch) -> Iterator[Batch]:
     for step, epoch, is_epoch_end, num_samples, first, cuts in steps:
         lanes = [
             LaneBatch(lane, stop - start, fetch(Request(step, epoch, lane, first + start, first + stop)))
@@ -88,7 +88,7 @@ def _in_blocks(batches: Iterator[Batch]) -> Iterator[Batch]:
         yield from block
 
 
-def _requests(steps: Iterable[Step]) -> Iterator[Request]:
+def _requests(steps: Iterable[PlannedStep]) -> Iterator[Request]:
     for step, epoch, _, _, first, cuts in steps:
         for lane, start, stop in cuts:
             yield Request(step, epoch, lane, first + start, first + stop)

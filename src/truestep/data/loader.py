@@ -13,7 +13,7 @@ from truestep import rng
 from truestep.data import permutation
 from truestep.data.feed import Feed, feed_samples, feed_stream
 from truestep.data.fetch import Collate, fetch_for
-from truestep.data.plan import Plan, Step, count_steps, steps_of
+from truestep.data.plan import DeliveryPlan, PlannedStep, count_steps, steps_of
 from truestep.data.stream import Lease, StreamReader, check_stream, start_of
 from truestep.errors import StateError, UsageError
 
@@ -85,7 +85,7 @@ class Loader:
             return None
         return count_steps(len(self.dataset), batch_size=batch_size, drop_last=self.drop_last)
 
-    def feed(self, plan: Plan, *, state: Mapping[str, Any] | None = None) -> Feed:
+    def feed(self, plan: DeliveryPlan, *, state: Mapping[str, Any] | None = None) -> Feed:
         """Start to deliver a plan's batches, from its cursor on; a stream continues from its state."""
         if self.is_stream:
             return self._feed_stream(plan, state, drop_last=self.drop_last)
@@ -98,7 +98,7 @@ class Loader:
 
     def feed_in_order(self, *, seed: int, num_lanes: int, lanes: range) -> Feed:
         """Start to deliver one epoch for evaluation: every sample once, not shuffled, the last batch kept."""
-        plan = Plan(
+        plan = DeliveryPlan(
             # Draws of an evaluation have nothing to do with those of training at the same step.
             seed=rng.derive(seed, "evaluation"),
             num_lanes=num_lanes,
@@ -113,7 +113,7 @@ class Loader:
             return self._feed_stream(plan, None, drop_last=False)
         return self._feed_samples(plan, shuffle=False, drop_last=False)
 
-    def _feed_samples(self, plan: Plan, *, shuffle: bool, drop_last: bool) -> Feed:
+    def _feed_samples(self, plan: DeliveryPlan, *, shuffle: bool, drop_last: bool) -> Feed:
         batch_size, num_samples = self._global_batch_size(plan.num_lanes), len(self.dataset)
         if count_steps(num_samples, batch_size=batch_size, drop_last=drop_last) == 0:
             raise UsageError(
@@ -121,7 +121,7 @@ class Loader:
                 " drop_last=True. Pass a smaller batch_size, or drop_last=False."
             )
 
-        def steps() -> Iterator[Step]:
+        def steps() -> Iterator[PlannedStep]:
             return steps_of(plan, num_samples=num_samples, batch_size=batch_size, drop_last=drop_last)
 
         collate = None if self.batch_size is None else self.collate
@@ -133,7 +133,7 @@ class Loader:
             pin_memory=self.pin_memory,
         )
 
-    def _feed_stream(self, plan: Plan, state: Mapping[str, Any] | None, *, drop_last: bool) -> Feed:
+    def _feed_stream(self, plan: DeliveryPlan, state: Mapping[str, Any] | None, *, drop_last: bool) -> Feed:
         if self.workers == 0:
             self._lease.is_held = False
             self._lease = Lease()

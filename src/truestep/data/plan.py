@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DeliveryPlan:
     """What a loader has to deliver to one process in one phase of training.
 
     `first_step` and `first_epoch` say where the phase begins, `cursor` the global step to go on from;
@@ -86,7 +86,7 @@ Cut = tuple[int, int, int]
 """One lane's slice of a global batch: lane, start, stop."""
 
 
-def cut_into_lanes(num_samples: int, plan: Plan) -> list[Cut]:
+def cut_into_lanes(num_samples: int, plan: DeliveryPlan) -> list[Cut]:
     """Return this process's non-empty lanes of a global batch and the slice of it that each takes."""
     # bits: the cut depends on the number of lanes alone, never on processes or workers.
     bounds = [lane * num_samples // plan.num_lanes for lane in range(plan.num_lanes + 1)]
@@ -106,7 +106,7 @@ def filled_lanes(num_samples: int, *, num_lanes: int) -> list[int]:
     return [lane for lane in range(num_lanes) if bounds[lane] < bounds[lane + 1]]
 
 
-class Step(NamedTuple):
+class PlannedStep(NamedTuple):
     """One step of a plan over a dataset of known length, before anything is fetched."""
 
     step: int
@@ -122,7 +122,9 @@ def count_steps(num_samples: int, *, batch_size: int, drop_last: bool) -> int:
     return num_samples // batch_size if drop_last else -(-num_samples // batch_size)
 
 
-def steps_of(plan: Plan, *, num_samples: int, batch_size: int, drop_last: bool) -> Iterator[Step]:
+def steps_of(
+    plan: DeliveryPlan, *, num_samples: int, batch_size: int, drop_last: bool
+) -> Iterator[PlannedStep]:
     """Yield the plan's steps from the cursor on: resume is arithmetic."""
     steps_per_epoch = count_steps(num_samples, batch_size=batch_size, drop_last=drop_last)
     last = steps_per_epoch - 1
@@ -135,6 +137,6 @@ def steps_of(plan: Plan, *, num_samples: int, batch_size: int, drop_last: bool) 
     for step in range(plan.cursor, first_step + length):
         epoch, at = divmod(step - first_step, steps_per_epoch)
         if at == last:
-            yield Step(step, first_epoch + epoch, True, rest, at * batch_size, cuts_of_rest)
+            yield PlannedStep(step, first_epoch + epoch, True, rest, at * batch_size, cuts_of_rest)
         else:
-            yield Step(step, first_epoch + epoch, False, batch_size, at * batch_size, whole)
+            yield PlannedStep(step, first_epoch + epoch, False, batch_size, at * batch_size, whole)

@@ -12,7 +12,7 @@ from typing import Any
 
 from truestep import rng
 from truestep.data.fetch import Collate, draws_nothing, one_thread
-from truestep.data.plan import Batch, LaneBatch, Plan, cut_into_lanes
+from truestep.data.plan import Batch, DeliveryPlan, LaneBatch, cut_into_lanes
 from truestep.errors import StateError, UsageError
 
 State = dict[str, Any]
@@ -38,7 +38,7 @@ class StreamReader:
     """
 
     dataset: Any
-    plan: Plan
+    plan: DeliveryPlan
     batch_size: int
     drop_last: bool
     collate: Collate | None
@@ -188,7 +188,7 @@ def _is_empty(state: Any) -> bool:
     return isinstance(state, Mapping) and not state
 
 
-def start_of(plan: Plan, state: Mapping[str, Any] | None, *, initial: Any) -> State:
+def start_of(plan: DeliveryPlan, state: Mapping[str, Any] | None, *, initial: Any) -> State:
     """Return the state to read from: the one given, or the stream's first at the start of a phase."""
     if state:
         if state.get("step") != plan.cursor:

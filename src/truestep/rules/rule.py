@@ -85,7 +85,7 @@ class Rule:
     document: str
     is_observed: Callable[["Evidence"], bool] | None = None
     """What must have happened besides the moments that the rule needs."""
-    mend: Callable[[Any, Finding], list[Any]] | None = None
+    make_edits: Callable[[Any, Finding], list[Any]] | None = None
     """How to fix it: `edits.Edit`s of the file that a finding is in."""
     buggy: Any = field(default=None, repr=False)
     clean: Any = field(default=None, repr=False)
@@ -156,7 +156,7 @@ def read_rule(module: ModuleType) -> Rule:
         check=module.check,
         document=module.__doc__.strip(),
         is_observed=getattr(module, "is_observed", None),
-        mend=getattr(module, "mend", None),
+        make_edits=getattr(module, "make_edits", None),
         buggy=getattr(module, "BUGGY", None),
         clean=getattr(module, "CLEAN", None),
     )

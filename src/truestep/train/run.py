@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from truestep import plainfile, record, rng, runfiles
 from truestep.checkpoint import Snapshot
-from truestep.data import Loader, Plan
+from truestep.data import DeliveryPlan, Loader
 from truestep.device import pick_device
 from truestep.dist import join, lanes_of, tree
 from truestep.dist.pulse import Pulse
@@ -239,7 +239,7 @@ class Run:
     ) -> Steps:
         tracked = self._keeper.tracked
         rank, size, is_dealt = self._world.rank, self._world.size, self._team.is_dealt(tracked)
-        plan = Plan(
+        plan = DeliveryPlan(
             seed=self._seed,
             num_lanes=self._num_lanes,
             lanes=lanes_of(rank, size=size, num_lanes=self._num_lanes, is_dealt=is_dealt),

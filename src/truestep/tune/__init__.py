@@ -7,32 +7,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from truestep.tune.knob import Choice, Facts, Knob, Skip, all_knobs, pick
+    from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip, all_knobs, pick
     from truestep.tune.profile.profile import Profile
     from truestep.tune.search.compare import Comparison
     from truestep.tune.search.result import Result, Trial
-    from truestep.tune.search.search import Asked, tune
+    from truestep.tune.search.search import TuneOptions, tune
 
 __all__ = [
-    "Asked",
     "Choice",
     "Comparison",
-    "Facts",
     "Knob",
     "Profile",
     "Result",
+    "ScriptFacts",
     "Skip",
     "Trial",
+    "TuneOptions",
     "all_knobs",
     "pick",
     "tune",
 ]
 
 _HOMES = {
-    "Asked": "search.search",
+    "TuneOptions": "search.search",
     "Choice": "knob",
     "Comparison": "search.compare",
-    "Facts": "knob",
+    "ScriptFacts": "knob",
     "Knob": "knob",
     "Profile": "profile.profile",
     "Result": "search.result",

@@ -20,7 +20,7 @@ WORTH = 1.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class ScriptFacts:
     """What is known of a script before a knob is turned: from its first steps as it stands."""
 
     cores: int
@@ -81,7 +81,7 @@ class Knob:
     """As `--knobs` and the table name it."""
     about: str
     """One sentence: what it does, and when it pays."""
-    propose: Callable[[Facts, Mapping[str, Any]], list[Choice] | Skip]
+    propose: Callable[[ScriptFacts, Mapping[str, Any]], list[Choice] | Skip]
     """What is worth trying, given the facts and the values of knobs that are kept already."""
     lines: Callable[[Any], list[str]]
     """How a value is written in a script by hand: lines of Python, with comments where they go."""

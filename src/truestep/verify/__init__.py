@@ -3,8 +3,8 @@
 Owns the runs, the comparison and the reasons. Scripts are watched by `watch`; telling is left to the command.
 """
 
-from truestep.verify.inquiry import Asked, verify
+from truestep.verify.inquiry import VerifyOptions, verify
 from truestep.verify.verdict import Difference, RunTold, Verdict
 from truestep.watch import Script
 
-__all__ = ["Asked", "Difference", "RunTold", "Script", "Verdict", "verify"]
+__all__ = ["Difference", "RunTold", "Script", "Verdict", "VerifyOptions", "verify"]

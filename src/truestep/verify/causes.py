@@ -220,7 +220,7 @@ CAUSES = {
 
 
 @dataclass(kw_only=True)
-class Finding:
+class FoundCause:
     """What is told of a difference: a cause, the place, and what speaks for it."""
 
     name: str

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from truestep.errors import TruestepError, UsageError
 from truestep.verify import chains, ranks, resume, streams
-from truestep.verify.causes import CAUSES, Finding
+from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.suspects import drawn_by_dataset
@@ -22,7 +22,7 @@ from truestep.watch.launch.scratch import Scratch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class VerifyOptions:
     """What the user wants to know."""
 
     steps: int | None = 100
@@ -79,7 +79,7 @@ class _CannotTell(TruestepError):
 
 def verify(
     script: Script,
-    asked: Asked,
+    asked: VerifyOptions,
     *,
     show: IO[Any] | None = None,
     tell: Callable[[str], None] = lambda _line: None,
@@ -104,7 +104,7 @@ def verify(
 @dataclass(kw_only=True)
 class _Inquiry:
     runner: Runner
-    asked: Asked
+    asked: VerifyOptions
     verdict: Verdict
     tell: Callable[[str], None]
     told: Callable[[RunTold], None]
@@ -196,7 +196,7 @@ class _Inquiry:
         self.verdict.runs.append(run)
         self.told(run)
 
-    def _compare_killed(self, way: Way) -> tuple[chains.Parting | None, Finding | None]:
+    def _compare_killed(self, way: Way) -> tuple[chains.Parting | None, FoundCause | None]:
         kill_at = self._kill_at()
         ran, resumed = self._kill(way, kill_at)
         last = max(update.step for update in self._first.updates)
@@ -232,7 +232,7 @@ class _Inquiry:
             raise _CannotTell(f"the script ended before step {kill_at}, where it should be killed.")
         return self._checked(ran), chains.resumed_at(self._first, ran, kill_at=kill_at)
 
-    def _explain_workers(self, way: Way, kill_at: int) -> Finding | None:
+    def _explain_workers(self, way: Way, kill_at: int) -> FoundCause | None:
         """Return what the dataset draws in workers, if the resumed run is the same without them."""
         assert self._first.first is not None
         if not resume.has_workers(self._first.first):
@@ -250,7 +250,7 @@ class _Inquiry:
         if chains.part(first.updates, whole, outcome=way.outcome, is_resumed=True) is not None:
             return None
         drawn = next(iter(drawn_by_dataset(first.first)), None)
-        return Finding(
+        return FoundCause(
             name="worker-generator-not-saved",
             file=drawn.file if drawn else None,
             line=drawn.line if drawn else None,
@@ -259,7 +259,7 @@ class _Inquiry:
             is_proved=True,
         )
 
-    def _add_operation(self, finding: Finding, ran: Ran, *, parting: chains.Parting, kill_at: int) -> None:
+    def _add_operation(self, finding: FoundCause, ran: Ran, *, parting: chains.Parting, kill_at: int) -> None:
         """Name the first operation that differs after a resume: both once more, with that step looked at."""
         if parting.first is None or parting.second is None:
             return
@@ -293,7 +293,7 @@ class _Inquiry:
         later = next((other for other in saves if other > step), num_steps)
         return step + max(1, (min(later, num_steps - 1) - step) // 2)
 
-    def _explain(self, ran: Ran, parting: chains.Parting) -> Finding:
+    def _explain(self, ran: Ran, parting: chains.Parting) -> FoundCause:
         if ran.way.kind == "processes":
             return ranks.explain(self._first, ran, parting=parting)
         proof = Proof(runner=self.runner, base=self.asked.base, tell=self.tell)
@@ -302,7 +302,7 @@ class _Inquiry:
             finding.is_proved = False
         return finding
 
-    def _difference(self, parting: chains.Parting, finding: Finding) -> Difference:
+    def _difference(self, parting: chains.Parting, finding: FoundCause) -> Difference:
         cause = CAUSES[finding.name]
         what, step = parting.what, parting.step + 1
         if finding.name == "unseeded-torch" and parting.place == 0:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from truestep.verify import chains
-from truestep.verify.causes import CAUSES, Finding
+from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.runs import Ran, Runner
 from truestep.verify.suspects import can_matter, drawn_in_dataset, seed_seen, suspects
 from truestep.verify.ways import Way
@@ -67,7 +67,7 @@ class Proof:
     _control: Ran | None = None
     _outcomes: dict[str, int] = field(default_factory=dict)
 
-    def find(self, way: Way, *, parting: chains.Parting) -> Finding:
+    def find(self, way: Way, *, parting: chains.Parting) -> FoundCause:
         """Return the cause of a difference, proved where an experiment can."""
         self._step = parting.step
         first, second, step = self._look(way, parting.step)
@@ -123,7 +123,7 @@ class Proof:
         self._num_compared += 1
         self._num_agreed += is_same
 
-    def _try(self, found: list[Finding]) -> Finding | None:
+    def _try(self, found: list[FoundCause]) -> FoundCause | None:
         holds = {hold for finding in found for hold in CAUSES[finding.name].holds}
         for finding in found:
             for hold in CAUSES[finding.name].holds:
@@ -132,7 +132,7 @@ class Proof:
                     return _proved(finding, hold, num_runs=num_runs)
         return None
 
-    def _try_all(self, found: list[Finding], first: Ran, second: Ran) -> Finding | None:
+    def _try_all(self, found: list[FoundCause], first: Ran, second: Ran) -> FoundCause | None:
         """Make every experiment that can matter: one of them may tell what the evidence did not."""
         holds = [hold for hold in _BLIND if can_matter(hold, (first, second))]
         for hold in holds:
@@ -182,14 +182,14 @@ class Proof:
         return self.runner.run(way, plan=Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS))
 
 
-def _unknown(parting: chains.Parting) -> Finding:
+def _unknown(parting: chains.Parting) -> FoundCause:
     """Return what can be said without a suspect: the line of the optimizer's step."""
     update = parting.first or parting.second
     file, line = (update.file, update.line) if update is not None else (None, None)
-    return Finding(name="unknown", file=file, line=line)
+    return FoundCause(name="unknown", file=file, line=line)
 
 
-def _proved(finding: Finding, hold: str, *, num_runs: int) -> Finding:
+def _proved(finding: FoundCause, hold: str, *, num_runs: int) -> FoundCause:
     finding.is_proved = True
     finding.evidence.append(f"with {_WORDS[hold]}, {num_runs} runs are the same; a run without it differs")
     return finding

@@ -5,13 +5,13 @@ Owns what shows in the evidence of all processes of a run: who seeds with what. 
 
 from collections import defaultdict
 
-from truestep.verify.causes import Finding
+from truestep.verify.causes import FoundCause
 from truestep.verify.chains import Parting
 from truestep.verify.runs import Ran
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 
-def explain(first: Ran, second: Ran, *, parting: Parting) -> Finding:
+def explain(first: Ran, second: Ran, *, parting: Parting) -> FoundCause:
     """Return the cause: seeds of ranks if there are some, else how sums are cut."""
     runs = sorted((first, second), key=lambda ran: len(ran.processes))
     seeds: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -22,7 +22,7 @@ def explain(first: Ran, second: Ran, *, parting: Parting) -> Finding:
     for (file, line), numbers in seeds.items():
         if len(numbers) > 1:
             said = f"{len(runs[-1].processes)} processes seed with {', '.join(map(str, sorted(numbers)))}"
-            return Finding(name="seeded-per-rank", file=file, line=line, evidence=[said])
+            return FoundCause(name="seeded-per-rank", file=file, line=line, evidence=[said])
     update = parting.second or parting.first
     place = (update.file, update.line) if update is not None else (None, None)
-    return Finding(name="process-count", file=place[0], line=place[1])
+    return FoundCause(name="process-count", file=place[0], line=place[1])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from truestep.verify.causes import Finding
+from truestep.verify.causes import FoundCause
 from truestep.verify.chains import Parting, Resumed
 from truestep.verify.runs import Ran
 from truestep.watch import Moment, Process, Update
@@ -21,7 +21,7 @@ from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 from truestep.watch.evidence.moment import F
 
 
-def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> Finding:
+def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> FoundCause:
     """Return what was not brought back."""
     ours, theirs = first.first, second.first
     assert ours is not None
@@ -38,7 +38,7 @@ class _Case:
     parting: Parting
     after: int | None
 
-    def explain(self) -> Finding:
+    def explain(self) -> FoundCause:
         parting = self.parting
         if self.after is None:
             return self._at_save("model-not-saved")
@@ -56,14 +56,14 @@ class _Case:
             return self._explain_draws(self.after)
         return self._explain_state()
 
-    def _explain_kept(self) -> Finding:
+    def _explain_kept(self) -> FoundCause:
         """All that optimizers own is the same: the script keeps more than it saved."""
         saved = _last(self.ours, FileSaved, until=self.parting.step)
         place = saved or self._loaded()
         said = f"model, optimizer and data are the same, {' and '.join(self.parting.names[:2])} differ"
         return _at(place, "kept-state-not-saved", said)
 
-    def _explain_state(self) -> Finding:
+    def _explain_state(self) -> FoundCause:
         """Same data, same gradients: what is made of them differs."""
         if self.parting.is_kept:
             return self._explain_kept()
@@ -81,7 +81,7 @@ class _Case:
         loaded = "an optimizer's" if "optimizer" in restored else "no optimizer's"
         return self._at_save("optimizer-not-saved", f"{loaded} state was loaded")
 
-    def _explain_data(self, resumed: Update, after: int) -> Finding:
+    def _explain_data(self, resumed: Update, after: int) -> FoundCause:
         """Other batches after the resume."""
         step = self.parting.step
         epochs = [
@@ -100,7 +100,7 @@ class _Case:
             return self._explain_draws(after)
         return self._at_save("data-order-not-restored")
 
-    def _explain_draws(self, after: int) -> Finding:
+    def _explain_draws(self, after: int) -> FoundCause:
         """Other numbers are drawn after the resume: nobody set the generator back, or it has moved since."""
         last = self.ours.updates[after - 1]
         stood = last.parts.get("generators", {}).get("torch")
@@ -118,7 +118,7 @@ class _Case:
     def _loaded(self) -> Moment[Any] | None:
         return _last(self.theirs, FileLoaded)
 
-    def _at_save(self, name: str, *evidence: str) -> Finding:
+    def _at_save(self, name: str, *evidence: str) -> FoundCause:
         """What a checkpoint lacks is told where it was saved, or else where it was loaded."""
         place = _last(self.ours, FileSaved) or self._loaded()
         return _at(place, name, *evidence)
@@ -148,6 +148,6 @@ def _last(process: Process, kind: type[F], *, until: float = math.inf) -> Moment
     return next((moment for moment in reversed(process.of(kind)) if moment.step <= until), None)
 
 
-def _at(moment: Moment[Any] | None, name: str, *evidence: str) -> Finding:
+def _at(moment: Moment[Any] | None, name: str, *evidence: str) -> FoundCause:
     file, line = (moment.file, moment.line) if moment is not None else (None, None)
-    return Finding(name=name, file=file, line=line, evidence=list(evidence))
+    return FoundCause(name=name, file=file, line=line, evidence=list(evidence))

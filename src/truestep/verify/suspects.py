@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from truestep.verify.causes import Finding
+from truestep.verify.causes import FoundCause
 from truestep.verify.lines import Statement, slice_from
 from truestep.verify.runs import Ran
 from truestep.verify.streams import Split, distance, split, writers
@@ -34,7 +34,7 @@ _OF_SOURCE = {
 """For each source: the cause where its line seeds something, and the cause elsewhere."""
 
 
-def suspects(first: Ran, second: Ran, *, step: int) -> list[Finding]:
+def suspects(first: Ran, second: Ran, *, step: int) -> list[FoundCause]:
     """Return the causes that the evidence of two looked-at runs speaks for, the likeliest first.
 
     `step` is where they part. What differs before it and leaves no trace in a step is passed over first.
@@ -58,8 +58,8 @@ def _of(process: Process, step: int) -> list[Operation]:
 
 
 def seed_seen(
-    finding: Finding, *processes: Process | None
-) -> Finding:  # limits: the runs that were looked at
+    finding: FoundCause, *processes: Process | None
+) -> FoundCause:  # limits: the runs that were looked at
     """Return a finding; a generator that was seen to be seeded is not called one that never is."""
     generator = finding.name.removeprefix("unseeded-")
     if generator == finding.name:
@@ -99,7 +99,7 @@ def drawn_by_dataset(process: Process) -> list[Operation]:
     ]
 
 
-def drawn_in_dataset(first: Ran, second: Ran) -> list[Finding]:
+def drawn_in_dataset(first: Ran, second: Ran) -> list[FoundCause]:
     """Return draws that dataset code makes: seen in the run without workers, unseen in the one with some."""
     alone, other = sorted((first, second), key=lambda ran: len(ran.first.operations) if ran.first else 0)[
         ::-1
@@ -109,12 +109,12 @@ def drawn_in_dataset(first: Ran, second: Ran) -> list[Finding]:
     findings = []
     for operation in drawn_by_dataset(alone.first):
         name = "dataset-generator" if operation.has_generator else "worker-count"
-        found = Finding(name=name, file=operation.file, line=operation.line, operation=operation.name)
+        found = FoundCause(name=name, file=operation.file, line=operation.line, operation=operation.name)
         findings.append(replace(found, evidence=[_ONLY_WORKERS], is_proved=True))
     unseen = _readings(other.first)
     for (file, line), read in _readings(alone.first).items():
         if (file, line) not in unseen and any(what in ("random", "numpy") for what, _, _ in read):
-            found = Finding(name="worker-count", file=file, line=line, evidence=[_ONLY_WORKERS])
+            found = FoundCause(name="worker-count", file=file, line=line, evidence=[_ONLY_WORKERS])
             findings.append(replace(found, is_proved=True))
     return _without_repeats(findings)
 
@@ -128,7 +128,7 @@ class _Case:
         self._found = found
         self._differing = _differing(_readings(ours), _readings(theirs))
 
-    def suspects(self, kind: str, *, step: int) -> Iterator[Finding]:
+    def suspects(self, kind: str, *, step: int) -> Iterator[FoundCause]:
         found = self._found
         if found is None:
             yield from self._taken_in(step)
@@ -142,9 +142,9 @@ class _Case:
             for what in kinds:
                 name = _OF_SOURCE[what][1]
                 if name is not None:
-                    yield Finding(name=name, file=file, line=line)
+                    yield FoundCause(name=name, file=file, line=line)
 
-    def _seen(self, found: Split) -> Iterator[Finding]:
+    def _seen(self, found: Split) -> Iterator[FoundCause]:
         operation = found.first
         if found.how == "result":
             yield from self._made_by(operation)
@@ -154,13 +154,13 @@ class _Case:
         if found.second is not None and found.second.line != operation.line:
             yield from self._read_before(found.second.file, found.second.line)
 
-    def _taken_in(self, step: int) -> Iterator[Finding]:
+    def _taken_in(self, step: int) -> Iterator[FoundCause]:
         """The two were the same this time: read back from where the step takes its data."""
         for moment in self._ours.of(BatchFetched, ForwardPass):
             if moment.step == step:
                 yield from self._read_before(moment.file, moment.line)
 
-    def _made_by(self, operation: Operation) -> Iterator[Finding]:
+    def _made_by(self, operation: Operation) -> Iterator[FoundCause]:
         """Same inputs, another result: it draws, or it has no order."""
         if not operation.is_random:
             is_custom = operation.phase == "backward" and "." not in operation.name
@@ -174,9 +174,9 @@ class _Case:
         for ours, theirs in zip(*seeds, strict=False):
             if ours.facts.seed != theirs.facts.seed:
                 yield from self._read_before(ours.file, ours.line)
-                yield Finding(name="seeded-from-system", file=ours.file, line=ours.line)
+                yield FoundCause(name="seeded-from-system", file=ours.file, line=ours.line)
 
-    def _given(self, found: Split) -> Iterator[Finding]:
+    def _given(self, found: Split) -> Iterator[FoundCause]:
         """Other inputs: by their memory we see who made them."""
         for place in found.inputs:
             for writer in writers(self._ours.operations, found.first, place=place):
@@ -185,47 +185,47 @@ class _Case:
                 elif writer.thread:
                     yield self._from_thread(writer)
 
-    def _from_thread(self, writer: Operation) -> Finding:
+    def _from_thread(self, writer: Operation) -> FoundCause:
         """Threads that made the same tensors gave them in another order; else they met in one."""
         made = [_made_in_threads(process.operations) for process in (self._ours, self._theirs)]
         if made[0] == made[1]:
-            return Finding(name="thread-order", file=writer.outer_file, line=writer.outer_line)
+            return FoundCause(name="thread-order", file=writer.outer_file, line=writer.outer_line)
         return _at(writer, "thread-race")
 
-    def _read_before(self, file: str | None, line: int | None) -> Iterator[Finding]:
+    def _read_before(self, file: str | None, line: int | None) -> Iterator[FoundCause]:
         """Read back from a line, to where something was read or drawn that differs."""
         if file is None or line is None:
             return
         for statement in slice_from(file, line):
             yield from self._read_at(file, statement)
             if statement.makes_set:
-                yield Finding(name="set-order", file=file, line=statement.line)
-                yield Finding(name="unordered-sum", file=file, line=statement.line)
+                yield FoundCause(name="set-order", file=file, line=statement.line)
+                yield FoundCause(name="unordered-sum", file=file, line=statement.line)
 
-    def _read_at(self, file: str, statement: Statement) -> Iterator[Finding]:
+    def _read_at(self, file: str, statement: Statement) -> Iterator[FoundCause]:
         for line in range(statement.line, statement.end_line + 1):
             for what in self._differing.get((file, line), ()):
                 name = _OF_SOURCE[what][0 if statement.seeds else 1]
                 if name is not None:
-                    yield Finding(name=name, file=file, line=line)
+                    yield FoundCause(name=name, file=file, line=line)
             for moment in self._ours.of(GeneratorSeeded):
                 if (moment.file, moment.line) == (file, line):
                     yield from _fresh(moment)
 
 
-def _fresh(moment: Moment[GeneratorSeeded]) -> Iterator[Finding]:
+def _fresh(moment: Moment[GeneratorSeeded]) -> Iterator[FoundCause]:
     """A generator that was made or seeded without a number."""
     if moment.facts.how == "fresh":
-        yield Finding(name=f"unseeded-{moment.facts.generator}", file=moment.file, line=moment.line)
+        yield FoundCause(name=f"unseeded-{moment.facts.generator}", file=moment.file, line=moment.line)
 
 
-def _compiled_once(ours: Process, theirs: Process) -> Finding | None:
+def _compiled_once(ours: Process, theirs: Process) -> FoundCause | None:
     calls = [process.of(CompileCalled) for process in (ours, theirs)]
     if bool(calls[0]) == bool(calls[1]):
         return None
     moment = (calls[0] or calls[1])[0]
     said = ["the other run does not compile"]
-    return Finding(name="compiled-once", file=moment.file, line=moment.line, evidence=said, is_proved=True)
+    return FoundCause(name="compiled-once", file=moment.file, line=moment.line, evidence=said, is_proved=True)
 
 
 def _made_in_threads(operations: Sequence[Operation]) -> Counter[tuple[str, ...]]:
@@ -265,9 +265,9 @@ def _differing(ours: Readings, theirs: Readings) -> dict[tuple[str, int], list[s
     return found
 
 
-def _at(operation: Operation, name: str, *, is_proved: bool = False) -> Finding:
+def _at(operation: Operation, name: str, *, is_proved: bool = False) -> FoundCause:
     file, line = place_of(operation)
-    return Finding(name=name, file=file, line=line, is_proved=is_proved)
+    return FoundCause(name=name, file=file, line=line, is_proved=is_proved)
 
 
 def place_of(operation: Operation) -> tuple[str | None, int | None]:
@@ -277,15 +277,15 @@ def place_of(operation: Operation) -> tuple[str | None, int | None]:
     return operation.file, operation.line
 
 
-def _add_place(findings: list[Finding], found: Split, *, apart: str | None) -> None:
+def _add_place(findings: list[FoundCause], found: Split, *, apart: str | None) -> None:
     for finding in findings:
         finding.operation = finding.operation or found.first.name
         finding.module = finding.module or found.first.module or None
         finding.distance = apart
 
 
-def _without_repeats(findings: list[Finding]) -> list[Finding]:
-    kept: dict[tuple[str, str | None, int | None], Finding] = {}
+def _without_repeats(findings: list[FoundCause]) -> list[FoundCause]:
+    kept: dict[tuple[str, str | None, int | None], FoundCause] = {}
     for finding in findings:
         kept.setdefault((finding.name, finding.file, finding.line), finding)
     return list(kept.values())

@@ -25,7 +25,7 @@ _CURVE, _FAINT = "bold bright_cyan", "bright_black"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class ChartStyle:
     """How large, in characters; marks are steps with a colour each."""
 
     width: int
@@ -76,7 +76,7 @@ class _Plane:
         return cells
 
 
-def draw(points: Points, course: Points, *, look: Look) -> list[Text]:
+def draw(points: Points, course: Points, *, look: ChartStyle) -> list[Text]:
     """Return the lines of a chart: values at the left, steps and marks below, the course over the points."""
     width, height = max(look.width - _LABEL - 2, 4), max(look.height - 2, 2)
     plane = _Plane(points, width=width, height=height, may_be_log=look.may_be_log)

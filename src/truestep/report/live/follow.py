@@ -18,7 +18,7 @@ _MAX_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class NewEvents:
     """What one look at a record gave."""
 
     events: list[dict[str, Any]]
@@ -39,7 +39,7 @@ class Follower:
         self.num_unread = 0
         """Lines that are no events: torn by a kill, or not ours."""
 
-    def look(self) -> Look:
+    def look(self) -> NewEvents:
         """Return the events that were completed since the last look."""
         try:
             with open(self._path, "rb", opener=open_at_once) as file:
@@ -56,7 +56,7 @@ class Follower:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             is_gone = self._inode is not None
             self._offset, self._rest, self._inode = 0, b"", None
-            return Look(events=[], is_anew=is_gone, has_more=False)
+            return NewEvents(events=[], is_anew=is_gone, has_more=False)
         except OSError as error:
             raise TruestepError(f"{self._path} cannot be read ({error.strerror}).") from error
         self._offset += len(data)
@@ -64,4 +64,4 @@ class Follower:
         lines = [line for line in lines if line.strip()]
         events = record.parse(self._path, lines)
         self.num_unread += len(lines) - len(events)
-        return Look(events=events, is_anew=is_anew, has_more=self._offset < size)
+        return NewEvents(events=events, is_anew=is_anew, has_more=self._offset < size)

@@ -222,7 +222,7 @@ class View:
             title.append(f"{value_of(name, curve.values[-1])} ", "bold bright_blue")
             marks = {mark.step: _COLOURS.get(mark.kind, "yellow") for mark in self._live.marks()}
             may_be_log = name.endswith(("loss", "norm"))
-            look = braille.Look(width=width - 4, height=height - 2, marks=marks, may_be_log=may_be_log)
+            look = braille.ChartStyle(width=width - 4, height=height - 2, marks=marks, may_be_log=may_be_log)
             course = curve.smoothed(2 * width) if len(curve) > 3 * width else ([], [])
             body = Text("\n").join(braille.draw(points, course, look=look))
             if curve.num_nonfinite:

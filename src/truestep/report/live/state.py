@@ -28,7 +28,7 @@ _HELD = ("learning_rate", "memory_bytes")
 
 
 @dataclass(kw_only=True)
-class Life:
+class Session:
     """One start of the run's processes, to their end."""
 
     pids: list[int]
@@ -63,7 +63,7 @@ class _Facts:
     ended_s: Curve = field(default_factory=Curve)
     """When each step ended, in seconds since 1970."""
     rate: Curve = field(default_factory=Curve)
-    lives: list[Life] = field(default_factory=list)
+    lives: list[Session] = field(default_factory=list)
     notes: list[Mark] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     exhibits: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Live:
         return self._facts.ended_s
 
     @property
-    def lives(self) -> list[Life]:
+    def lives(self) -> list[Session]:
         """Every start of the run, the first one first."""
         return self._facts.lives
 
@@ -245,7 +245,7 @@ class Live:
         return sorted(marks, key=lambda mark: mark.time_s)
 
 
-def _between(before: Life, life: Life) -> list[Mark]:
+def _between(before: Session, life: Session) -> list[Mark]:
     """What the start of a life says about the one before it."""
     marks = []
     if not before.has_ended:
@@ -285,7 +285,7 @@ def _add_start(facts: _Facts, event: dict[str, Any]) -> None:
     facts.exhibits = {key: item for key, item in facts.exhibits.items() if key[2] <= cursor}
     pids = [_whole(pid) for pid in event.get("pids") or [event["pid"]]]
     facts.lives.append(
-        Life(
+        Session(
             pids=pids,
             host=str(event.get("host", "")),
             num_processes=_whole(event.get("processes", len(pids))),

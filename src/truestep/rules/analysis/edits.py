@@ -1,6 +1,6 @@
 """Mending a script: changes of lines that rules propose, shown as a diff and written only when asked.
 
-Owns applying them. Which change mends what is in each rule's own file, as `mend(source, finding)`.
+Owns applying them. Which change fixes what is in each rule's own file, as `make_edits(source, finding)`.
 """
 
 import ast

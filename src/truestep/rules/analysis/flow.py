@@ -32,7 +32,7 @@ LINEAR = frozenset(
 _NUMBER = re.compile(r"\[?(-?\d+)\]?$")
 
 
-class Flow:
+class OperationGraph:
     """Operations of the forward passes and of what is computed from them."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:

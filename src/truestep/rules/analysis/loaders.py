@@ -26,7 +26,7 @@ _TRAINING = re.compile(r"(?<![a-z])train")
 
 
 @dataclass(kw_only=True)
-class Loader:
+class ObservedLoader:
     """One loader of the script."""
 
     number: int
@@ -112,20 +112,20 @@ def _apart(text: str) -> str:
     return re.sub(r"[^a-zA-Z]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)).lower()
 
 
-def find_loaders(evidence: Evidence) -> list[Loader]:
+def find_loaders(evidence: Evidence) -> list[ObservedLoader]:
     """Return all loaders that were iterated; worked out once for all rules."""
     known = vars(evidence)
     if "_loaders" not in known:
         known["_loaders"] = _find(evidence)
-    found: list[Loader] = known["_loaders"]
+    found: list[ObservedLoader] = known["_loaders"]
     return found
 
 
-def _find(evidence: Evidence) -> list[Loader]:
-    found: dict[int, Loader] = {}
+def _find(evidence: Evidence) -> list[ObservedLoader]:
+    found: dict[int, ObservedLoader] = {}
 
-    def loader_of(moment: Moment[Any]) -> Loader:
-        return found.setdefault(moment.facts.loader, Loader(number=moment.facts.loader))
+    def loader_of(moment: Moment[Any]) -> ObservedLoader:
+        return found.setdefault(moment.facts.loader, ObservedLoader(number=moment.facts.loader))
 
     for made in reversed(evidence.of(LoaderMade)):
         loader_of(made).made = made
@@ -143,7 +143,7 @@ def _find(evidence: Evidence) -> list[Loader]:
     return [loader for loader in found.values() if loader.epochs]
 
 
-def _find_first_makers(loaders: list[Loader]) -> None:
+def _find_first_makers(loaders: list[ObservedLoader]) -> None:
     """A framework that makes a loader anew does so from one of the user's: that is the line to name."""
     direct = {item.facts.dataset: item.made for item in reversed(loaders) if item.facts.is_direct}
     for loader in loaders:
@@ -166,7 +166,7 @@ def _uses(evidence: Evidence) -> Iterator[tuple[Moment[BatchFetched], list[Momen
         yield batch, follows
 
 
-def _add_use(loader: Loader, batch: Moment[BatchFetched], follows: list[Moment[Any]]) -> None:
+def _add_use(loader: ObservedLoader, batch: Moment[BatchFetched], follows: list[Moment[Any]]) -> None:
     loader.batches.append(batch)
     forwards: list[Moment[Any]] = []
     for moment in follows:

@@ -58,7 +58,7 @@ _MAX_DEPTH = 12
 _CARRYING = ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.Tuple | ast.YieldFrom
 
 
-class Flow:
+class ValueFlow:
     """What becomes of values in one file."""
 
     def __init__(self, source: Source) -> None:

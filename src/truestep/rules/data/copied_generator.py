@@ -20,7 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.loading import (
     GeneratorPlace,
@@ -56,7 +56,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield from _judge_source(evidence, loader)
 
 
-def _judge_states(evidence: Evidence, loader: Loader, reports: list[WorkerState]) -> Iterator[Finding]:
+def _judge_states(
+    evidence: Evidence, loader: ObservedLoader, reports: list[WorkerState]
+) -> Iterator[Finding]:
     """The states were seen in the workers themselves."""
     known: dict[GeneratorPlace, list[WorkerGenerator]] = {}
     for report in reports:
@@ -75,7 +77,7 @@ def _judge_states(evidence: Evidence, loader: Loader, reports: list[WorkerState]
             yield _finding(evidence, loader, place, text)
 
 
-def _judge_source(evidence: Evidence, loader: Loader) -> Iterator[Finding]:
+def _judge_source(evidence: Evidence, loader: ObservedLoader) -> Iterator[Finding]:
     """The workers were not seen. The dataset holds a generator, draws from it and never makes it anew."""
     for moment in evidence.of(GeneratorsHeld):
         for place in moment.facts.places if moment.facts.loader == loader.number else ():
@@ -106,7 +108,7 @@ def _name(place: GeneratorPlace) -> str:
     return f"`{place.owner}.{place.name}`" if place.owner else f"`{place.name}`"
 
 
-def _finding(evidence: Evidence, loader: Loader, place: GeneratorPlace, text: str) -> Finding:
+def _finding(evidence: Evidence, loader: ObservedLoader, place: GeneratorPlace, text: str) -> Finding:
     owner, name, file = place
     what = "the global generator" if owner is None and name in _GLOBAL else "a generator in the dataset"
     message = f"all workers draw the same numbers from {what}"

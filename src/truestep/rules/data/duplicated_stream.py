@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.watch.evidence.facts.loading import LoaderUsed, SamplesSeen
 
 RULE = Meta(
@@ -62,13 +62,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _is_thought_of(evidence: Evidence, loader: Loader) -> bool:
+def _is_thought_of(evidence: Evidence, loader: ObservedLoader) -> bool:
     """Whether workers are told apart: an endless stream may go through all data in each, in other orders."""
     texts = (source.text for source in evidence.sources)
     return loader.facts.has_init or any("worker_info" in text for text in texts)
 
 
-def _is_asked(loader: Loader) -> bool:
+def _is_asked(loader: ObservedLoader) -> bool:
     return loader.facts.is_iterable and loader.facts.num_workers > 1
 
 

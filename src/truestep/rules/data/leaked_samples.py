@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
@@ -97,7 +97,9 @@ def _check_rows(evidence: Evidence) -> Iterator[Finding]:
             break
 
 
-def _blamed(evidence: Evidence, loader: Loader, other: Loader, how: str) -> tuple[str | None, int | None]:
+def _blamed(
+    evidence: Evidence, loader: ObservedLoader, other: ObservedLoader, how: str
+) -> tuple[str | None, int | None]:
     """Return the line that mixes them: the loader that takes too much, the one split, or the evaluation."""
     looped = (loader.epochs[0].file, loader.epochs[0].line)
     if not loader.facts.is_direct and not other.facts.is_direct:
@@ -122,7 +124,9 @@ def _is_split(call: ast.Call) -> bool:
     return "split" in name.lower() and (isinstance(call.func, ast.Name) or name not in _SPLITS_OF_OTHERS)
 
 
-def _is_on_purpose(evidence: Evidence, loader: Loader, other: Loader, is_any_disjoint: bool) -> bool:
+def _is_on_purpose(
+    evidence: Evidence, loader: ObservedLoader, other: ObservedLoader, is_any_disjoint: bool
+) -> bool:
     """Whether it is meant to score the training data, as for the training accuracy or a memory bank."""
     says = loader.name_says(evidence)
     if says is not None:
@@ -130,9 +134,11 @@ def _is_on_purpose(evidence: Evidence, loader: Loader, other: Loader, is_any_dis
     return is_any_disjoint or loader.facts.dataset == other.facts.dataset
 
 
-def _shared(loader: Loader, training: list[Loader]) -> tuple[Loader, int, int, str] | None:
+def _shared(
+    loader: ObservedLoader, training: list[ObservedLoader]
+) -> tuple[ObservedLoader, int, int, str] | None:
     """Return the training loader with the most samples of this one, how many, of how many, how known."""
-    best: tuple[Loader, int, int, str] | None = None
+    best: tuple[ObservedLoader, int, int, str] | None = None
     for other in training:
         if other.number == loader.number or not _are_together(loader, other):
             continue
@@ -142,7 +148,7 @@ def _shared(loader: Loader, training: list[Loader]) -> tuple[Loader, int, int, s
     return best
 
 
-def _are_together(loader: Loader, other: Loader) -> bool:
+def _are_together(loader: ObservedLoader, other: ObservedLoader) -> bool:
     """Whether both serve one model: folds of a cross-validation have a model and loaders each."""
     if not other.trained or not any(step >= other.trained[0] for step in loader.scored):
         return False
@@ -152,7 +158,7 @@ def _are_together(loader: Loader, other: Loader) -> bool:
     return is_between and len(loader.epochs) > 1
 
 
-def _shared_indices(loader: Loader, other: Loader) -> tuple[int, int, str] | None:
+def _shared_indices(loader: ObservedLoader, other: ObservedLoader) -> tuple[int, int, str] | None:
     if not loader.orders or not other.orders or loader.orders[0].base != other.orders[0].base:
         return None
     mine, theirs = loader.orders[0].indices, other.orders[0].indices
@@ -163,7 +169,7 @@ def _shared_indices(loader: Loader, other: Loader) -> tuple[int, int, str] | Non
     return (num, len(set(mine)), _BY_INDEX) if num >= _LEAST_SHARED else None
 
 
-def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | None:
+def _shared_digests(loader: ObservedLoader, other: ObservedLoader) -> tuple[int, int, str] | None:
     mine, theirs = _digests(loader), _digests(other)
     own = set(mine)
     num = len(own & set(theirs))
@@ -178,13 +184,13 @@ def _shared_digests(loader: Loader, other: Loader) -> tuple[int, int, str] | Non
     return (num, len(own), "bit-for-bit equal") if is_wide and is_unlike and is_much else None
 
 
-def _share_repeated(loader: Loader) -> float:
+def _share_repeated(loader: ObservedLoader) -> float:
     """Return which part of an epoch's samples equals others of it: so often two are equal by chance."""
     first = list(chain(*loader.samples[0].digests))
     return 1 - len(set(first)) / len(first) if first else 1.0
 
 
-def _digests(loader: Loader) -> list[int]:
+def _digests(loader: ObservedLoader) -> list[int]:
     return [digest for page in loader.samples for batch in page.digests for digest in batch]
 
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.watch.evidence.facts.loading import SamplesSeen
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield from _compare(loader, pages)
 
 
-def _compare(loader: Loader, pages: list[SamplesSeen]) -> Iterator[Finding]:
+def _compare(loader: ObservedLoader, pages: list[SamplesSeen]) -> Iterator[Finding]:
     first, second = pages[0], pages[1]
     is_whole = all(len(page.digests) == page.num_batches for page in (first, second))
     if not first.is_float or not (loader.facts.is_ordered or is_whole):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.loading import EpochNumber, LoaderOrder
@@ -64,9 +64,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _rebuilt(loaders: list[Loader]) -> Iterator[tuple[Loader, list[int]]]:
+def _rebuilt(loaders: list[ObservedLoader]) -> Iterator[tuple[ObservedLoader, list[int]]]:
     """Yield loaders that are made at one line for each epoch of one model, with their samplers' epochs."""
-    groups: dict[tuple[Any, ...], list[Loader]] = {}
+    groups: dict[tuple[Any, ...], list[ObservedLoader]] = {}
     for loader in loaders:
         told = _distributed(loader)
         is_once = loader.is_training and len(loader.epochs) == 1
@@ -78,27 +78,27 @@ def _rebuilt(loaders: list[Loader]) -> Iterator[tuple[Loader, list[int]]]:
             yield items[0], [_distributed(item)[0].epoch for item in items]
 
 
-def _epochs(loader: Loader) -> list[int]:
+def _epochs(loader: ObservedLoader) -> list[int]:
     told = _distributed(loader)
     if not told and _is_repeated(loader):
         told = _numbered(loader)
     return [item.epoch for item in told if item.is_shuffled]
 
 
-def _distributed(loader: Loader) -> list[EpochNumber]:
+def _distributed(loader: ObservedLoader) -> list[EpochNumber]:
     return [order.distributed for order in loader.orders if order.distributed is not None]
 
 
-def _numbered(loader: Loader) -> list[EpochNumber]:
+def _numbered(loader: ObservedLoader) -> list[EpochNumber]:
     return [order.numbered for order in loader.orders if order.numbered is not None]
 
 
-def _name(loader: Loader) -> str:
+def _name(loader: ObservedLoader) -> str:
     told = _distributed(loader) or _numbered(loader)
     return told[0].class_name if told else ""
 
 
-def _is_repeated(loader: Loader) -> bool:
+def _is_repeated(loader: ObservedLoader) -> bool:
     """Whether the second epoch gave the samples of the first in the same order."""
     pages = [page.digests for page in loader.samples[:2]]
     num = min(map(len, pages)) if len(pages) > 1 else 0
@@ -106,7 +106,7 @@ def _is_repeated(loader: Loader) -> bool:
     return is_same and len({digest for batch in pages[0][:num] for digest in batch}) >= _LEAST_BATCHES
 
 
-def _line(evidence: Evidence, loader: Loader, name: str) -> int | None:
+def _line(evidence: Evidence, loader: ObservedLoader, name: str) -> int | None:
     """Return where what has to be told the epoch is made; if that is not known, the loop over batches."""
     looped = loader.epochs[-1]
     source = evidence.source(looped.file)

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow
-from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.flow import OperationGraph
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import Labels, LabelsSliced
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -96,7 +96,7 @@ def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
 
 def _cut_at(evidence: Evidence, moment: Moment[LabelsSliced]) -> int | None:
     """Return the line that cuts the batch; that of the loss if it is not known."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     loss = flow.at(moment.facts.operation)
     if loss is None or len(loss.ins) < 2:
         return moment.line
@@ -110,7 +110,7 @@ def _cut_at(evidence: Evidence, moment: Moment[LabelsSliced]) -> int | None:
     return line
 
 
-def _labels(loader: Loader) -> list[Labels]:
+def _labels(loader: ObservedLoader) -> list[Labels]:
     return next((page.labels for page in loader.samples if page.epoch == 0), [])
 
 

@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def mend(source: Source, finding: Finding) -> list[Edit]:
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Keep the parameters in a list where the iterator is made."""
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         call = call_at(source, finding.line, name=name)

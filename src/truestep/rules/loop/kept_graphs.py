@@ -287,7 +287,7 @@ def _received(callee: Function, call: ast.Call, names: set[str]) -> set[str]:
     return found
 
 
-def mend(source: Source, finding: Finding) -> list[Edit]:
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Keep the loss without its graph where it was added up or put into a list.
 
     It stays a tensor, so whatever reads it later still can. Nothing is changed if a gradient is taken of what

@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def mend(source: Source, finding: Finding) -> list[Edit]:
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Zero the gradients before the backward pass; after the step, if several passes belong to one."""
     call = call_at(source, finding.details["step_line"], name="step")
     if call is None or not isinstance(call.func, ast.Attribute):

@@ -129,7 +129,7 @@ def _has_own_gradient(evidence: Evidence, group: list[Pass]) -> bool:
     )
 
 
-def mend(source: Source, finding: Finding) -> list[Edit]:
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Divide by what the script itself counts micro-batches with, if it does so by a remainder."""
     call = call_at(source, finding.line, name="backward")
     loop = around(source, finding.line, ast.For, ast.While)

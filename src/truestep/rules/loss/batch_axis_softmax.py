@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow, axis_of
+from truestep.rules.analysis.flow import OperationGraph, axis_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 
@@ -46,7 +46,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find softmaxes over the batch that are not used to pool it."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     sizes = _batch_sizes(evidence)
     for operation in flow.named(*_NAMES):
         given = operation.ins[0]
@@ -90,7 +90,7 @@ def _shapes(outline: object) -> Iterator[list[int]]:
                 yield from _shapes(item)
 
 
-def _reaches_loss(flow: Flow, operation: Operation) -> bool:
+def _reaches_loss(flow: OperationGraph, operation: Operation) -> bool:
     """Whether one number is made of it before its first axis is summed or chosen from."""
     shape = operation.outs[0].shape
     is_reached = False

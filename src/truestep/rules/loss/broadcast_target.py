@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow
+from truestep.rules.analysis.flow import OperationGraph
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In
@@ -36,7 +36,7 @@ _NEAR = 6
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find pairs that were meant to be compared value by value."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     for operation in flow.named(*_TWO_SIDED):
         if len(operation.ins) == 2 and _is_mistaken(flow, operation, operation.ins):
             yield _tell(operation, operation.ins)
@@ -59,7 +59,7 @@ def _tell(operation: Operation, pair: tuple[In, ...]) -> Finding:
     )
 
 
-def _is_mistaken(flow: Flow, operation: Operation, pair: tuple[In, ...]) -> bool:
+def _is_mistaken(flow: OperationGraph, operation: Operation, pair: tuple[In, ...]) -> bool:
     first, second = pair
     if not operation.outs or first.has_grad == second.has_grad or len(first.shape) == len(second.shape):
         return False
@@ -76,7 +76,7 @@ def _core(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def _is_on_purpose(flow: Flow, operation: Operation, pair: tuple[In, ...]) -> bool:
+def _is_on_purpose(flow: OperationGraph, operation: Operation, pair: tuple[In, ...]) -> bool:
     """Whether the same line gives one of them the shape that makes them unequal."""
     longer = max(pair, key=lambda given: len(given.shape))
     for index in range(operation.index - _NEAR, operation.index):
@@ -88,7 +88,7 @@ def _is_on_purpose(flow: Flow, operation: Operation, pair: tuple[In, ...]) -> bo
     return False
 
 
-def _is_reduced(flow: Flow, operation: Operation) -> bool:
+def _is_reduced(flow: OperationGraph, operation: Operation) -> bool:
     """Whether all pairs go into one number, with none of the axes treated differently before."""
     if operation.name == "aten.expand.default":
         users = [flow.at(operation.index + 1)]

@@ -16,7 +16,7 @@ where you need probabilities.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import LINEAR, Flow, place_of
+from truestep.rules.analysis.flow import LINEAR, OperationGraph, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ProbabilitiesScored
 
@@ -41,7 +41,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses over two classes whose input has one sigmoid too many, or none."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     for operation in flow.named("binary_cross_entropy_with_logits.default"):
         first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
         if first is not None and first.name in _BOUNDED:
@@ -75,7 +75,7 @@ def _twice(operation: Operation, first: Operation) -> Finding:
     )
 
 
-def _is_clamped(flow: Flow, operation: Operation) -> bool:
+def _is_clamped(flow: OperationGraph, operation: Operation) -> bool:
     maker = flow.maker(operation.ins[0])
     while maker is not None and maker.name not in LINEAR:
         if maker.name in _CLAMPS:

@@ -21,7 +21,7 @@ from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import call_at, replace_node, text_of
-from truestep.rules.analysis.flow import LINEAR, Flow, place_of, size_of
+from truestep.rules.analysis.flow import LINEAR, OperationGraph, place_of, size_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ScoresNormalised
@@ -44,12 +44,12 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses whose input was normalised before."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     yield from _normalised_twice(evidence, flow)
     yield from _no_logarithms(flow)
 
 
-def _normalised_twice(evidence: Evidence, flow: Flow) -> Iterator[Finding]:
+def _normalised_twice(evidence: Evidence, flow: OperationGraph) -> Iterator[Finding]:
     read = {moment.facts.operation_index: moment.facts for moment in evidence.of(ScoresNormalised)}
     for operation in flow.named("_log_softmax.default", "logsumexp.default"):
         if not operation.ins[0].has_grad or size_of(operation) < 2:
@@ -75,7 +75,7 @@ def _normalised_twice(evidence: Evidence, flow: Flow) -> Iterator[Finding]:
         )
 
 
-def _no_logarithms(flow: Flow) -> Iterator[Finding]:
+def _no_logarithms(flow: OperationGraph) -> Iterator[Finding]:
     for operation in flow.named(*_NLL):
         first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
         if first is None:
@@ -103,7 +103,7 @@ def _no_logarithms(flow: Flow) -> Iterator[Finding]:
             )
 
 
-def _student_of(flow: Flow, operation: Operation) -> Operation | None:
+def _student_of(flow: OperationGraph, operation: Operation) -> Operation | None:
     """Return the softmax whose output is the first argument of `kl_div`, if this is its difference."""
     if len(operation.ins) != 2:
         return None
@@ -119,7 +119,7 @@ def _student_of(flow: Flow, operation: Operation) -> Operation | None:
     return None
 
 
-def mend(source: Source, finding: Finding) -> list[Edit]:
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Give the loss the scores that softmax was given, where softmax is called by the script itself."""
     call = call_at(source, finding.details.get("softmax_line"), name="softmax")
     if call is None:

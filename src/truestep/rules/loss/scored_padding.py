@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow
+from truestep.rules.analysis.flow import OperationGraph
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.loss._labels import labels_line
 from truestep.watch import Moment
@@ -46,7 +46,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses that score too much of a row, or too little."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     seen: dict[tuple[str | None, int | None], list[Moment[ClassesScored]]] = {}
     for moment in evidence.of(ClassesScored):
         if moment.facts.shifts:
@@ -64,7 +64,9 @@ def _is_spoken_of(evidence: Evidence, moment: Moment[ClassesScored]) -> bool:
     return any(word.search(source.text) for source in evidence.sources)
 
 
-def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment[ClassesScored]]) -> Iterator[Finding]:
+def _scored(
+    evidence: Evidence, flow: OperationGraph, *, moments: list[Moment[ClassesScored]]
+) -> Iterator[Finding]:
     for moment in moments:
         found = moment.facts.padding
         if found is None or found.num_padding < _MIN_SHARE * found.num_scored:
@@ -83,7 +85,7 @@ def _scored(evidence: Evidence, flow: Flow, *, moments: list[Moment[ClassesScore
         )
 
 
-def _is_masked(flow: Flow, facts: ClassesScored) -> bool:
+def _is_masked(flow: OperationGraph, facts: ClassesScored) -> bool:
     """Whether the losses of single places are weighted or picked before they are summed."""
     operation = flow.at(facts.operation_index)
     if facts.reduction != "none" or operation is None:

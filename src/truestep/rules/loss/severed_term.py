@@ -17,7 +17,7 @@ straight-through estimator.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow, place_of
+from truestep.rules.analysis.flow import OperationGraph, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In
@@ -46,7 +46,7 @@ _MAX_WALK = 200
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find sums of a term that has a gradient and one that has lost it."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     living = _Living(flow)
     for operation in flow.named("add.Tensor", "sub.Tensor", "add_.Tensor"):
         if len(operation.ins) != 2 or operation.phase == "setup" or not _is_loss(flow, operation):
@@ -66,7 +66,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
-def _is_loss(flow: Flow, operation: Operation) -> bool:
+def _is_loss(flow: OperationGraph, operation: Operation) -> bool:
     """Whether two numbers are added, or one for each sample that are averaged at once."""
     first, second = (given.shape for given in operation.ins)
     if {first, second} <= {(), (1,)}:
@@ -84,7 +84,7 @@ def _is_cutting(operation: Operation) -> bool:
 class _Living:
     """Which tensors have a gradient that is not zero by construction."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: OperationGraph) -> None:
         self._flow = flow
         self._known: dict[int, bool] = {}
         for operation in flow.all:

@@ -16,7 +16,7 @@ For two classes use one output with `BCEWithLogitsLoss` and float targets, or tw
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow, place_of, size_of
+from truestep.rules.analysis.flow import OperationGraph, place_of, size_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -43,7 +43,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses over one class."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     several = {(item.file, item.line) for item in flow.named(*_NAMES) if size_of(item) > 1}
     for operation in flow.named(*_NAMES):
         given = operation.ins[0]
@@ -61,7 +61,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _loss_of(flow: Flow, operation: Operation) -> Operation | None:
+def _loss_of(flow: OperationGraph, operation: Operation) -> Operation | None:
     users = flow.users(operation)
     if operation.name == "aten._log_softmax.default":  # with probabilities as targets: products and sums
         found = next((user for user in users if user.name in _LOSSES), None)

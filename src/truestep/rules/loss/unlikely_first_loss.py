@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from math import log
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import LINEAR, Flow
+from truestep.rules.analysis.flow import LINEAR, OperationGraph
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ClassesScored
 from truestep.watch.evidence.facts.structure import FileLoaded, StateLoaded
@@ -44,7 +44,7 @@ def _is_loaded(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find first losses that are too high."""
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     met: set[tuple[str | None, int | None]] = set()
     for moment in evidence.of(ClassesScored):
         place, facts = (moment.file, moment.line), moment.facts
@@ -65,7 +65,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _is_plain(flow: Flow, operation: Operation) -> bool:
+def _is_plain(flow: OperationGraph, operation: Operation) -> bool:
     """Whether the scores come straight from a layer, not from distances or margins."""
     normalised = flow.maker(operation.ins[0])
     if normalised is None or normalised.name != "aten._log_softmax.default":

@@ -141,7 +141,7 @@ def _is_last(evidence: Evidence, found: list[Pass]) -> bool:
     return is_over and _num_optimizers(evidence) == 1
 
 
-def mend(source: Source, finding: Finding) -> list[Edit]:
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Switch to eval mode before the loop that evaluates; and back after it, if the script never does."""
     loop = around(source, finding.line, ast.For, ast.While)
     called = [

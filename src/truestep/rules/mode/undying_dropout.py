@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow
+from truestep.rules.analysis.flow import OperationGraph
 from truestep.rules.mode._passes import is_repeated, read_passes, runs_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ForwardPass
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     passes = [item for item in read_passes(evidence) if not item.facts.is_training]
     if any(is_repeated(run) for run in runs_of(passes) if len(run) > 2):
         return
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     for operation in flow.all:
         if not (operation.in_evaluation or operation.is_foreign) or not operation.is_random:
             continue
@@ -65,7 +65,7 @@ def _shape(operation: Operation) -> tuple[int, ...]:
     return tuple(operation.outs[0].shape) if operation.outs else ()
 
 
-def _is_dropout(flow: Flow, operation: Operation) -> bool:
+def _is_dropout(flow: OperationGraph, operation: Operation) -> bool:
     name = operation.name.split(".")[1]
     if name in _WHOLE or name.startswith(("scaled_dot_product", "_scaled_dot_product")):
         return True
@@ -78,7 +78,7 @@ def _is_dropout(flow: Flow, operation: Operation) -> bool:
     return is_new and (is_scaled or _is_own(flow, operation))
 
 
-def _is_own(flow: Flow, operation: Operation) -> bool:
+def _is_own(flow: OperationGraph, operation: Operation) -> bool:
     """Whether what is drawn becomes a mask that is multiplied with, made up for by the share that is kept.
 
     Without that it may be any mask: of tokens to be guessed, or of labels that a sampler goes without.

@@ -98,7 +98,7 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
     )
 
 
-def mend(source: Source, finding: Finding) -> list[Edit]:
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Put the function that evaluates, or the loop, under `torch.no_grad()`."""
     if not re.search(r"^import torch$", source.text, re.MULTILINE):
         return []

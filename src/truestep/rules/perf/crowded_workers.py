@@ -14,7 +14,7 @@ Use at most as many workers as cores, fewer if training runs on the same cores. 
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.watch.evidence.facts.loading import LoaderMade, LoaderUsed
 
 RULE = Meta(
@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _cost(loader: Loader) -> str:
+def _cost(loader: ObservedLoader) -> str:
     starts = [moment.took_s for moment in loader.epochs]
     if loader.facts.is_persistent:
         starts = starts[:1]

@@ -20,7 +20,7 @@ from itertools import pairwise
 from statistics import median
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow
+from truestep.rules.analysis.flow import OperationGraph
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BiasAdded, BiasesListed, OperationsCrowded
@@ -56,7 +56,7 @@ def _step_time(evidence: Evidence) -> float | None:
 
 
 def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
-    flow = Flow(evidence.operations)
+    flow = OperationGraph(evidence.operations)
     made = {name: at for moment in evidence.of(BiasesListed) for name, at in moment.facts.made_at.items()}
     for moment in evidence.of(BiasAdded):
         operation = flow.at(moment.facts.operation_index)

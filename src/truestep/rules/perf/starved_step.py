@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import Loader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.rules.perf._generated import generated
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -92,7 +92,7 @@ def _check_generated(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _is_much(loader: Loader, waits: list[tuple[float, float]]) -> bool:
+def _is_much(loader: ObservedLoader, waits: list[tuple[float, float]]) -> bool:
     wait_s = _low(wait for wait, _ in waits)
     share = _low(wait / step for wait, step in waits)
     if loader.facts.num_workers:
@@ -101,7 +101,7 @@ def _is_much(loader: Loader, waits: list[tuple[float, float]]) -> bool:
     return wait_s >= _LEAST_WAIT_S and each_s >= _LEAST_WAIT_EACH_S and share >= _LEAST_SHARE
 
 
-def _is_heavy(loader: Loader, waits: list[tuple[float, float]]) -> bool:
+def _is_heavy(loader: ObservedLoader, waits: list[tuple[float, float]]) -> bool:
     wait_s = _low(wait for wait, _ in waits)
     each_s = wait_s / max(1, _num_samples(loader.batches[0]))
     return wait_s >= _LEAST_TO_WARN_S and (loader.facts.num_workers > 0 or each_s >= _LEAST_EACH_TO_WARN_S)
@@ -120,7 +120,7 @@ def _num_samples(batch: Moment[Any]) -> int:
     return 1
 
 
-def _waits(loader: Loader) -> list[tuple[float, float]]:
+def _waits(loader: ObservedLoader) -> list[tuple[float, float]]:
     """Return, for each step within an epoch, how long its batch took, and how long until the next."""
     begins = [moment.at_s for moment in loader.epochs]
     num_ahead = 2 * loader.facts.num_workers  # so many are made while workers start

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import Flow
+from truestep.rules.analysis.flow import OperationGraph
 from truestep.rules.analysis.loaders import find_loaders
 from truestep.rules.analysis.order import built_for, maker_of
 from truestep.rules.analysis.places import has_run, name_of
@@ -115,11 +115,11 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
 
 def _still_used(evidence: Evidence, draws: list[Operation]) -> list[Operation]:
     """Return draws without those that are written over: weights drawn again from a generator, or loaded."""
-    flow = Flow(evidence.operations) if draws else None
+    flow = OperationGraph(evidence.operations) if draws else None
     return [item for item in draws if flow is not None and not _is_written_over(flow, item)]
 
 
-def _is_written_over(flow: Flow, draw: Operation) -> bool:
+def _is_written_over(flow: OperationGraph, draw: Operation) -> bool:
     users = flow.users(draw)
     return bool(users) and all(
         user.name in _WRITING

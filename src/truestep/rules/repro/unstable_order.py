@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta, Severity, Source
-from truestep.rules.analysis.order import Flow
+from truestep.rules.analysis.order import ValueFlow
 from truestep.rules.analysis.places import covers, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.repro._promise import is_meant_to_repeat
@@ -71,7 +71,7 @@ def _find_listings(evidence: Evidence) -> Iterator[Finding]:
         if source is None or moment.line is None or "," not in str(moment.facts.result):
             continue  # one entry has no order
         met.add(place)
-        flow = Flow(source)
+        flow = ValueFlow(source)
         call = _call_at(flow, moment.line)
         if call is None:
             continue
@@ -86,7 +86,7 @@ def _find_listings(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _call_at(flow: Flow, line: int) -> ast.Call | None:
+def _call_at(flow: ValueFlow, line: int) -> ast.Call | None:
     """Return the listing at a line; if it was only consumed there, the one in its function."""
     calls = [
         node for node in walk(flow.tree) if isinstance(node, ast.Call) and name_of(node.func) in _LISTINGS
@@ -102,7 +102,7 @@ def _call_at(flow: Flow, line: int) -> ast.Call | None:
 
 
 def _find_sets(source: Source) -> Iterator[Finding]:
-    flow = Flow(source)
+    flow = ValueFlow(source)
     for node in walk(flow.tree):
         if not any(_are_texts(flow, *items) for items in _items_of_set(flow, node)):
             continue
@@ -120,7 +120,7 @@ def _find_sets(source: Source) -> Iterator[Finding]:
 
 def _find_hashes(source: Source) -> Iterator[Finding]:
     """Find `hash(text) % buckets`: the hash of a text is another one in every run."""
-    flow = Flow(source)
+    flow = ValueFlow(source)
     for node in walk(flow.tree):
         parts = walk(node.left) if isinstance(node, ast.BinOp) and _is_cut(node) else ()
         for call in parts:
@@ -144,7 +144,7 @@ def _is_cut(node: ast.BinOp) -> bool:
     return isinstance(node.op, _CUTTING) and not isinstance(node.left, ast.Constant | ast.JoinedStr)
 
 
-def _items_of_set(flow: Flow, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+def _items_of_set(flow: ValueFlow, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
     """Yield expressions that tell the type of a set's items, and whether they give them one by one."""
     if isinstance(node, ast.Set):
         yield node.elts[0], False
@@ -161,14 +161,14 @@ def _items_of_set(flow: Flow, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
             yield from _put_into(flow, node)
 
 
-def _put_into(flow: Flow, node: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
+def _put_into(flow: ValueFlow, node: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
     """Yield what is put later into a set that is made empty."""
     for call, name in flow.calls_on(node):
         if name in ("add", "update") and call.args:
             yield call.args[0], name == "update"
 
 
-def _are_texts(flow: Flow, node: ast.expr, is_many: bool, depth: int = 0) -> bool:  # limits: recursive
+def _are_texts(flow: ValueFlow, node: ast.expr, is_many: bool, depth: int = 0) -> bool:  # limits: recursive
     if depth > _MAX_DEPTH:
         return False
     match node:
@@ -193,7 +193,7 @@ def _are_texts(flow: Flow, node: ast.expr, is_many: bool, depth: int = 0) -> boo
     return found
 
 
-def _is_text_name(flow: Flow, node: ast.Name, is_many: bool, depth: int) -> bool:
+def _is_text_name(flow: ValueFlow, node: ast.Name, is_many: bool, depth: int) -> bool:
     values = list(flow.values_of(node))
     if any(_gives_numbers(value) for value, _ in values):
         return False

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from truestep.memory import keep_freed
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose to keep it, where glibc allocates what is computed with."""
     if platform.libc_ver()[0] != "glibc":
         return Skip(reason="the process does not use glibc's allocator.")

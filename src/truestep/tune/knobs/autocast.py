@@ -8,12 +8,12 @@ from torch import nn
 
 from truestep.train.place import Autocast
 from truestep.tune.in_script.inside import on_model
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose bf16 for models in float32 that multiply matrices."""
     if facts.is_autocast:
         return Skip(reason="the script already uses autocast.")

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from truestep.tune.in_script.inside import on_model
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose it for models with two-dimensional convolutions."""
     if facts.models and not any(model["has_conv2d"] for model in facts.models):
         return Skip(reason="the model has no Conv2d.")

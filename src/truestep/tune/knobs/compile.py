@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from truestep.tune.in_script.inside import on_model
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
@@ -17,7 +17,7 @@ _SLOW_TO_MAKE = "max-autotune-no-cudagraphs"
 """Times many kernels for each operation: tried only if it is asked for."""
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose the default mode; others only to those who name this knob."""
     if facts.models and all(model["is_compiled"] for model in facts.models):
         return Skip(reason="the model is already compiled.")

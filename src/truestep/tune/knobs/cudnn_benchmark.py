@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._worth import too_small, without_gpu
 from truestep.watch.script.tape import Tape
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose it for convolutions on a GPU."""
     skip = without_gpu(facts, "cuDNN runs convolutions on NVIDIA GPUs")
     if skip is not None:

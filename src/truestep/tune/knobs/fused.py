@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._arguments import edit_optimizers
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose it for optimizers of torch that can."""
     able = [item for item in facts.optimizers if item["can_fuse"] and hasattr(torch.optim, item["class"])]
     if facts.optimizers and not able:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.dlpack import from_dlpack
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._evaluation import in_evaluation
 from truestep.watch.script.tape import Tape
 
@@ -16,7 +16,7 @@ _NUM_SEARCHED = 2
 """Passes of each model after which tensors are looked for that it has kept."""
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose it where evaluation was seen under `no_grad`."""
     if facts.evaluates == "inference_mode":
         return Skip(reason="evaluation already runs in inference mode.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._arguments import hold
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
@@ -14,7 +14,7 @@ _LEVELS = ("highest", "high", "medium")
 _WORDS = {"high": "high (TF32)", "medium": "medium (bf16)"}
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose the levels below the script's own that do something on this device."""
     if chosen.get("autocast") or facts.is_autocast:
         return Skip(reason="autocast already runs matrix products in 16 bits.")

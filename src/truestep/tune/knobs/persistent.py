@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._arguments import edit_loaders
 from truestep.tune.knobs._worth import num_workers, torch_loaders
 from truestep.watch.script.tape import Tape
@@ -13,7 +13,7 @@ _START_S = 0.5
 _LONG_S = _START_S / 0.02
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose it where there are workers and epochs are short."""
     if num_workers(facts, chosen) == 0:
         return Skip(reason="the loader has no workers.")

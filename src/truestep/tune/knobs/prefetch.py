@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._arguments import edit_loaders
 from truestep.tune.knobs._worth import num_workers, too_small, torch_loaders
 from truestep.watch.script.tape import Tape
@@ -11,7 +11,7 @@ from truestep.watch.script.tape import Tape
 _TRIED = (4, 8)
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose more than torch's own 2, where there are workers and training still waits for them."""
     if num_workers(facts, chosen) == 0:
         return Skip(reason="only workers prefetch, and the loader has none.")

@@ -14,14 +14,14 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from truestep.model.quantise import Scheme, quantise
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._evaluation import in_evaluation
 from truestep.watch.script.tape import Tape
 
 _SCHEMES: dict[Scheme, str] = {"int8-weights": "int8 weights", "int8-dynamic": "int8"}
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose both schemes where evaluation of linear layers was seen."""
     if not facts.evaluates:
         return Skip(reason="no evaluation (eval mode, no_grad) ran in the observed steps.")

@@ -7,12 +7,12 @@ from torch import nn
 
 from truestep.train.place import Recompute
 from truestep.tune.in_script.inside import on_model
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._blocks import OWN, find
 from truestep.watch.script.tape import Tape
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose all outermost blocks of all models."""
     names = list(dict.fromkeys(name for model in facts.models for name in model.get("blocks", ())))
     if not names:

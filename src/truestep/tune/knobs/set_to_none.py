@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._arguments import rewrite
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
     """Propose it to scripts that ask for zeros."""
     if not facts.keeps_gradients:
         return Skip(reason="gradients are already set to None: zero_grad() does it by default.")

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._arguments import hold
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose one, half the cores, and all, other than now."""
     if facts.device != "cpu":
         return Skip(reason="the model is on the GPU, so CPU threads do not speed up a step.")

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from truestep.tune.knob import Choice, Facts, Knob, Skip
+from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._worth import num_workers, too_small
 
 
-def propose(facts: Facts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
+def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:
     """Propose what should be enough by the profile, and the number of cores; none if the script has some."""
     if not facts.loaders and not facts.uses_run:
         return Skip(reason="the script does not use a DataLoader.")

@@ -56,7 +56,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class TimedStep:
     """One step, from the end of the update before it to the end of its own, without gaps."""
 
     number: int
@@ -87,7 +87,7 @@ class _Piece:
     kind: type[Facts] | None = None
 
 
-def cut_steps(moments: Sequence[Moment[Any]], numbers: range) -> list[Step]:
+def cut_steps(moments: Sequence[Moment[Any]], numbers: range) -> list[TimedStep]:
     """Return the steps of these numbers, each cut into phases; a step's number is that of steps before it."""
     ends = [
         item.at_s + item.took_s
@@ -107,7 +107,7 @@ def cut_steps(moments: Sequence[Moment[Any]], numbers: range) -> list[Step]:
         first = max(0, bisect_right(begins, begin_s) - 1)
         inside = pieces[first : bisect_right(begins, end_s)]
         steps.append(
-            Step(
+            TimedStep(
                 number=number,
                 begin_s=begin_s,
                 spans=tuple(_spans(inside, begin_s, end_s)),

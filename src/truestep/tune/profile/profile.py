@@ -17,7 +17,7 @@ from truestep import watch
 from truestep.errors import UsageError
 from truestep.tune.knob import PHASES
 from truestep.tune.profile.details import LineShare, ModuleShare, OperationShare, source_of, sum_up
-from truestep.tune.profile.phases import Span, Step, cut_steps
+from truestep.tune.profile.phases import Span, TimedStep, cut_steps
 from truestep.tune.search.started import start
 from truestep.watch.evidence.facts.loading import BatchFetched, LoaderUsed
 from truestep.watch.launch.scratch import Scratch
@@ -296,11 +296,11 @@ class _Run:
             num_tensors=num_tensors,
         )
 
-    def _example(self, usual: Sequence[Step], shares: Sequence[Share]) -> tuple[Span, ...]:
+    def _example(self, usual: Sequence[TimedStep], shares: Sequence[Share]) -> tuple[Span, ...]:
         """Return the step that is most like all of them."""
         middle = median(step.took_s for step in usual)
 
-        def distance(step: Step) -> tuple[bool, float]:
+        def distance(step: TimedStep) -> tuple[bool, float]:
             apart = [abs(step.seconds(row.phase) / step.took_s - row.share) for row in shares]
             return step.begins_epoch, abs(step.took_s / middle - 1) + sum(apart)
 
@@ -316,7 +316,7 @@ class _Run:
             for span in chosen.spans
         )
 
-    def _loader(self, steps: Sequence[Step]) -> LoaderUse | None:
+    def _loader(self, steps: Sequence[TimedStep]) -> LoaderUse | None:
         """Return the loader that most time went to."""
         assert self._process is not None
         begin_s, end_s = steps[0].begin_s, steps[-1].begin_s + steps[-1].took_s
@@ -344,7 +344,7 @@ class _Run:
         )
 
 
-def shares_of(steps: Sequence[Step]) -> tuple[Share, ...]:
+def shares_of(steps: Sequence[TimedStep]) -> tuple[Share, ...]:
     """Return the phases' parts of these steps."""
     total = sum(step.took_s for step in steps)
     sums = {phase: sum(step.seconds(phase) for step in steps) for phase in PHASES}
@@ -376,6 +376,6 @@ def percents(shares: Sequence[Share]) -> list[int]:
     return whole
 
 
-def _interrupted_share(steps: Sequence[Step], middle_s: float) -> float:
+def _interrupted_share(steps: Sequence[TimedStep], middle_s: float) -> float:
     more = sum(max(0.0, step.took_s - middle_s) for step in steps if step.is_interrupted)
     return more / sum(step.took_s for step in steps)

@@ -14,7 +14,7 @@ from truestep import watch
 from truestep.errors import UsageError
 from truestep.tune.knob import WORTH, Knob, all_knobs
 from truestep.tune.search.intervals import Interval, interval, warm_up
-from truestep.tune.search.race import Runner, Turn
+from truestep.tune.search.race import Contender, Turn
 
 LATE = "the budget ended before it was measured"
 _PAIR_S, _TURN_S = 0.25, 0.03
@@ -76,8 +76,8 @@ def compare(  # limits: the two things that are compared, and of what
     knobs = all_knobs() if knobs is None else knobs
     is_steady = "allocator" not in {*base, *other}
     with (
-        Runner(script, base, knobs=knobs, is_steady=is_steady) as first,
-        Runner(script, other, knobs=knobs, is_steady=is_steady) as second,
+        Contender(script, base, knobs=knobs, is_steady=is_steady) as first,
+        Contender(script, other, knobs=knobs, is_steady=is_steady) as second,
     ):
         race = _Race(first, second, until_s=begun + seconds, min_pairs=min_pairs, tell=tell)
         race.ratios += before
@@ -104,8 +104,8 @@ class _Race:
 
     def __init__(
         self,
-        first: Runner,
-        second: Runner,
+        first: Contender,
+        second: Contender,
         *,
         until_s: float,
         min_pairs: int,
@@ -122,8 +122,8 @@ class _Race:
         """How the second broke the script, if it did: then what was measured before counts for nothing."""
         self.num_warm = 0
         self.ratios: list[float] = []
-        self.step_s: dict[Runner, list[float]] = {first: [], second: []}
-        self.losses: dict[Runner, list[float | None]] = {first: [], second: []}
+        self.step_s: dict[Contender, list[float]] = {first: [], second: []}
+        self.losses: dict[Contender, list[float | None]] = {first: [], second: []}
 
     def run(self) -> str | None:
         """Measure; return why the second could not be, if so."""
@@ -151,7 +151,7 @@ class _Race:
         self._keep_losses()
         return None
 
-    def _warm_up(self, runner: Runner) -> bool:
+    def _warm_up(self, runner: Contender) -> bool:
         """Run until steps take what they will take from there on."""
         seconds: list[float] = []
         num = 4
@@ -177,7 +177,7 @@ class _Race:
     def _run_pairs(self) -> bool:
         """Let both take turns; return whether it is over: clear, out of time, or the second has failed."""
         while not self._is_clear():
-            seconds: dict[Runner, list[float]] = {runner: [] for runner in self._both}
+            seconds: dict[Contender, list[float]] = {runner: [] for runner in self._both}
             for number in range(self._num_rounds):
                 is_even = (len(self.ratios) + number) % 2 == 0
                 for runner in self._both if is_even else self._both[::-1]:
@@ -193,7 +193,7 @@ class _Race:
             self._keep_losses()
         return True
 
-    def _is_over(self, runner: Runner) -> bool:
+    def _is_over(self, runner: Contender) -> bool:
         """The script has ended in the middle of a turn: whether there is a reason not to start it again."""
         if time.monotonic() >= self._until_s:
             return True
@@ -236,7 +236,7 @@ class _Race:
             if len(runner.losses) > len(self.losses[runner]):
                 self.losses[runner] = list(runner.losses)
 
-    def _why(self, runner: Runner) -> str:
+    def _why(self, runner: Contender) -> str:
         if time.monotonic() >= self._until_s:
             return LATE
         if runner is self._second and runner.code == 0:

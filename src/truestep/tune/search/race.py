@@ -39,7 +39,7 @@ class Turn:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Runner:
+class Contender:
     """One script with some settings. `advance` lets it run; it has ended when that returns None.
 
     With `is_steady` it keeps the memory that it frees: how much of it goes back and forth is luck otherwise,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from truestep import watch
 from truestep.redaction import redacted
 from truestep.train import settings as settings_file
-from truestep.tune.knob import Facts
+from truestep.tune.knob import ScriptFacts
 from truestep.tune.profile.profile import Profile
 from truestep.tune.search.compare import Comparison
 from truestep.tune.search.learning import Learning
@@ -72,7 +72,7 @@ class Result:
     """All of it."""
 
     script: watch.Script
-    facts: Facts
+    facts: ScriptFacts
     profile: Profile
     advice: Advice | None
     """What a script that waits for its data should do, predicted from the profile."""

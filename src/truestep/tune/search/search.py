@@ -12,12 +12,12 @@ from typing import Any, Self
 from truestep import watch
 from truestep.cores import num_cores
 from truestep.errors import UsageError
-from truestep.tune.knob import WORTH, Choice, Facts, Knob, Skip, pick
+from truestep.tune.knob import WORTH, Choice, Knob, ScriptFacts, Skip, pick
 from truestep.tune.profile.profile import Profile, profile
 from truestep.tune.search.compare import LATE, Comparison, compare
 from truestep.tune.search.learning import Learning, can_judge, judge
 from truestep.tune.search.loading import Advice, data_advice
-from truestep.tune.search.race import Runner
+from truestep.tune.search.race import Contender
 from truestep.tune.search.result import Result, Status, Trial
 
 BUDGET_S = 120.0
@@ -36,7 +36,7 @@ _MIN_JUDGED = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TuneOptions:
     """What the user wants."""
 
     budget_s: float = BUDGET_S
@@ -51,7 +51,7 @@ class Asked:
 
 def tune(
     script: watch.Script,
-    asked: Asked,
+    asked: TuneOptions,
     *,
     tell: Callable[[str], None] = lambda _: None,
     told: Callable[[Trial], None] = lambda _: None,
@@ -120,7 +120,7 @@ class _Search:
     def __init__(
         self,
         script: watch.Script,
-        asked: Asked,
+        asked: TuneOptions,
         *,
         tell: Callable[[str], None],
         told: Callable[[Trial], None],
@@ -168,12 +168,12 @@ class _Search:
     def _knob(self, name: str) -> Knob:
         return self._asked.knobs[name]
 
-    def _learn(self, profiled: Profile, advice: Advice | None) -> Facts:
+    def _learn(self, profiled: Profile, advice: Advice | None) -> ScriptFacts:
         """Return what is known before a knob is turned."""
         seen: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in profiled.facts.items()
         }
-        return Facts(
+        return ScriptFacts(
             cores=num_cores(),
             device=profiled.device,
             step_s=profiled.step_s,
@@ -345,7 +345,7 @@ class _Search:
         with ExitStack() as stack:
             runners = [
                 stack.enter_context(
-                    Runner(self._script, {}, knobs=self._asked.knobs, seed_offset=offset, num_first=steps)
+                    Contender(self._script, {}, knobs=self._asked.knobs, seed_offset=offset, num_first=steps)
                 )
                 for offset in _SEEDS
             ]

@@ -126,7 +126,7 @@ def stride_of(num: int, itemsize: int) -> int:
 
 
 @dataclass(kw_only=True)
-class Tables:
+class TableReader:
     """What rows of operations refer to by numbers."""
 
     texts: list[str] = field(default_factory=lambda: [""])

@@ -20,7 +20,7 @@ from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.surroundings import GroupJoined
 from truestep.watch.evidence.kinds import LATE
 from truestep.watch.evidence.moment import Moment, Observed, Written
-from truestep.watch.evidence.operation import Operation, Out, Site, Tables, stride_of
+from truestep.watch.evidence.operation import Operation, Out, Site, TableReader, stride_of
 
 UNREAD = "a digest"
 """What was in trouble where something could not be read."""
@@ -134,7 +134,7 @@ def _read_values(path: Path, out: Out, offset: int) -> npt.NDArray[Any] | None:
 class _Names:
     sites: list[Site] = field(default_factory=lambda: [(None, None, None)])
     kinds: dict[int, Written] = field(default_factory=dict)
-    tables: Tables = field(default_factory=Tables)
+    tables: TableReader = field(default_factory=TableReader)
 
 
 def _try_to_read(path: Path) -> Process | None:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from truestep.watch.evidence.operation import IN_EVALUATION, IS_FOREIGN, PHASES
-from truestep.watch.operations.traces import Tables
+from truestep.watch.operations.traces import TableWriter
 from truestep.watch.script import parts
 from truestep.watch.script.refs import ByIdentity
 
@@ -84,7 +84,7 @@ class _Forward:
 class Callers:
     """Looks callers up. One lock around it is enough: it calls nothing of the user's."""
 
-    def __init__(self, tables: Tables, is_own: Callable[[str], bool], *, is_light: bool = False) -> None:
+    def __init__(self, tables: TableWriter, is_own: Callable[[str], bool], *, is_light: bool = False) -> None:
         self._tables = tables
         self._is_light = is_light
         """Whether flags of modules are told, and who runs a backward pass is looked up once."""
@@ -131,13 +131,13 @@ class Callers:
 
     def _look_around(self, frame: FrameType | None, *, is_main: bool, forward: "_Forward | None") -> Caller:
         roles, role = self._roles, 0
-        is_ours = frame is not None and (roles.get(id(frame.f_code)) or self._judge(frame)) == _OURS
+        is_ours = frame is not None and (roles.get(id(frame.f_code)) or self._classify(frame)) == _OURS
         end = -1 if forward is None else forward.frame
         inner: FrameType | None = None
         outer: FrameType | None = None
         modules: list[FrameType] = []
         while frame is not None:
-            kind = roles.get(id(frame.f_code)) or self._judge(frame)
+            kind = roles.get(id(frame.f_code)) or self._classify(frame)
             if kind > _OURS:
                 role = role or self._role(kind, inner)
                 if kind == _MODULE:
@@ -211,7 +211,7 @@ class Callers:
         is_foreign = paths is not None and id(inner) not in paths and inner.training and not outer.training
         return IN_EVALUATION * (not inner.training) + IS_FOREIGN * is_foreign
 
-    def _judge(self, frame: FrameType) -> int:
+    def _classify(self, frame: FrameType) -> int:
         code, file = frame.f_code, frame.f_code.co_filename
         self._codes.append(code)
         is_torchs = str(frame.f_globals.get("__name__")).startswith("torch.")  # also what its compiler wrote

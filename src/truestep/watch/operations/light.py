@@ -1,7 +1,7 @@
-"""The light look: operations as rules need them, without bits, and cheap enough for every script.
+"""The light recorder: operations as rules need them, without bits, and cheap enough for every script.
 
 Owns what is left out: what no rule reads, and most of what comes thousands of times. The mode that sees
-operations, and who called them, are the look's own.
+operations, and who called them, are in `recorder`.
 """
 
 import sys
@@ -16,10 +16,17 @@ from torch._ops import OpOverload
 
 from truestep.watch.evidence.facts.passes import OperationsCrowded
 from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES, Row
-from truestep.watch.operations import look
+from truestep.watch.operations import recorder
 from truestep.watch.operations.callers import Caller, frame_above
-from truestep.watch.operations.look import Look, Mode
-from truestep.watch.operations.traces import Facts, draws_from, find_generator, gather, scalars_of, tensors_in
+from truestep.watch.operations.recorder import Mode, OperationRecorder
+from truestep.watch.operations.traces import (
+    OperationSchema,
+    draws_from,
+    find_generator,
+    gather,
+    scalars_of,
+    tensors_in,
+)
 from truestep.watch.operations.windows import Place, Windows
 from truestep.watch.script.tape import Tape
 
@@ -32,10 +39,10 @@ def watch(tape: Tape) -> None:
     """Note operations in the steps that the plan names; lightly if rules read them, and nobody their bits."""
     if tape.plan.operations is not None:
         is_light = tape.plan.inspect and tape.plan.bits == "none"
-        look.watch(tape, LightLook(tape) if is_light else Look(tape))
+        recorder.watch(tape, LightRecorder(tape) if is_light else OperationRecorder(tape))
 
 
-class LightLook(Look):
+class LightRecorder(OperationRecorder):
     """The operations of a process, as far as rules read them."""
 
     is_light = True
@@ -157,7 +164,13 @@ class LightLook(Look):
         return partial(self._finish, facts, begun, drawn, args, kwargs)
 
     def _finish(  # limits: private to this class
-        self, facts: Facts, begun: Any, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self,
+        facts: OperationSchema,
+        begun: Any,
+        drawn: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
     ) -> None:
         row, owned, changed = begun
         if facts.may_draw and (drawn is None or drawn.has_moved()):
@@ -167,7 +180,7 @@ class LightLook(Look):
         if reader is not None:
             self.attempt(reader, row.index, args, kwargs, result)
 
-    def _is_left_out(self, facts: Facts) -> bool:
+    def _is_left_out(self, facts: OperationSchema) -> bool:
         """Whether no rule reads it: what a step does to weights, or parts of data before they are a batch."""
         under_way = self._tape.under_way
         if under_way.is_stepping and not under_way.is_inside:
@@ -175,7 +188,7 @@ class LightLook(Look):
         return facts.is_passed_by or (under_way.is_fetching and facts.is_view)
 
     def _begin_row(  # limits: private to this class
-        self, mode: Mode, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
+        self, mode: Mode, facts: OperationSchema, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> tuple[Row, set[int], list[Tensor]] | None:
         """Return the row as it is known before the operation, the memory of its arguments, who is changed."""
         under_way = self._tape.under_way
@@ -203,7 +216,7 @@ class LightLook(Look):
     def _begin_backward(  # limits: private to this class
         self,
         mode: Mode,
-        facts: Facts,
+        facts: OperationSchema,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         known: tuple[Caller, int, Any],

@@ -62,7 +62,7 @@ class Given(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class OperationSchema:
     """What an operation's schema says of all its calls."""
 
     name: str
@@ -82,7 +82,7 @@ class Facts:
     is_passed_by: bool
 
     @classmethod
-    def of(cls, func: OpOverload) -> "Facts":
+    def of(cls, func: OpOverload) -> "OperationSchema":
         """Read them from the schema."""
         schema = func._schema
         family, name = schema.name.split("::")
@@ -132,7 +132,7 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     return found
 
 
-def gather(args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: Facts) -> list[Given]:
+def gather(args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: OperationSchema) -> list[Given]:
     """Return the tensors that an operation was given."""
     is_seen, written, overwritten = not (facts.is_view or facts.is_blind), facts.written, facts.overwritten
     found: list[Given] = []
@@ -167,7 +167,7 @@ def _tell(value: Any) -> str:
     return type(value).__name__  # no text with an address in it
 
 
-class Source:
+class DrawnGenerator:
     """The generator that an operation may draw from."""
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -194,24 +194,24 @@ def find_generator(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Gener
     return None
 
 
-def draws_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source | None:
+def draws_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> DrawnGenerator | None:
     """Return the generator that an operation draws from if it draws; None if torch does not show it."""
     given = find_generator(args, kwargs)
     if given is not None:
-        return Source(given)
+        return DrawnGenerator(given)
     device = kwargs.get("device") or next((item.device for item in tensors_in(args)), None)
     device = torch.device(device or "cpu")
     if device.type == "cpu":
-        return Source(torch.default_generator)
+        return DrawnGenerator(torch.default_generator)
     module = module_in_use()
     if module is None or not hasattr(module, "default_generators"):
         return None
-    return Source(
+    return DrawnGenerator(
         module.default_generators[module.current_device() if device.index is None else device.index]
     )
 
 
-class Tables:
+class TableWriter:
     """Texts, lines and origins that rows refer to by number; each is written once."""
 
     def __init__(self) -> None:
@@ -296,7 +296,7 @@ class Traces:
         ]
 
     def read_outs(
-        self, index: int, given: list[Given], *, results: list[Tensor], facts: Facts | None
+        self, index: int, given: list[Given], *, results: list[Tensor], facts: OperationSchema | None
     ) -> list[Out]:
         """Return digests of all results and of all arguments that were changed; keep values and who wrote."""
         written = [item.tensor for item in given if item.is_written]
@@ -319,7 +319,7 @@ class Traces:
         return outs
 
     def follow_ins(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: Facts
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: OperationSchema
     ) -> tuple[list[In], set[int], list[Tensor]]:
         """Return who wrote what goes in, with shapes; the memory of what is only read; what is changed."""
         ins: list[In] = []

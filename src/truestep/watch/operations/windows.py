@@ -1,6 +1,6 @@
-"""Windows: when a light look at operations is on, and what it counts where there are too many of them.
+"""Windows: when the light recorder is on, and what it counts where there are too many of them.
 
-Owns which calls of modules are looked at beyond the first steps. The look itself is in `look`.
+Owns which calls of modules are looked at beyond the first steps. The recorder is in `light`.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ _MAX_LATE = 16
 
 
 class Windows:
-    """When a light look is on beyond its first steps: who comes later is looked at too."""
+    """When the light recorder is on beyond its first steps: who comes later is looked at too."""
 
     def __init__(self) -> None:
         self._met: set[int] = set()

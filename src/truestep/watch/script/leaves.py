@@ -60,7 +60,7 @@ def _outline(values: Any) -> tuple[Any, ...]:
 def among_ourselves() -> AbstractContextManager[Any]:
     """Return a context in which torch calls no `__torch_function__` and no mode of the user's.
 
-    Modes are lifted where there are any beside the look's own, which is set aside: that takes a while.
+    Modes are lifted where there are any beside the recorder's own, which is set aside: that takes a while.
     """
     num = torch._C._len_torch_dispatch_stack()
     if num > 1 or (num and not hasattr(torch._C._get_dispatch_stack_at(0), "is_aside")):
@@ -70,7 +70,7 @@ def among_ourselves() -> AbstractContextManager[Any]:
 
 @contextmanager
 def without_modes() -> Iterator[None]:
-    """Have no mode on, neither the user's nor the look's."""
+    """Have no mode on, neither the user's nor the recorder's."""
     with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
         yield
 

@@ -54,7 +54,7 @@ class Sites:
             code = frame.f_code
             answer = is_own.get(code.co_filename)
             if answer is None:
-                answer = is_own[code.co_filename] = self._judge(code.co_filename)
+                answer = is_own[code.co_filename] = self._classify(code.co_filename)
             if answer:
                 return self._numbers.get((id(code), frame.f_lasti)) or self._add(frame)
             frame = frame.f_back
@@ -64,7 +64,7 @@ class Sites:
         """Return whether a file, by the name that frames give it, is the user's own."""
         answer = self._is_own.get(name)
         if answer is None:
-            answer = self._is_own[name] = self._judge(name)
+            answer = self._is_own[name] = self._classify(name)
         return answer
 
     def is_engine(self, name: str) -> bool:
@@ -99,7 +99,7 @@ class Sites:
         number = self._numbers[id(code), frame.f_lasti] = len(self.table) - 1
         return number
 
-    def _judge(self, name: str) -> bool:
+    def _classify(self, name: str) -> bool:
         if name.startswith("<"):
             return False
         path = os.path.abspath(name)  # noqa: PTH100

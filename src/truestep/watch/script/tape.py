@@ -90,7 +90,7 @@ class Tape:
         """Whether values are read at this step."""
         self.chain: Any = None
         """What keeps digests, if the plan asks for some; for observers of modules that arrive later."""
-        self.look: Any = None
+        self.recorder: Any = None
         """What notes operations, if the plan asks for some; told of each step that is counted."""
         self._after_step: list[Callable[[], None]] = []
         self._listeners, self._near = _nobody(), _nobody()
@@ -159,9 +159,9 @@ class Tape:
         self.among_ourselves = among_ourselves  # type: ignore[method-assign]
         self.chain = chain
 
-    def note_operations(self, look: Any) -> None:
-        """Have operations noted: the look is told of each step that is counted."""
-        self.look = look
+    def note_operations(self, recorder: Any) -> None:
+        """Have operations noted: the recorder is told of each step that is counted."""
+        self.recorder = recorder
 
     def listen(self, **acts: Callable[..., None]) -> None:
         """Have functions called at events, with the objects themselves."""
@@ -207,8 +207,8 @@ class Tape:
             self._tell((listener,), things, listener.__name__)
 
     def _tell(self, listeners: tuple[Callable[..., None], ...], things: tuple[Any, ...], event: str) -> None:
-        look = self.look
-        mode = look.set_aside() if look is not None and look.is_open else None
+        recorder = self.recorder
+        mode = recorder.set_aside() if recorder is not None and recorder.is_open else None
         try:
             with self.among_ourselves():
                 for listener in listeners:
@@ -300,8 +300,8 @@ class Tape:
             self._set_look()
         if self.plan.steps is not None and self.num_steps >= self.plan.steps:
             self.stop()
-        if self.look is not None:
-            self.look.move(self.num_steps)
+        if self.recorder is not None:
+            self.recorder.move(self.num_steps)
         self.tell("counted")
         for act in self._after_step:
             act()
@@ -371,8 +371,8 @@ class Tape:
         """Write the rest and how the script ended."""
         if not self.is_on or os.getpid() != self._pid:
             return
-        if self.look is not None:
-            self.look.close()
+        if self.recorder is not None:
+            self.recorder.close()
         self.tell("closing")
         error = self.failed_with
         if error is not None and not isinstance(error, SystemExit):
@@ -393,7 +393,7 @@ class Tape:
         self._begin_record(self.path.parent)
         with self.path.open("ab") as file:
             file.write(past)
-        self.look = None  # it stays with the parent
+        self.recorder = None  # it stays with the parent
         self.is_on = True
 
     def leave(self) -> None:

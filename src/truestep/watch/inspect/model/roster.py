@@ -29,7 +29,7 @@ from truestep.watch.inspect.model.structure import (
 )
 from truestep.watch.inspect.training import updates
 from truestep.watch.inspect.training.closeness import Closeness
-from truestep.watch.inspect.training.flow import Flow, follow
+from truestep.watch.inspect.training.flow import GradientFlow, follow
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import has_value
 from truestep.watch.script.refs import ByIdentity, Ref
@@ -138,7 +138,7 @@ class _Roster:
         self._called: set[int] = set()
         self._called_before: set[int] = set()
         self._leaves: list[Tensor] = []
-        self._flow: Flow | None = None
+        self._flow: GradientFlow | None = None
         self._told: set[Facts] = set()
 
     # Parameters

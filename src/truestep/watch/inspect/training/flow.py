@@ -16,7 +16,7 @@ _OPAQUE = "CompiledFunction"
 
 
 @dataclass(kw_only=True)
-class Flow:
+class GradientFlow:
     """The leaves under a loss."""
 
     leaves: list[Tensor] = field(default_factory=list)
@@ -25,15 +25,15 @@ class Flow:
     """Ids of untrained leaves that meet, in one operation, what depends on a trained one."""
 
 
-def follow(losses: tuple[Tensor, ...], trained: Container[int]) -> Flow | None:
+def follow(losses: tuple[Tensor, ...], trained: Container[int]) -> GradientFlow | None:
     """Return what gradients of these losses reach; None if there is too much of it."""
-    flow = Flow()
+    flow = GradientFlow()
     done: dict[Any, tuple[int, bool]] = {}
     stack = [(loss.grad_fn, False) for loss in losses if loss.grad_fn is not None]
     while stack:
         node, is_below_done = stack.pop()
         if is_below_done:
-            done[node] = _judge(node, done, flow, trained)
+            done[node] = _classify(node, done, flow, trained)
         elif node not in done:
             done[node] = (_NONE, False)
             stack.append((node, True))
@@ -44,8 +44,8 @@ def follow(losses: tuple[Tensor, ...], trained: Container[int]) -> Flow | None:
     return flow
 
 
-def _judge(  # limits: private to this module
-    node: Any, done: dict[Any, tuple[int, bool]], flow: Flow, trained: Container[int]
+def _classify(  # limits: private to this module
+    node: Any, done: dict[Any, tuple[int, bool]], flow: GradientFlow, trained: Container[int]
 ) -> tuple[int, bool]:
     """Return the only leaf under a node, if it is one, and whether there are trained ones."""
     name = type(node).__name__

@@ -41,9 +41,9 @@ class _Losses:
         self._tokens = Tokens()
 
     def forward_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        look = self._tape.look
+        recorder = self._tape.recorder
         # A loss has no parameters: what it is given are targets.
-        if look is not None and look.is_open and next(parts.parameters(module), None) is not None:
+        if recorder is not None and recorder.is_open and next(parts.parameters(module), None) is not None:
             self._tokens.remember(module, args, kwargs)
 
     def counted(self) -> None:

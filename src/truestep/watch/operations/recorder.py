@@ -1,4 +1,4 @@
-"""The look: every operation of torch in a window of steps, with digests of what went in and came out.
+"""The recorder: every operation of torch in a window of steps, with digests of what went in and came out.
 
 Owns the mode that sees operations, in which threads it is on and when. Reads and never writes. Who called is
 in `callers`, what is kept in `traces`.
@@ -24,9 +24,9 @@ from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINI
 from truestep.watch.hooks.table import Function, Hook, Observation, drop_frames, hide, put
 from truestep.watch.operations.callers import Caller, Callers, frame_above
 from truestep.watch.operations.traces import (
-    Facts,
     Given,
-    Tables,
+    OperationSchema,
+    TableWriter,
     Traces,
     draws_from,
     find_generator,
@@ -44,11 +44,11 @@ _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _NOWHERE = (0, 0, 0)
 
 
-def watch(tape: Tape, look: "Look") -> None:
+def watch(tape: Tape, recorder: "OperationRecorder") -> None:
     """Note operations in the steps that the plan names."""
-    tape.note_operations(look)
-    put(tape, HOOKS, look)
-    look.move(tape.num_steps)
+    tape.note_operations(recorder)
+    put(tape, HOOKS, recorder)
+    recorder.move(tape.num_steps)
 
 
 class Mode(dispatch.TorchDispatchMode):
@@ -56,9 +56,9 @@ class Mode(dispatch.TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, look: "Look", thread: int) -> None:
+    def __init__(self, recorder: "OperationRecorder", thread: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.look = look
+        self.recorder = recorder
         self.thread = thread
         self.origins: dict[int, tuple[int, int, int]] = {}
         """By the number that autograd gives to a node: name, line and module of what it belongs to."""
@@ -79,10 +79,10 @@ class Mode(dispatch.TorchDispatchMode):
     def __torch_dispatch__(  # limits: torch calls it like this
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        look = self.look
+        recorder = self.recorder
         try:
             # A mode below this one is one of the compiler's: nothing is computed, or not yet.
-            is_noted = look.is_open and not self.is_aside and isinstance(func, OpOverload)
+            is_noted = recorder.is_open and not self.is_aside and isinstance(func, OpOverload)
             if not is_noted or torch._C._len_torch_dispatch_stack():
                 return func(*args, **(kwargs or {}))
             if types and any(kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ for kind in types):
@@ -93,13 +93,13 @@ class Mode(dispatch.TorchDispatchMode):
             raise
 
     def _observe(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        look = self.look
+        recorder = self.recorder
         compiler = set_eval_frame(None)
         try:
-            end = look.attempt(look.begin, self, func, args, kwargs)
+            end = recorder.attempt(recorder.begin, self, func, args, kwargs)
             result = func(*args, **kwargs)
             if end is not None:
-                look.attempt(end, result)
+                recorder.attempt(end, result)
             return result
         finally:
             set_eval_frame(compiler)
@@ -125,7 +125,7 @@ def num_nodes() -> int:
     return int(torch._C._autograd._get_sequence_nr())
 
 
-class Look:
+class OperationRecorder:
     """The operations of a process."""
 
     is_light = False
@@ -139,10 +139,10 @@ class Look:
         """Whether operations are noted."""
         self._is_entered = False
         """Whether the mode is on; it is also while nothing is noted, since a step has too many."""
-        self._tables = Tables()
+        self._tables = TableWriter()
         self._callers = Callers(self._tables, tape.sites.is_own, is_light=self.is_light)
         self._traces = Traces(Path(tape.path), bits=tape.plan.bits)
-        self._facts: dict[OpOverload, Facts] = {}
+        self._facts: dict[OpOverload, OperationSchema] = {}
         self._count = itertools.count()
         self._rows: list[Row] = []
         self._lock = threading.RLock()
@@ -258,10 +258,10 @@ class Look:
         drawn = self.attempt(draws_from, args, kwargs) if facts.may_draw else None
         return partial(self._end, row, given, facts, drawn)
 
-    def _facts_of(self, func: OpOverload) -> Facts:
+    def _facts_of(self, func: OpOverload) -> OperationSchema:
         facts = self._facts.get(func)
         if facts is None:
-            facts = self._facts[func] = Facts.of(func)
+            facts = self._facts[func] = OperationSchema.of(func)
         return facts
 
     def _look_up(self, mode: Mode, frame: Any) -> Caller:
@@ -301,7 +301,7 @@ class Look:
         return self._tables.origin(name, site, module=module)
 
     def _end(  # limits: private to this class
-        self, row: Row, given: list[Given], facts: Facts, drawn: Any, result: Any
+        self, row: Row, given: list[Given], facts: OperationSchema, drawn: Any, result: Any
     ) -> None:
         if facts.may_draw and (drawn is None or drawn.has_moved()):
             row.flags |= IS_RANDOM
@@ -404,18 +404,18 @@ def _no_modes() -> Iterator[None]:
         _put_modes(modes)
 
 
-def _wrap_init(look: Look) -> Function:
+def _wrap_init(recorder: OperationRecorder) -> Function:
     def wrapper(self: Any) -> None:
-        look.attempt(look.meet_function, self)
+        recorder.attempt(recorder.meet_function, self)
 
     hide(wrapper)
     return wrapper
 
 
-def _wrap_apply(apply: Function, look: Look) -> Function:
+def _wrap_apply(apply: Function, recorder: OperationRecorder) -> Function:
     def wrapper(self: Any, *gradients: Any) -> Any:
         try:
-            return look.note_function(self, gradients, run=apply)
+            return recorder.note_function(self, gradients, run=apply)
         except BaseException as error:
             drop_frames(error)
             raise
@@ -425,8 +425,8 @@ def _wrap_apply(apply: Function, look: Look) -> Function:
 
 
 HOOKS = (
-    Hook("threading.Thread.start", Look.observe_start),
+    Hook("threading.Thread.start", OperationRecorder.observe_start),
     # A thread that asks for the current one before it has begun makes another: it is given itself.
-    Hook("threading.Thread._bootstrap_inner", Look.observe_run),
-    Hook("concurrent.futures.thread._WorkItem.run", Look.observe_run),
+    Hook("threading.Thread._bootstrap_inner", OperationRecorder.observe_run),
+    Hook("concurrent.futures.thread._WorkItem.run", OperationRecorder.observe_run),
 )
