@@ -20,13 +20,14 @@ from torch import nn
 
 from truestep import watch
 from truestep.tune.in_script import inside
-from truestep.tune.knob import Choice, ScriptFacts, Skip, all_knobs, files
-from truestep.tune.knobs import ORDER, quantised
+from truestep.tune.knob import Choice, ScriptFacts, Skip, all_knobs
+from truestep.tune.knobs import quantised
 from truestep.tune.knobs._blocks import blocks, find
 from truestep.tune.search.race import Contender
 
 SCRIPTS = Path(__file__).parent / "scripts"
 DIGESTS = tuple(name for name in watch.DIGESTS if name != "generators")  # that of `random` is not seeded
+ORDER = tuple(all_knobs())
 KEEPING = {
     "prefetch": 4,
     "recompute": ["blocks.*"],
@@ -148,9 +149,9 @@ def proposed(name: str, facts: ScriptFacts, **chosen: Any) -> list[Any] | str:
     return found.reason if isinstance(found, Skip) else [choice.value for choice in found]
 
 
-def test_every_file_is_a_knob_and_stands_in_the_order() -> None:
-    assert sorted(ORDER) == sorted(files())
-    assert tuple(all_knobs()) == ORDER, "each has its file's name"
+def test_each_knob_has_its_own_turn_and_compiling_comes_after_what_is_cheap() -> None:
+    assert len({knob.priority for knob in all_knobs().values()}) == len(ORDER)
+    assert ORDER[:2] == ("workers", "threads") and ORDER.index("compile") > ORDER.index("cudnn_benchmark")
 
 
 @pytest.mark.parametrize("name", ORDER)

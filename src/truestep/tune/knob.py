@@ -4,7 +4,7 @@ Owns the form of a knob and where knobs are found: one file each in `knobs`. Mea
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -77,8 +77,8 @@ class Skip:
 class Knob:
     """One setting. Its module has `apply(value, tape)`, which is called in the script's process."""
 
-    name: str
-    """As `--knobs` and the table name it."""
+    priority: int
+    """Lower ones are tried first: cheap and likely ones at the beginning, compiling at the end."""
     about: str
     """One sentence: what it does, and when it pays."""
     propose: Callable[[ScriptFacts, Mapping[str, Any]], list[Choice] | Skip]
@@ -95,6 +95,8 @@ class Knob:
     """Fields of the plan of watching, in place of `apply`."""
     after: tuple[str, ...] = ()
     """Knobs that change what this one gives: it is tried again once one of them is kept."""
+    name: str = ""
+    """That of its file: as `--knobs` and the table name it; set when it is found."""
     home: str = ""
     """The module; set when it is found."""
 
@@ -104,19 +106,10 @@ def all_knobs() -> dict[str, Knob]:
     """Return every knob by name, in the order in which they are tried: cheap and likely ones first."""
     from truestep.tune import knobs  # noqa: PLC0415 - they import this module
 
-    found = {}
-    for name in knobs.ORDER:
-        module = import_module(f"truestep.tune.knobs.{name}")
-        knob = module.KNOB
-        found[knob.name] = Knob(**{**vars(knob), "home": module.__name__})
-    return found
-
-
-def files() -> set[str]:
-    """Return the names of the files that hold a knob each."""
-    from truestep.tune import knobs  # noqa: PLC0415
-
-    return {item.name for item in iter_modules(knobs.__path__) if not item.name.startswith("_")}
+    names = [item.name for item in iter_modules(knobs.__path__) if not item.name.startswith("_")]
+    homes = {name: import_module(f"{knobs.__name__}.{name}") for name in names}
+    found = [replace(home.KNOB, name=name, home=home.__name__) for name, home in homes.items()]
+    return {knob.name: knob for knob in sorted(found, key=lambda knob: knob.priority)}
 
 
 def pick(names: tuple[str, ...]) -> dict[str, Knob]:

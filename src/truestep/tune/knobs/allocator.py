@@ -35,7 +35,7 @@ def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
 
 
 KNOB = Knob(
-    name="allocator",
+    priority=40,
     about="Keeps freed memory for the next step, which otherwise may request thousands of pages again.",
     propose=propose,
     lines=lines,

@@ -49,7 +49,7 @@ def _run_in_bf16(module: nn.Module) -> None:
 
 
 KNOB = Knob(
-    name="autocast",
+    priority=60,
     about="Runs matrix products in bfloat16. Pays for large layers on processors that support it.",
     propose=propose,
     lines=lines,

@@ -54,7 +54,7 @@ def _laid_out(item: Any) -> Any:
 
 
 KNOB = Knob(
-    name="channels_last",
+    priority=70,
     about="Stores images and convolution weights pixel by pixel. Pays for most convolutional networks.",
     propose=propose,
     lines=lines,

@@ -65,7 +65,7 @@ def _framed(module: nn.Module) -> Callable[..., Any]:
 
 
 KNOB = Knob(
-    name="compile",
+    priority=140,
     about="Compiles the model, which takes a while at first. Pays for many small operations in long runs.",
     propose=propose,
     lines=lines,

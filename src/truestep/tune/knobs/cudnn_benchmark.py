@@ -37,7 +37,7 @@ def apply(value: bool, tape: Tape) -> None:
 
 
 KNOB = Knob(
-    name="cudnn_benchmark",
+    priority=130,
     about="Lets cuDNN time its kernels for each shape. Pays for convolutions with constant shapes.",
     propose=propose,
     lines=lines,

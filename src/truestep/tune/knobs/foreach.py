@@ -43,7 +43,7 @@ def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
 
 
 KNOB = Knob(
-    name="foreach",
+    priority=50,
     about="Updates all weights with few calls. Pays for models with many small tensors.",
     propose=propose,
     lines=lines,

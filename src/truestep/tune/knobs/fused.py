@@ -41,7 +41,7 @@ def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
 
 
 KNOB = Knob(
-    name="fused",
+    priority=30,
     about="Updates all weights in one kernel. Pays if the optimizer takes a large share of a step.",
     propose=propose,
     lines=lines,

@@ -68,7 +68,7 @@ def _free_kept(module: nn.Module) -> None:
 
 
 KNOB = Knob(
-    name="inference_mode",
+    priority=160,
     about="Evaluates without autograd's record of each tensor. Pays a little, for many small operations.",
     propose=propose,
     lines=lines,

@@ -59,7 +59,7 @@ def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
 
 
 KNOB = Knob(
-    name="matmul_precision",
+    priority=80,
     about="Rounds inside float32 matrix products: to TF32 on a GPU, to bfloat16 (medium) on some CPUs.",
     propose=propose,
     lines=lines,

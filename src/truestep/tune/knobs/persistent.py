@@ -45,7 +45,7 @@ def apply(value: bool, tape: Tape) -> None:
 
 
 KNOB = Knob(
-    name="persistent",
+    priority=100,
     about="Keeps loader workers from epoch to epoch. Pays if epochs are short.",
     propose=propose,
     lines=lines,

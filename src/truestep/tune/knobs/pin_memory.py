@@ -38,7 +38,7 @@ def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
 
 
 KNOB = Knob(
-    name="pin_memory",
+    priority=110,
     about="Puts batches into memory that a GPU can read directly. Pays if copies to the GPU take time.",
     propose=propose,
     lines=lines,

@@ -38,7 +38,7 @@ def apply(value: int, tape: Tape) -> None:
 
 
 KNOB = Knob(
-    name="prefetch",
+    priority=90,
     about="Lets each worker keep more batches ready. Pays if the time for a batch varies; costs memory.",
     propose=propose,
     lines=lines,

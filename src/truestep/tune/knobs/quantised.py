@@ -93,7 +93,7 @@ class _Quantised:
 
 
 KNOB = Knob(
-    name="quantised",
+    priority=170,
     about="Evaluates with 8-bit linear weights. Pays for large layers; outputs change a little.",
     propose=propose,
     lines=lines,

@@ -65,7 +65,7 @@ def _writes(block: nn.Module) -> list[int]:
 
 
 KNOB = Knob(
-    name="recompute",
+    priority=150,
     about="Recomputes activations instead of storing them. Saves memory for a larger batch; costs time.",
     propose=propose,
     lines=lines,

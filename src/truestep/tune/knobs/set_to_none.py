@@ -29,7 +29,7 @@ def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
 
 
 KNOB = Knob(
-    name="set_to_none",
+    priority=120,
     about="Drops gradients between steps instead of zeroing them. Saves two passes through them.",
     propose=propose,
     lines=lines,

@@ -39,7 +39,7 @@ def apply(value: int, tape: Tape) -> None:  # noqa: ARG001
 
 
 KNOB = Knob(
-    name="threads",
+    priority=20,
     about="Uses more or fewer cores per operation. Small models are fastest with one: sharing takes time.",
     propose=propose,
     lines=lines,

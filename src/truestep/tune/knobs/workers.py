@@ -33,7 +33,7 @@ def lines(value: int) -> list[str]:
 
 
 KNOB = Knob(
-    name="workers",
+    priority=10,
     about="Prepares batches in other processes while the model computes. Pays if training waits for data.",
     propose=propose,
     lines=lines,
