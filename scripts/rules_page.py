@@ -105,8 +105,9 @@ def build_page(rule: Rule) -> Iterator[str]:
     if isinstance(rule.buggy, str) and isinstance(rule.clean, str):
         yield "## Example\n"
         yield from code_block(EXPECTED.sub(r"# \1", rule.buggy).strip("\n"))
-        yield f"## Use instead\n{fix}\n\nThe rule does not report this script:\n"
-        yield from code_block(from_first_difference(rule.clean.strip("\n"), rule.buggy.strip("\n")))
+        yield f"## Use instead\n{fix}\n"
+        good = re.sub(f"  {EXPECTED.pattern}", "", rule.fixed or rule.clean)
+        yield from code_block(from_first_difference(good.strip("\n"), rule.buggy.strip("\n")))
     else:
         yield f"## How to fix\n{fix}\n"
     yield from detection(rule)

@@ -113,7 +113,7 @@ def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands
             "--steps goes with --profile-only or --learning-rate.",
         ),
         (("--profile-only", "--steps", "0", "train.py"), "--steps must be at least 1, got 0."),
-        (("--batch-size", "--budget", "60", "train.py"), "Leave it or --batch-size out."),
+        (("--batch-size", "--budget", "60", "train.py"), "Remove it or --batch-size."),
         (("--learning-rate", "--knobs", "workers", "train.py"), "--knobs goes with the search for settings."),
         (("--record", "runs/a", "--knobs", "fast", "train.py"), "unknown knob 'fast'."),
     ],

@@ -50,9 +50,14 @@ def test_a_rule_finds_its_own_example(rule: Rule) -> None:
     assert all(item.finding.step is None or item.finding.step >= 0 for item in everything)
 
 
-@pytest.mark.parametrize("rule", SCRIPTS, ids=lambda rule: rule.name)
-def test_all_rules_are_silent_on_a_clean_example(rule: Rule) -> None:
-    found = gathered(rule.clean)
+FIXED = [pytest.param(rule, rule.fixed, id=f"{rule.name}-fixed") for rule in SCRIPTS if rule.fixed]
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"), [*(pytest.param(rule, rule.clean, id=rule.name) for rule in SCRIPTS), *FIXED]
+)
+def test_all_rules_are_silent_on_a_clean_example(rule: Rule, text: str) -> None:
+    found = gathered(text)
     assert found.code == 0, found.output
     assert found.evidence.first.troubles == []
     told = judge(RULES, found.evidence)

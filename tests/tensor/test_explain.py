@@ -152,8 +152,8 @@ def test_p16_torch_tensor_copies_and_legacy_constructors_leave_memory_uninitiali
     assert shared(ts.explain("t = torch.tensor(a)", a=a)) == {}
     assert shared(ts.explain("t = torch.as_tensor(a)", a=a)) == {("a", "t"): True}
     for code in ("torch.Tensor(2, 3)", "torch.FloatTensor(2, 3)", "torch.empty(2, 3)", "x.new_empty(2)"):
-        assert "not initialised" in notes(code, x=torch.ones(1))
-    assert "not initialised" not in notes("torch.zeros(2, 3)")
+        assert "not initialized" in notes(code, x=torch.ones(1))
+    assert "not initialized" not in notes("torch.zeros(2, 3)")
 
 
 # Reductions

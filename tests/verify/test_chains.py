@@ -86,11 +86,11 @@ def test_what_only_one_run_keeps_is_a_difference_but_not_of_a_resumed_one() -> N
     second = [update(0, kept={"ema": "a", "loaded": "c"})]
     assert chains.part(first, second, outcome=OUTCOME, is_resumed=True) is None
     parting = chains.part(first, second, outcome=OUTCOME)
-    assert parting is not None and parting.what == "kept state: queue, loaded"
+    assert parting is not None and parting.what == "other state: queue, loaded"
     parting = chains.part(
         first, [update(0, kept={"ema": "b", "queue": "q"})], outcome=OUTCOME, is_resumed=True
     )
-    assert parting is not None and parting.is_kept and parting.what == "kept state: ema"
+    assert parting is not None and parting.is_kept and parting.what == "other state: ema"
 
 
 def test_a_file_that_only_one_run_saves_is_a_difference() -> None:
@@ -114,7 +114,7 @@ def test_saved_files_and_the_last_state_are_compared_though_all_steps_are_the_sa
     assert chains.compare(first, second, outcome=OUTCOME) is None
     first.processes[0].kept, second.processes[0].kept = {"ema": "a"}, {"ema": "b"}
     parting = chains.compare(first, second, outcome=OUTCOME)
-    assert parting is not None and parting.what == "kept state: ema"
+    assert parting is not None and parting.what == "other state: ema"
     keep(first, [saved("a")])
     keep(second, [saved("b")])
     parting = chains.compare(first, second, outcome=OUTCOME)

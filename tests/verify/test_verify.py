@@ -195,7 +195,7 @@ def test_a_script_that_begins_again_after_a_kill_is_not_judged(tmp_path: Path) -
     (tmp_path / "train.py").write_text(text)
     done = verify(tmp_path, "--kill", "train.py")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "began from the beginning" in done.stdout
+    assert "the script started over" in done.stdout
     assert "--resume-with" in done.stdout
 
 
@@ -310,7 +310,7 @@ def test_an_average_that_the_checkpoint_lacks_is_named(tmp_path: Path) -> None:
     said = answer(verify(tmp_path, "--format", "json", "--kill", "--runs", "1", "train.py"))
     found = said["first_difference"]
     assert said["same"] is False and found["name"] == "kept-state-not-saved", said
-    assert found["what"].startswith("kept state: average.weight") and not found["proved"]
+    assert found["what"].startswith("other state: average.weight") and not found["proved"]
     assert (said["steps"], said["whole"]) == (8, True)
 
 
@@ -319,7 +319,7 @@ def test_an_average_that_the_checkpoint_lacks_is_named(tmp_path: Path) -> None:
 def test_an_average_by_numbers_that_no_seed_fixes_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(AVERAGED.replace("SHARE", "draws.random() / 2"))
     done = verify(tmp_path, "--steps", "3", "train.py")
-    assert done.returncode == 1 and "kept state: average.weight" in done.stdout, done.stdout
+    assert done.returncode == 1 and "other state: average.weight" in done.stdout, done.stdout
     assert "train.py:14\n    share = draws.random() / 2\n" in done.stdout
     assert "system's entropy, which no seed can fix" in done.stdout
     assert "runs are the same; a run without it differs" in done.stdout

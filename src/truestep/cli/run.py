@@ -141,7 +141,7 @@ class _Children:
         # The scripts know what to do on these two; that the terminal is gone need not cost the last steps.
         number = signal.SIGTERM if received == signal.SIGHUP else received
         if len(self._codes()) < len(self._pids):
-            _say(
+            _print(
                 f"{received.name} received; waiting up to {_STOP_S:.0f} s for the script to stop. "
                 f"Send it again to stop at once"
             )
@@ -291,7 +291,7 @@ def _run_until_done(
         if cause is None:
             return 0
         if cause.code > 0 and cause.code != LOST_PEER:
-            _say(f"{cause.text}; see its last lines above")
+            _print(f"{cause.text}; see its last lines above")
             return cause.exit_code
         if restart < max_restarts:
             restart += 1
@@ -301,9 +301,9 @@ def _run_until_done(
             num, restart = num - 1, 0
             next_ = f"no restarts left, restarting with {_count(num)}"
         else:
-            _say(f"{cause.text}; no restarts left (--max-restarts {max_restarts})")
+            _print(f"{cause.text}; no restarts left (--max-restarts {max_restarts})")
             return cause.exit_code
-        _say(f"{cause.text}; {next_}")
+        _print(f"{cause.text}; {next_}")
     assert stop.received is not None
     return 128 + stop.received
 
@@ -339,7 +339,7 @@ def _count(num: int) -> str:
     return "1 process" if num == 1 else f"{num} processes"
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     # A process that was killed may have left half a line, and the cursor hidden.
     reset = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
     print(f"{reset}truestep: {line}", file=sys.stderr, flush=True)

@@ -97,7 +97,7 @@ class Pulse:
         if self._size > 1:
             # Of its own: a request of the main thread's that waits must not keep this one waiting.
             self._store = cast("Any", _get_default_store()).clone()
-            self._say(self._count)
+            self._send(self._count)
             self._answered_s = time.monotonic()
             threading.Thread(target=self._watch_store, name="truestep store watch", daemon=True).start()
         self._thread = threading.Thread(target=self._live, name="truestep pulse", daemon=True)
@@ -166,7 +166,7 @@ class Pulse:
                 # Closed is not silent: who held the store has ended, and collectives with it fail at once.
                 self._answered_s = time.monotonic() if is_connected else math.inf
         if is_connected:
-            self._try_to_say(_ENDED)
+            self._try_to_send(_ENDED)
 
     def _watch_store(self) -> None:
         """End this process when a beat has waited for the store too long."""
@@ -190,7 +190,7 @@ class Pulse:
         """Give a sign and look for one; whether the store still answers."""
         assert self._store is not None
         self._count += 1
-        if not self._try_to_say(self._count):
+        if not self._try_to_send(self._count):
             return False
         try:
             if self._store.check([_VERDICT]):
@@ -255,14 +255,14 @@ class Pulse:
         time.sleep(2 * self._beat_s)
         os._exit(LOST_PEER)
 
-    def _say(self, count: int) -> None:
+    def _send(self, count: int) -> None:
         assert self._store is not None
         sign = _Sign(count=count, step=self.step, pid=self._pid, host=self._host)
         self._store.set(f"{_PREFIX}/{self._rank}", sign.pack())
 
-    def _try_to_say(self, count: int) -> bool:
+    def _try_to_send(self, count: int) -> bool:
         try:
-            self._say(count)
+            self._send(count)
         except dist.DistError:
             return False
         return True

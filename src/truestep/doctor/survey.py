@@ -56,7 +56,7 @@ _TORCH_PATIENCE_S = 180.0
 _TOOL_PATIENCE_S = 20.0
 _UNLIMITED = 2**60
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
-_ASK_TORCH = "from truestep.doctor.survey import tell_torch; tell_torch()"
+_ASK_TORCH = "from truestep.doctor.survey import print_torch; print_torch()"
 
 
 def probe() -> Machine:
@@ -254,18 +254,18 @@ def read_answer(said: str, trouble: str | None) -> dict[str, Any]:
     return facts
 
 
-def tell_torch() -> None:
-    """Print what torch says of itself, a line for each part. Run in a process of its own."""
+def print_torch() -> None:
+    """Print facts about torch, a line for each part. Runs in a separate process."""
     try:
         torch: Any = import_module("torch")
     except Exception as error:  # noqa: BLE001 - it may be broken or missing: whatever it says is the answer
-        _tell({"torch_error": f"{type(error).__name__}: {error}"})
+        _print_facts({"torch_error": f"{type(error).__name__}: {error}"})
         return
     for part in (_about_build, _about_cuda, _about_devices):
-        _tell(part(torch))
+        _print_facts(part(torch))
 
 
-def _tell(facts: dict[str, Any]) -> None:
+def _print_facts(facts: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 

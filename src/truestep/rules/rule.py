@@ -89,6 +89,8 @@ class Rule:
     """How to fix it: `edits.Edit`s of the file that a finding is in."""
     buggy: Any = field(default=None, repr=False)
     clean: Any = field(default=None, repr=False)
+    fixed: str | None = field(default=None, repr=False)
+    """The buggy example after the fix, for the rule's page; without it the page shows the clean one."""
 
     @property
     def title(self) -> str:
@@ -159,4 +161,5 @@ def read_rule(module: ModuleType) -> Rule:
         make_edits=getattr(module, "make_edits", None),
         buggy=getattr(module, "BUGGY", None),
         clean=getattr(module, "CLEAN", None),
+        fixed=getattr(module, "FIXED", None),
     )

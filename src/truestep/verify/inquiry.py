@@ -73,7 +73,7 @@ class VerifyOptions:
         ]
 
 
-class _CannotTell(TruestepError):
+class _Inconclusive(TruestepError):
     """The question has no answer, for the reason given."""
 
 
@@ -96,7 +96,7 @@ def verify(
         runner = Runner(script=located, scratch=scratch, steps=asked.steps, show=show)
         try:
             _Inquiry(runner=runner, asked=asked, verdict=verdict, tell=tell, told=told).answer()
-        except _CannotTell as error:
+        except _Inconclusive as error:
             verdict.reason = str(error)
     return verdict
 
@@ -141,7 +141,7 @@ class _Inquiry:
         assert self._first.first is not None
         unread = self._first.first.unread
         if unread:
-            raise _CannotTell(
+            raise _Inconclusive(
                 f"the runs are the same as far as they can be compared, but a tensor could not be read "
                 f"({unread[0]}). Please report the kind of tensor that the script uses."
             )
@@ -155,11 +155,11 @@ class _Inquiry:
         if ran.code != 0:
             how = f"exit code {ran.code}" if ran.code > 0 else f"signal {-ran.code}"
             said = f" Its last lines:\n{ran.tail}" if ran.tail else " What it printed is above."
-            raise _CannotTell(f"the script ended with {how} ({ran.way.words}).{said}")
+            raise _Inconclusive(f"the script ended with {how} ({ran.way.words}).{said}")
         if ran.first is None:
-            raise _CannotTell("the script left no record: it did not finish in a Python process.")
+            raise _Inconclusive("the script left no record: it did not finish in a Python process.")
         if not ran.updates:
-            raise _CannotTell(
+            raise _Inconclusive(
                 "no optimizer step ran in the script's process. Pass the script that "
                 "trains, with its arguments."
             )
@@ -174,7 +174,7 @@ class _Inquiry:
         for moment in ran.first.of(FileLoaded):
             path = moment.facts.path
             if path in saved - loaded and path is not None and Path(path).is_absolute():
-                raise _CannotTell(
+                raise _Inconclusive(
                     f"the second run loaded {path}, which the first run saved, so the runs are not "
                     f"comparable. Let the script save inside the folder in which you start it."
                 )
@@ -204,7 +204,7 @@ class _Inquiry:
             kill_at = last
             ran, resumed = self._kill(way, kill_at)
         if resumed.after == 0:
-            raise _CannotTell(
+            raise _Inconclusive(
                 f"after a kill at step {kill_at} and a restart by the same command, the script started "
                 f"over: it had not saved a checkpoint by then, or does not load one. Let it save more "
                 f"often, pass more --steps, or pass the arguments that resume it with --resume-with."
@@ -229,7 +229,7 @@ class _Inquiry:
         self.tell(f"killed after step {kill_at} and resumed")
         ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
         if not ran.processes and ran.code == 0:
-            raise _CannotTell(f"the script ended before step {kill_at}, where it should be killed.")
+            raise _Inconclusive(f"the script ended before step {kill_at}, where it should be killed.")
         return self._checked(ran), chains.resumed_at(self._first, ran, kill_at=kill_at)
 
     def _explain_workers(self, way: Way, kill_at: int) -> FoundCause | None:
@@ -284,7 +284,7 @@ class _Inquiry:
         usable = [step for step in saves if 0 < step < num_steps - 1]
         if not usable:
             if saves:
-                raise _CannotTell(
+                raise _Inconclusive(
                     f"the script saves nothing between its first and its last step ({num_steps} ran), so "
                     f"there is nothing to resume from. Pass more --steps, or let it save more often."
                 )

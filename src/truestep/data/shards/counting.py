@@ -88,7 +88,7 @@ def _count(names: Sequence[str], cache: Cache) -> list[Shard]:
     kept = cache.folder / f"index-{hashed}.json"
     with Lock(cache.folder / f"index-{hashed}.lock"):
         if not kept.is_file():
-            _tell_cost(names)
+            _warn_of_cost(names)
             with _room(cache.folder / f"index-{hashed}.counting") as folder:
                 shards = _measure_all(names, folder, settings, storage, is_thorough=False)
                 part = folder / "index"
@@ -109,7 +109,7 @@ def _room(place: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _tell_cost(names: Sequence[str]) -> None:
+def _warn_of_cost(names: Sequence[str]) -> None:
     whole = [url for url in names if local_path(url) is None and kind_of(url) != "parquet"]
     if whole:
         warnings.warn(

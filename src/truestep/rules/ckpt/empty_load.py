@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for place, moment in enumerate(moments):
         facts = moment.facts
         share = _share(facts)
-        if share is not None and share <= _FEW and not _is_mended(moments[place + 1 :], moment):
+        if share is not None and share <= _FEW and not _is_fixed(moments[place + 1 :], moment):
             matched = facts.num_keys - facts.num_unexpected
             yield Finding.at(
                 moment,
@@ -62,7 +62,7 @@ def _share(facts: ModelRefilled) -> float | None:
     return matched / max(1, min(own, facts.num_keys))
 
 
-def _is_mended(later: list[Moment[ModelRefilled]], moment: Moment[ModelRefilled]) -> bool:
+def _is_fixed(later: list[Moment[ModelRefilled]], moment: Moment[ModelRefilled]) -> bool:
     """Whether the same model is loaded again, and well."""
     model = moment.facts.model
     return any(
@@ -117,3 +117,7 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace(
+    "state, strict=False)", '{name.removeprefix("module."): value for name, value in state.items()})'
+)

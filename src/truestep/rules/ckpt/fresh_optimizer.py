@@ -143,3 +143,11 @@ model.load_state_dict(state["model"])
 print("fine-tuning from epoch", state["epoch"])
 train(model, torch.optim.Adam(model.parameters(), lr=0.001), 3)
 """
+
+FIXED = BUGGY.replace(
+    '        first = state["epoch"] + 1',
+    '        optimizer.load_state_dict(state["optimizer"])\n        first = state["epoch"] + 1',
+).replace(
+    '{"model": model.state_dict(), "epoch": epoch}',
+    '{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}',
+)

@@ -85,3 +85,8 @@ state = torch.load(file, weights_only=False)
 model.load_state_dict(state["model"])
 print(model(torch.ones(1, 4)))
 """
+
+FIXED = BUGGY.replace("torch.save(model, file)", "torch.save(model.state_dict(), file)").replace(
+    "again = torch.load(file, weights_only=False)",
+    "again = nn.Linear(4, 1)\nagain.load_state_dict(torch.load(file, weights_only=True))",
+)

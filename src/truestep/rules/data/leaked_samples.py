@@ -230,3 +230,4 @@ CLEAN = (
     .replace("  # expect: DATA05", "")
     .replace("    model.eval()", _TRAINING_ERROR)
 )
+FIXED = BUGGY.replace("DataLoader(data, batch_size=32)", "DataLoader(val_set, batch_size=32)")

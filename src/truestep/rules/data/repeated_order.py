@@ -155,3 +155,5 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
 """
+
+FIXED = BUGGY.replace("    for x, y in loader:", "    sampler.set_epoch(epoch)\n    for x, y in loader:")

@@ -167,3 +167,5 @@ for step in range(3):
     model.loss(limit.forward(torch.randn(8, 4))).backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("model.forward(x)", "model(x)")

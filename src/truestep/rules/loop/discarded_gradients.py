@@ -108,3 +108,7 @@ for batch in range(12):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+FIXED = BUGGY.replace("    optimizer.zero_grad()  # expect: LOOP02\n", "").replace(
+    "        optimizer.step()\n", "        optimizer.step()\n        optimizer.zero_grad()\n"
+)

@@ -103,3 +103,9 @@ for step in range(10):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = (
+    BUGGY.replace("SGD(head.parameters()", "SGD([*cell.parameters(), *head.parameters()]")
+    .replace("    loss.backward(retain_graph=True)", "    loss.backward()")
+    .replace("    optimizer.step()\n", "    optimizer.step()\n    state = state.detach()\n")
+)

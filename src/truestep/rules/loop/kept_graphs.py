@@ -359,3 +359,5 @@ for step in range(10):
     total += loss.item()
     last = loss
 """
+
+FIXED = BUGGY.replace("history.append(loss)", "history.append(loss.item())")

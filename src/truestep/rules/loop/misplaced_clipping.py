@@ -94,3 +94,8 @@ for step in range(6):
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.step()
 """
+
+FIXED = BUGGY.replace(
+    "    optimizer.step()\n    nn.utils.clip_grad_norm_(model.parameters(), 0.1)",
+    "    nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n    optimizer.step()",
+)

@@ -153,3 +153,7 @@ for step in range(5):
     optimizer.step()
     schedule.step()
 """
+
+FIXED = BUGGY.replace("    scheduler.step()  # expect: LOOP10\n", "").replace(
+    "        optimizer.step()\n", "        optimizer.step()\n    scheduler.step()\n"
+)

@@ -104,3 +104,5 @@ for step in range(6):
     scaler.step(optimizer)
     scaler.update(new_scale=1.0)
 """
+
+FIXED = BUGGY.replace(".square().sum(1).sqrt()", ".square().sum(1).clamp(min=1e-12).sqrt()")

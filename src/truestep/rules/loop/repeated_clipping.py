@@ -84,3 +84,8 @@ for step in range(4):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+FIXED = BUGGY.replace(
+    "    nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # expect: LOOP07\n    if batch % 4 == 3:\n",
+    "    if batch % 4 == 3:\n        nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n",
+)

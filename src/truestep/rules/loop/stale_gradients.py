@@ -95,3 +95,5 @@ for step in range(6):
     for parameter in model.parameters():
         parameter.grad = None
 """
+
+FIXED = BUGGY.replace("    loss.backward()", "    optimizer.zero_grad()\n    loss.backward()")

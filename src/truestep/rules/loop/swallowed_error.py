@@ -152,3 +152,9 @@ for step in range(6):
     except Exception:
         pass
 """
+
+FIXED = BUGGY.replace(
+    "        try:\n            losses.append(F.cross_entropy(model(x), y))\n"
+    "        except:  # expect: LOOP16\n            pass\n",
+    "        losses.append(F.cross_entropy(model(x), y))\n",
+)

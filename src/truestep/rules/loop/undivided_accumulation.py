@@ -190,3 +190,5 @@ for step in range(4):
         parameter.grad.data.div_(4)
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("        loss.backward()", "        (loss / 4).backward()")

@@ -65,7 +65,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find schedules that run too fast or hardly at all."""
     for schedule in _schedules(evidence):
         if _ERROR in (evidence.first.error or ""):
-            yield _tell(schedule, "the schedule ends before the training does", f"{evidence.first.error}")
+            yield _report(schedule, "the schedule ends before the training does", f"{evidence.first.error}")
         elif len(schedule.steps) >= _MIN_STEPS:
             if schedule.is_per_step and not 0 < schedule.steps_per_epoch < _RARE:
                 yield from _check_fast(schedule)
@@ -109,21 +109,21 @@ def _check_fast(schedule: _Schedule) -> Iterator[Finding]:
     settings, num = schedule.made.facts.settings, len(schedule.steps)
     fallen = _fallen(schedule.rates)
     if fallen is not None:
-        yield _tell(
+        yield _report(
             schedule,
             "the learning rate falls to nearly zero long before training ends",
             f"{max(schedule.rates):.3g} at its highest, {schedule.rates[fallen]:.3g} at step {fallen + 1} "
             f"of {num}",
         )
     elif schedule.made.facts.class_name == "CosineAnnealingLR" and _swings(schedule, settings.t_max):
-        yield _tell(
+        yield _report(
             schedule,
             "the learning rate swings up and down: the schedule counts epochs but is stepped per batch",
             f"T_max is {settings.t_max}, and it was stepped {len(schedule.turns)} times"
             + (f" in {schedule.num_epochs} epochs" if schedule.num_epochs else ""),
         )
     elif not settings.inner and _is_past(schedule, settings.milestones):
-        yield _tell(
+        yield _report(
             schedule,
             "all milestones pass within a few batches: they count epochs, but it is stepped per batch",
             f"milestones {settings.milestones}, {len(schedule.turns)} scheduler steps",
@@ -164,7 +164,7 @@ def _check_slow(schedule: _Schedule) -> Iterator[Finding]:
     num, times = len(schedule.steps), len(schedule.turns)
     for horizon in _horizons(schedule.made.facts.settings):
         if abs(horizon - num) <= _NEAR * num and horizon >= _RARE * times:
-            yield _tell(
+            yield _report(
                 schedule,
                 "the schedule counts optimizer steps but is stepped once per epoch: it hardly changes",
                 f"set up for {horizon:g} steps; the optimizer ran {num}, the scheduler {times}",
@@ -181,7 +181,7 @@ def _horizons(settings: ScheduleSettings) -> Iterator[float]:
         yield from (start + horizon for horizon in _horizons(list(settings.inner.values())[-1]))
 
 
-def _tell(schedule: _Schedule, message: str, evidence: str) -> Finding:
+def _report(schedule: _Schedule, message: str, evidence: str) -> Finding:
     return Finding.at(
         schedule.turns[0],
         message,
@@ -223,3 +223,5 @@ for epoch in range(6):
         optimizer.step()
         scheduler.step()
 """
+
+FIXED = BUGGY.replace("        scheduler.step()", "    scheduler.step()")

@@ -146,3 +146,5 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("dim=0)", "dim=-1)")

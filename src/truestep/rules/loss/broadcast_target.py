@@ -39,17 +39,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     flow = OperationGraph(evidence.operations)
     for operation in flow.named(*_TWO_SIDED):
         if len(operation.ins) == 2 and _is_mistaken(flow, operation, operation.ins):
-            yield _tell(operation, operation.ins)
+            yield _report(operation, operation.ins)
     before: Operation | None = None
     for operation in flow.named("expand.default"):  # what the functions for losses begin with
         if before is not None and operation.index == before.index + 1 and before.line == operation.line:
             pair = (before.ins[0], operation.ins[0])
             if before.outs[0].shape == operation.outs[0].shape and _is_mistaken(flow, operation, pair):
-                yield _tell(operation, pair)
+                yield _report(operation, pair)
         before = operation
 
 
-def _tell(operation: Operation, pair: tuple[In, ...]) -> Finding:
+def _report(operation: Operation, pair: tuple[In, ...]) -> Finding:
     first, second = (tuple(given.shape) for given in pair)
     largest = tuple(operation.outs[0].shape)
     return Finding.at(
@@ -141,3 +141,5 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("(model(x) - target)", "(model(x).squeeze(-1) - target)")

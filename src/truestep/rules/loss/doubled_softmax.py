@@ -187,3 +187,5 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace(", nn.Softmax(dim=-1))", ")")

@@ -165,3 +165,5 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("batch[:, 1:])", "batch[:, 1:], ignore_index=PAD)")

@@ -153,3 +153,7 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace(
+    "(scores.argmax(1) != target).float()", "1 - scores.softmax(1).gather(1, target.unsqueeze(1))"
+)

@@ -108,3 +108,5 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("std=5.0", "std=0.02")

@@ -155,3 +155,7 @@ with torch.no_grad():
         total += criterion(model(a), b).item()
 print(total / len(loader.dataset))
 """
+
+FIXED = BUGGY.replace("criterion(model(a), b).item()", "criterion(model(a), b).item() * len(a)").replace(
+    "total / len(loader)", "total / len(loader.dataset)"
+)

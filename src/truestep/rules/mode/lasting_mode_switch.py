@@ -196,3 +196,9 @@ for epoch in range(4):
         print((model(x) - x.sum(1, keepdim=True)).square().mean().item())
     drop.p = kept
 """
+
+FIXED = BUGGY.replace(
+    "    def eval(self):\n        super().eval()\n        self.drop.p = 0.0  # expect: MODE05\n"
+    "        return self\n\n",
+    "",
+)

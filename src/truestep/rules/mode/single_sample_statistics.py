@@ -88,3 +88,5 @@ for epoch in range(2):
         nn.functional.cross_entropy(output, targets).backward()
         optimizer.step()
 """
+
+FIXED = BUGGY.replace("zip(x.split(4), y.split(4))", "zip(x[:8].split(4), y[:8].split(4))")

@@ -219,3 +219,7 @@ for epoch in range(2):
         for inputs, targets in valid:
             mean = torch.stack([model(inputs) for _ in range(8)]).mean(0)
 """
+
+FIXED = BUGGY.replace(
+    "    for inputs, targets in train:", "    model.train()\n    for inputs, targets in train:"
+).replace("    with torch.no_grad():", "    model.eval()\n    with torch.no_grad():")

@@ -151,3 +151,5 @@ with torch.no_grad():
     draws = torch.stack([model(torch.ones(4, 8)) for _ in range(10)])
 print(draws.std(0))
 """
+
+FIXED = BUGGY.replace("0.2))", "0.2, training=self.training))")

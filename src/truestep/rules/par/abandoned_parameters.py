@@ -98,3 +98,8 @@ for step in range(8):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace(
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.05)  # expect: PAR03\nmodel[2] = nn.Linear(8, 1)\n",
+    "model[2] = nn.Linear(8, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n",
+)

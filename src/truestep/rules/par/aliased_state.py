@@ -243,3 +243,5 @@ for epoch in range(6):
         best = copy.deepcopy(model.state_dict())
 model.load_state_dict(best)
 """
+
+FIXED = BUGGY.replace("value for name", "value.clone() for name")

@@ -112,3 +112,5 @@ for step in range(8):
     loss.backward()
     optimizers[turn].step()
 """
+
+FIXED = BUGGY.replace("in model[2].parameters():", "in model[0].parameters():")

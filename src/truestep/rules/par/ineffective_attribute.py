@@ -133,3 +133,5 @@ for step in range(6):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("model[0].requires_grad = False", "model[0].requires_grad_(False)")

@@ -117,3 +117,7 @@ for epoch in range(3):
             for kept, new in zip(average.parameters(), model.parameters()):
                 kept.mul_(0.9).add_(new, alpha=0.1)
 """
+
+FIXED = BUGGY.replace("body.eval()\noptimizer", "optimizer").replace(
+    "    model.train()  # expect: PAR10\n", "    model.train()\n    body.eval()\n"
+)

@@ -213,3 +213,5 @@ for step in range(6):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("*[nn.Linear(4, 4)] * depth", "*[nn.Linear(4, 4) for _ in range(depth)]")

@@ -183,3 +183,5 @@ for step in range(6):
     if step % 2:
         target.load_state_dict(policy.state_dict())
 """
+
+FIXED = BUGGY.replace("load_state_dict(target.state_dict())", "load_state_dict(policy.state_dict())")

@@ -229,3 +229,9 @@ for step in range(5):
     F.cross_entropy(model(torch.randn(16, 8)), torch.randint(0, 5, (16,))).backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace(
+    "body = nn.Sequential(*list(base.children())[:-1])  # expect: PAR14\n"
+    "model = nn.Sequential(body, nn.Linear(16, 5))",
+    "base.head = nn.Linear(16, 5)\nmodel = base",
+)

@@ -38,9 +38,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         stills = [still for still in moment.facts.parameters if still.gradient >= _MIN_GRADIENT]
         rated = [still for still in stills if still.num_rated >= _MIN_STEPS]
         if rated:
-            yield _tell(moment, rated, f"learning rate {rated[0].rate:.3g}")
+            yield _report(moment, rated, f"learning rate {rated[0].rate:.3g}")
         elif stills and not moment.facts.num_moved and _is_rate_zero(evidence, moment.facts.optimizer):
-            yield _tell(moment, stills, "the learning rate is 0 at each step")
+            yield _report(moment, stills, "the learning rate is 0 at each step")
 
 
 def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
@@ -49,7 +49,7 @@ def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
     return bool(rates) and not any(rates)
 
 
-def _tell(moment: Moment[WeightsUnmoved], stills: list[UnmovedParameter], why: str) -> Finding:
+def _report(moment: Moment[WeightsUnmoved], stills: list[UnmovedParameter], why: str) -> Finding:
     first = stills[0]
     return Finding(
         message=f"{len(stills)} parameters have gradients, but the step does not change them",
@@ -96,3 +96,9 @@ for step in range(8):
     optimizer.step()
     warm_up.step()
 """
+
+FIXED = (
+    BUGGY.replace("nn.Linear(4, 1).to(torch.bfloat16)", "nn.Linear(4, 1)")
+    .replace(", dtype=torch.bfloat16", "")
+    .replace("lr=1e-5", "lr=1e-3")
+)

@@ -114,3 +114,7 @@ for step in range(6):
     loss.backward()
     probe.step()
 """
+
+FIXED = BUGGY.replace(
+    "Adam(encoder.parameters(), lr", "Adam([*encoder.parameters(), *decoder.parameters()], lr"
+)

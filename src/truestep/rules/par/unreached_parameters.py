@@ -204,3 +204,8 @@ for step in range(24):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace(
+    "        x = torch.tanh(self.first(x))\n        return",
+    "        x = torch.tanh(self.second(x))\n        return",
+)

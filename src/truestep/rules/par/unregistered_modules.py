@@ -107,3 +107,7 @@ for step in range(6):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace(
+    "[nn.Linear(4, 4) for _ in range(2)]", "nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])"
+)

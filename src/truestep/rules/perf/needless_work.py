@@ -173,3 +173,5 @@ for step in range(6):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("padding=1),", "padding=1, bias=False),")

@@ -111,3 +111,5 @@ model.eval()
 with torch.no_grad():
     compiled(torch.randn(16, 4))
 """
+
+FIXED = BUGGY.replace("dynamic=False", "dynamic=True")

@@ -83,3 +83,5 @@ for step in range(12):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("bias, -6.0", "bias, 0.0")

@@ -108,3 +108,5 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("MultiheadAttention(8, 2)", "MultiheadAttention(8, 2, batch_first=True)")

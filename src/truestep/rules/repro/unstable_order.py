@@ -252,3 +252,5 @@ for step in range(3):
     loss.backward()
     optimizer.step()
 """
+
+FIXED = BUGGY.replace("enumerate(words)", "enumerate(sorted(words))")
