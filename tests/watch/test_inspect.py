@@ -223,10 +223,9 @@ def test_what_is_kept_of_loads_and_backward_passes_has_an_end(tmp_path: Path) ->
     file = CheckpointLoaded(*(None for _ in CheckpointLoaded._fields))  # type: ignore[arg-type]
     states, models = kept._States(tape), [nn.Linear(2, 2) for _ in range(kept._MAX_FILLED + 9)]
     for model in (*models, models[-1]):
-        states._give(model, {}, True)
-        facts, _ = states._given[id(model)]
-        states._given[id(model)] = (facts, file)
-        states._put(model, None)
+        given: list[Any] = []
+        states._give(model, {}, True, given)
+        states._put(model, None, given[0][0], file)
     assert len(states._filled) == kept._MAX_FILLED
     assert [item.ref() for item in states._filled] == models[-kept._MAX_FILLED :]
     optimizer = torch.optim.SGD(models[0].parameters())
