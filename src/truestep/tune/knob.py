@@ -77,7 +77,7 @@ class Skip:
 class Knob:
     """One setting. Its module has `apply(value, tape)`, which is called in the script's process."""
 
-    priority: int
+    priority: int = 100
     """Lower ones are tried first: cheap and likely ones at the beginning, compiling at the end."""
     about: str
     """One sentence: what it does, and when it pays."""
