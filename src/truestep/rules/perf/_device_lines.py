@@ -1,0 +1,46 @@
+"""Lines that wait for a device, or copy to it, in most steps of training: what they cost, and recorded loops.
+
+Owns what counts as most steps and as worth a finding. What is said of it is left to the rules.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from truestep.rules import Evidence
+from truestep.watch import Facts, Moment, Process
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.moment import F
+
+_LEAST_STEPS, _LEAST_SHARE, _LEAST_OF_STEPS = 8, 0.03, 0.5
+
+
+def costly_lines(
+    evidence: Evidence, moments: Sequence[Moment[F]]
+) -> Iterator[tuple[list[Moment[F]], str, str]]:
+    """Yield moments of one line that take much of the time in most steps, how many steps, and the cost."""
+    steps = evidence.of(OptimizerStep)
+    if len(steps) < _LEAST_STEPS:
+        return
+    passed_s = steps[-1].at_s - steps[0].at_s
+    by_line: dict[tuple[str | None, int | None], list[Moment[F]]] = {}
+    for moment in moments:
+        if steps[0].at_s <= moment.at_s <= steps[-1].at_s:
+            by_line.setdefault((moment.file, moment.line), []).append(moment)
+    for found in by_line.values():
+        num_steps = len({moment.step for moment in found})
+        took_s = sum(moment.took_s for moment in found)
+        if passed_s and num_steps >= _LEAST_OF_STEPS * len(steps) and took_s >= _LEAST_SHARE * passed_s:
+            cost = f"{took_s:.2f} s, {took_s / passed_s:.0%} of training time"
+            yield found, f"{num_steps} of {len(steps)} steps", cost
+
+
+def recorded_loop(facts: Facts, *, every: int = 1) -> Evidence:
+    """Return 32 steps of 10 ms; in each `every`-th of them something takes 3 ms."""
+    moments: list[Moment[Any]] = []
+    for step in range(32):
+        common: dict[str, Any] = {"step": step, "file": "train.py", "function": "main"}
+        if step % every == 0:
+            moments.append(Moment(facts=facts, at_s=step / 100 + 0.005, took_s=0.003, line=5, **common))
+        made = OptimizerStep(0, has_closure=False, counts=True, rates=None)
+        moments.append(Moment(facts=made, at_s=step / 100 + 0.009, took_s=0.001, line=7, **common))
+    return Evidence(processes=[Process(pid=1, argv=[], num_steps=32, moments=moments)])
