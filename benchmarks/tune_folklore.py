@@ -33,8 +33,7 @@ from tune_scripts import (
     script_of,
 )
 
-from truestep.tune import ScriptFacts, Skip
-from truestep.tune.knob import WORTH
+from truestep.tune.knob import WORTH, ScriptFacts, Skip
 
 DETERMINISTIC = extra_knob("deterministic", {"deterministic": True}, "deterministic algorithms")
 KNOBS = knobs_with(DETERMINISTIC)

@@ -28,9 +28,9 @@ from typing import Any
 from measure import Claim, Row, Sheet, report
 from tune_scripts import Kept, as_interval, elsewhere, extra_knob, say, script_of
 
-from truestep.tune import Choice, Knob, TuneOptions, all_knobs, tune
-from truestep.tune.knob import WORTH
+from truestep.tune.knob import WORTH, Choice, Knob, all_knobs
 from truestep.tune.search.race import Contender
+from truestep.tune.search.search import TuneOptions, tune
 
 SHORTEST_S, LONGEST_S = 0.2, 3.0
 NAIVE_S = 3.0

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from truestep.errors import UsageError
-from truestep.tune import Choice, Knob, ScriptFacts, all_knobs
+from truestep.tune.knob import Choice, Knob, ScriptFacts, all_knobs
 from truestep.tune.search.compare import Comparison, compare
 from truestep.tune.search.race import Contender
 from truestep.watch import Script

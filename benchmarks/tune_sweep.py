@@ -33,7 +33,8 @@ from tune_scripts import (
     script_of,
 )
 
-from truestep.tune import Knob, ScriptFacts, Skip, TuneOptions, all_knobs, pick, tune
+from truestep.tune.knob import Knob, ScriptFacts, Skip, all_knobs, pick
+from truestep.tune.search.search import TuneOptions, tune
 
 MIN_OF_BEST, MAX_TIME = 0.95, 0.1
 NUM_FINALISTS, NUM_DUELS = 3, 24

@@ -14,9 +14,9 @@ from tests.tune.planting import SCRIPTS, put
 from truestep.cli import tune as command
 from truestep.errors import UsageError
 from truestep.picture import Picture
-from truestep.tune import Result, Trial
 from truestep.tune.search.compare import Comparison
 from truestep.tune.search.intervals import Interval
+from truestep.tune.search.result import Result, Trial
 from truestep.watch import Script
 
 TRUESTEP = str(Path(sys.executable).with_name("truestep"))

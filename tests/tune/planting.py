@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from truestep.tune import Choice, Knob
+from truestep.tune.knob import Choice, Knob
 
 SCRIPTS = Path(__file__).parent / "scripts"
 

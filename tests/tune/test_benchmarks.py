@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from truestep.tune import ScriptFacts, pick
+from truestep.tune.knob import ScriptFacts, pick
 from truestep.tune.search.race import Contender
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"

@@ -11,12 +11,13 @@ import pytest
 
 from tests.tune.planting import knob, put
 from truestep import watch
-from truestep.tune import Knob, Result, Skip, TuneOptions, tune
-from truestep.tune.knob import pick
+from truestep.tune.knob import Knob, Skip, pick
 from truestep.tune.search import search as searching
 from truestep.tune.search.compare import Comparison
 from truestep.tune.search.intervals import Interval
 from truestep.tune.search.learning import judge
+from truestep.tune.search.result import Result
+from truestep.tune.search.search import TuneOptions, tune
 
 PLANTED = {
     "less": knob("less", {"pause_s": 0.002}),

@@ -28,9 +28,11 @@ from truestep.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from truestep.tune import Profile, Result, Trial, TuneOptions
+    from truestep.tune.profile.profile import Profile
     from truestep.tune.profile.profile_page import Line
     from truestep.tune.search.loading import Advice
+    from truestep.tune.search.result import Result, Trial
+    from truestep.tune.search.search import TuneOptions
     from truestep.watch import Script
 
 _ASKED = "What to measure"
@@ -139,7 +141,8 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     elif batch_size:
         answer.show_batch_sizes(given)
     else:
-        from truestep.tune import TuneOptions, pick
+        from truestep.tune.knob import pick
+        from truestep.tune.search.search import TuneOptions
 
         names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
         asked = TuneOptions(budget_s=_BUDGET_S if budget is None else budget, knobs=pick(names), names=names)
@@ -195,8 +198,8 @@ class _Answer:
         self._finish(found, render=render, draw=draw)
 
     def show_settings(self, script: "Script", asked: "TuneOptions") -> None:
-        from truestep.tune import tune as tune_script
         from truestep.tune.profile.step_picture import draw
+        from truestep.tune.search.search import tune as tune_script
 
         if self._is_json:
             found = self._follow(lambda tell: tune_script(script, asked, tell=tell))
