@@ -1,10 +1,11 @@
 """The rules of the house that no linter knows, and proof that the layers are really held."""
 
 import ast
+import graphlib
 import os
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,20 @@ def test_a_module_without_a_layer_is_stopped(tmp_path: Path) -> None:
     done = lint_copy(tmp_path, "stray", "errors")
     assert done.returncode == 1
     assert "stray" in done.stdout
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    names = {_module_name(path): path for path in SOURCES}
+    uses = {name: {*_modules_imported(path, names)} - {name} for name, path in names.items()}
+    graphlib.TopologicalSorter(uses).prepare()  # raises CycleError with the circle
+
+
+def _module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+
+
+def _modules_imported(path: Path, known: Container[str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else str(node.module) for name in whole)
