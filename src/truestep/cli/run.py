@@ -35,8 +35,7 @@ _HURRY_S = 5.0
 # A process that is killed cannot end its children. The kernel can: each asks to be killed when the thread
 # that started it ends, then becomes the script. The environment stays as the user set it.
 # What all print alike is wanted once: standard output is the first one's, standard error everybody's.
-_BECOME_SCRIPT = f"""\
-{inspect.getsource(end_with_parent)}
+_BECOME_SCRIPT = """\
 import os, sys
 launcher, num_processes, restart, max_restarts, *command = sys.argv[1:]
 if not end_with_parent(int(launcher)):
@@ -201,7 +200,8 @@ class _Try:
     def arguments(self) -> list[str]:
         """What the Python that becomes the script is given."""
         numbers = (os.getpid(), self.num_processes, self.restart, self.max_restarts)
-        arguments = ["-I", "-S", "-c", _BECOME_SCRIPT, *map(str, numbers), *self.command]
+        code = inspect.getsource(end_with_parent) + _BECOME_SCRIPT
+        arguments = ["-I", "-S", "-c", code, *map(str, numbers), *self.command]
         # The agent replaces ${local_rank} in arguments, and $$ by $: these are the script's own.
         return [argument.replace("$", "$$") for argument in arguments]
 
