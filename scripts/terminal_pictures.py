@@ -54,6 +54,7 @@ def draw(command: str, printed: str) -> str:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
         console.print(Text.assemble(("$ ", "green"), command))
         console.print(Text.from_ansi("\n".join(kept)), highlight=False)
+        console.print()  # without it the letters of the last line are cut at their feet
     svg = console.export_svg(title=command)
     return re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL)  # no font from elsewhere
 

@@ -150,6 +150,13 @@ def test_an_inconclusive_run_is_not_said_to_be_without_findings(tmp_path: Path) 
     assert "nothing found" not in done.stdout
 
 
+def test_an_option_after_the_script_is_named_when_the_script_fails(tmp_path: Path) -> None:
+    write(tmp_path, "import sys\n\nraise SystemExit(len(sys.argv) > 1)\n")
+    done = check(tmp_path, "train.py", "--steps", "20")
+    assert done.returncode == 2
+    assert "The script got --steps: if it is an option of truestep, put it before the script." in done.stdout
+
+
 def test_a_right_script_ends_with_0_and_a_failing_one_with_2(tmp_path: Path) -> None:
     write(tmp_path, MENDED)
     done = check(tmp_path, "train.py")

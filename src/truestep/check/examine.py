@@ -17,13 +17,14 @@ from truestep.check.suppress import Comment, hide, unknown_names
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
 from truestep.rules.rule import Rule, find_rules
-from truestep.watch import Operation, Plan, Script
+from truestep.watch import Operation, Plan, Process, Script
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.launch.scratch import Scratch
 
 _NON_FINITE = "LOOP11"
 INTERRUPTED = (-2, 130)
 """Exit codes of a script that Ctrl-C has ended."""
+_OPTIONS = ("--steps", "--processes", "--select", "--ignore", "--fix", "--format")
 
 
 @dataclass(kw_only=True)
@@ -64,8 +65,11 @@ class Result:
         if self.code in INTERRUPTED:
             return "Ctrl-C ended the script"
         if self.code:
-            error = self.evidence.processes[0].error if self.evidence.processes else None
-            return f"the script failed (exit code {self.code}): {(error or '').partition(chr(10))[0]}"
+            process = self.evidence.processes[0] if self.evidence.processes else None
+            error = (process.error if process else None) or ""
+            return f"the script failed (exit code {self.code}): {error.partition(chr(10))[0]}" + _hint(
+                process
+            )
         if self.num_steps:
             return None
         if self.evidence.has(BackwardPass):
@@ -79,6 +83,14 @@ class Result:
             "starts, need arguments to train, or find its training finished? Pass the script and the "
             "arguments that train."
         )
+
+
+def _hint(process: Process | None) -> str:
+    """Return a hint for options of truestep that stand after the script and so went to it."""
+    misplaced = next((word for word in process.argv if word in _OPTIONS), None) if process else None
+    if misplaced is None:
+        return ""
+    return f". The script got {misplaced}: if it is an option of truestep, put it before the script."
 
 
 def examine(

@@ -59,10 +59,10 @@ class Run:
 
     Seeds every global generator at once, so build the model after it. Pins torch's thread count and
     deterministic algorithms for the process. `lanes` cuts each batch into that many micro-batches; it is
-    part of the result, as the seed is, and any number of processes up to it gives the same. Left out, there
-    are as many lanes as processes, and the result is tied to their number. `accept` names differences to
-    accept when resuming. Speed settings in a file `truestep.toml` beside the script, as `truestep tune`
-    writes it, stand in for the script's own.
+    part of the result, like the seed, and any number of processes up to it gives the same result. Without it
+    there are as many lanes as processes, and the result depends on their number. `accept` names differences
+    to accept when resuming. Speed settings in a file `truestep.toml` beside the script, as `truestep tune`
+    writes it, replace the script's own.
     """
 
     def __init__(

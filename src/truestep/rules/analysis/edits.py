@@ -116,4 +116,6 @@ def apply(source: Source, edits: Iterable[Edit]) -> str:
 def diff(source: Source, changed: str, *, name: str) -> Iterator[str]:
     """Yield the lines of a unified diff."""
     before, after = source.lines, Source(source.path, changed).lines
-    yield from difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="", n=2)
+    yield from difflib.unified_diff(
+        before, after, f"a/{name.lstrip('/')}", f"b/{name.lstrip('/')}", lineterm="", n=2
+    )
