@@ -17,7 +17,7 @@ from truestep.check.suppress import Comment, hide, unknown_names
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
 from truestep.rules.rule import Rule, find_rules
-from truestep.watch import Operation, Plan, Process, Script
+from truestep.watch import Operation, Plan, Script
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.launch.scratch import Scratch
 
@@ -37,6 +37,8 @@ class Result:
     rules: list[Rule]
     """Those that were asked."""
     judgement: Judgement
+    arguments: Sequence[str] = ()
+    """Those of the script."""
     num_hidden: int = 0
     """Findings that are hidden by comments or known from a baseline."""
     unused: list[Comment] = field(default_factory=list)
@@ -65,11 +67,9 @@ class Result:
         if self.code in INTERRUPTED:
             return "Ctrl-C ended the script"
         if self.code:
-            process = self.evidence.processes[0] if self.evidence.processes else None
-            error = (process.error if process else None) or ""
-            return f"the script failed (exit code {self.code}): {error.partition(chr(10))[0]}" + _hint(
-                process
-            )
+            error = (self.evidence.processes[0].error if self.evidence.processes else None) or ""
+            words = [f"the script failed (exit code {self.code})", *error.splitlines()[:1]]
+            return ": ".join(words) + _hint(self.arguments)
         if self.num_steps:
             return None
         if self.evidence.has(BackwardPass):
@@ -85,9 +85,9 @@ class Result:
         )
 
 
-def _hint(process: Process | None) -> str:
-    """Return a hint for options of truestep that stand after the script and so went to it."""
-    misplaced = next((word for word in process.argv if word in _OPTIONS), None) if process else None
+def _hint(arguments: Sequence[str]) -> str:
+    """Return a hint for an option of truestep that stands after the script and so went to it."""
+    misplaced = next((word for word in arguments if word in _OPTIONS), None)
     if misplaced is None:
         return ""
     return f". The script got {misplaced}: if it is an option of truestep, put it before the script."
@@ -125,7 +125,9 @@ def examine(
         return again
 
     judgement = judge_closely(rules, evidence, replay=None if processes > 1 else replay)
-    result = Result(code=code, evidence=evidence, rules=rules, judgement=judgement)
+    result = Result(
+        code=code, evidence=evidence, rules=rules, judgement=judgement, arguments=script.arguments
+    )
     _leave_out(result, settings, everything)
     return result
 
