@@ -435,3 +435,94 @@ def test_one_cut_is_one_finding() -> None:
     (finding,) = run("PAR06", SEVERED)
     assert finding.line == 4 + line_of(SEVERED, ".data")
     assert "embedding, lstm" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "clip", "cost"),
+    [("SGD", "", "steps are 4"), ("Adam", "", None), ("Adam", "clip_grad_norm_", "clipped")],
+)
+def test_no_cost_is_claimed_that_the_optimizer_does_not_have(
+    optimizer: str, clip: str, cost: str | None
+) -> None:
+    text = RULES["LOOP03"].buggy.replace("SGD", optimizer)
+    if clip:
+        text = text.replace(
+            "    optimizer.step()", f"    nn.utils.{clip}(model.parameters(), 1)\n    optimizer.step()"
+        )
+    (finding,) = run("LOOP03", text)
+    assert finding.cost is None if cost is None else cost in (finding.cost or "")
+
+
+SHARED = """
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+torch.manual_seed(0)
+y = torch.arange(4).repeat_interleave(16)
+x = torch.randn(64, 4) + y.unsqueeze(1)
+loader = DataLoader(TensorDataset(x, y), batch_size=8, sampler=SAMPLER)
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+next(iter(loader))
+for epoch in range(EPOCHS):
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        for x, y in loader:
+            model(x)
+"""
+
+
+def test_a_training_loader_that_is_also_scored_stays_one() -> None:
+    assert run("DATA04", SHARED.replace("SAMPLER", "None").replace("EPOCHS", "1"))
+    shuffled = SHARED.replace("SAMPLER", "DistributedSampler(y, num_replicas=1, rank=0)")
+    assert run("DATA03", shuffled.replace("EPOCHS", "2"))
+    assert run("DATA03", shuffled.replace("EPOCHS", "1")) == []
+    told = shuffled.replace(
+        "    for x, y in loader:", "    loader.sampler.set_epoch(epoch)\n    for x, y in loader:", 1
+    )
+    assert run("DATA03", told.replace("EPOCHS", "2")) == []
+
+
+SCORED = """
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def score(x):
+    with torch.no_grad():
+        return sum(value.item() for value in model(x)[:, 0])
+
+for step in range(6):
+    x = torch.randn(600, 4)
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+    score(x)
+"""
+
+
+def test_a_loop_in_an_evaluation_is_not_charged_to_a_step() -> None:
+    assert run("PERF03", SCORED) == []
+    assert run("PERF03", SCORED.replace("model(x).mean()", "sum(value for value in model(x)[:, 0])"))
+
+
+NORMED = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(128, 1))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.randn(8, 3, 4, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("step_s", "is_told"), [(1e-6, True), (60.0, False)])
+def test_a_bias_before_a_norm_is_told_from_a_hundredth_of_a_step(
+    step_s: float, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("truestep.rules.perf.needless_work._step_time", lambda _: step_s)
+    assert [item.line for item in run("PERF03", NORMED)] == [6] * is_told

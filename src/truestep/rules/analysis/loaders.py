@@ -4,6 +4,8 @@ Owns telling training from evaluation by what followed a batch. Judges nothing.
 """
 
 import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,16 +43,25 @@ class ObservedLoader:
     scored: list[int] = field(default_factory=list)
     """Steps at which a batch went into a model in eval mode or without graph, and none followed."""
     models: set[int] = field(default_factory=set)
+    num_trained: Counter[int] = field(default_factory=Counter)
+    """By epoch, counted from 0: how many batches were trained on, and how many were scored."""
+    num_scored: Counter[int] = field(default_factory=Counter)
 
     @property
     def is_training(self) -> bool:
-        """Whether models are trained on it."""
-        return len(self.trained) > len(self.scored)
+        """Whether models are trained on it; in other epochs it may be scored as well."""
+        is_whole_epoch = any(self.num_trained[epoch] > 1 for epoch in self.trained_epochs)
+        return is_whole_epoch or len(self.trained) > len(self.scored)
+
+    @property
+    def trained_epochs(self) -> list[int]:
+        """The epochs, counted from 0, whose batches were trained on: neither scored nor only looked at."""
+        return sorted(epoch for epoch, num in self.num_trained.items() if num > self.num_scored[epoch])
 
     @property
     def is_evaluation(self) -> bool:
         """Whether models are only run on it. A last batch may seem trained on, before a loop by hand."""
-        return bool(self.scored) and len(self.trained) * 4 <= len(self.scored)
+        return not self.is_training and bool(self.scored) and len(self.trained) * 4 <= len(self.scored)
 
     @property
     def facts(self) -> LoaderMade:
@@ -168,6 +179,7 @@ def _uses(evidence: Evidence) -> Iterator[tuple[Moment[BatchFetched], list[Momen
 
 def _add_use(loader: ObservedLoader, batch: Moment[BatchFetched], follows: list[Moment[Any]]) -> None:
     loader.batches.append(batch)
+    epoch = bisect_right(loader.epochs, batch.at_s, key=lambda moment: moment.at_s) - 1
     forwards: list[Moment[Any]] = []
     for moment in follows:
         if isinstance(moment.facts, ModeSet | EpochBegan) and forwards:
@@ -176,8 +188,10 @@ def _add_use(loader: ObservedLoader, batch: Moment[BatchFetched], follows: list[
             forwards.append(moment)
         elif isinstance(moment.facts, BackwardPass) and any(item.facts.is_grad_enabled for item in forwards):
             loader.trained.append(batch.step)
+            loader.num_trained[epoch] += 1
             loader.models |= {item.facts.model for item in forwards}
             return
     if any(not item.facts.is_grad_enabled or not item.facts.is_training for item in forwards):
         loader.scored.append(batch.step)
+        loader.num_scored[epoch] += 1
         loader.models |= {item.facts.model for item in forwards}

@@ -22,7 +22,7 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
-from truestep.watch.evidence.facts.loading import EpochNumber, LoaderOrder
+from truestep.watch.evidence.facts.loading import EpochNumber, EpochSet, LoaderOrder
 
 RULE = Meta(
     code="DATA03",
@@ -41,6 +41,8 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find epochs with one number."""
+    if len({moment.facts.epoch for moment in evidence.of(EpochSet)}) > 1:
+        return
     for loader in find_loaders(evidence):
         numbers, name = _epochs(loader), _name(loader)
         if loader.is_training and len(numbers) > 1 and len(set(numbers)) == 1:
@@ -48,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 loader.epochs[1],
                 f"every epoch has the same order: set_epoch() is never called on the {name}",
                 line=_line(evidence, loader, name),
-                evidence=f"{len(loader.epochs)} epochs; in each of the first {len(numbers)}, the "
+                evidence=f"{len(loader.trained_epochs)} epochs; in each of the first {len(numbers)} the "
                 f"epoch of the {name} was {numbers[0]}",
             )
 
@@ -69,7 +71,7 @@ def _rebuilt(loaders: list[ObservedLoader]) -> Iterator[tuple[ObservedLoader, li
     groups: dict[tuple[Any, ...], list[ObservedLoader]] = {}
     for loader in loaders:
         told = _distributed(loader)
-        is_once = loader.is_training and len(loader.epochs) == 1
+        is_once = loader.is_training and len(loader.trained_epochs) == 1
         if is_once and loader.made is not None and told and told[0].is_shuffled:
             place = (loader.made.file, loader.made.line, loader.orders[0].base)
             groups.setdefault(place, []).append(loader)
@@ -86,11 +88,16 @@ def _epochs(loader: ObservedLoader) -> list[int]:
 
 
 def _distributed(loader: ObservedLoader) -> list[EpochNumber]:
-    return [order.distributed for order in loader.orders if order.distributed is not None]
+    return [order.distributed for order in _orders(loader) if order.distributed is not None]
 
 
 def _numbered(loader: ObservedLoader) -> list[EpochNumber]:
-    return [order.numbered for order in loader.orders if order.numbered is not None]
+    return [order.numbered for order in _orders(loader) if order.numbered is not None]
+
+
+def _orders(loader: ObservedLoader) -> list[LoaderOrder]:
+    """Return the orders of epochs that were trained on: `next(iter(loader))` only looks at a batch."""
+    return [loader.orders[epoch] for epoch in loader.trained_epochs if epoch < len(loader.orders)]
 
 
 def _name(loader: ObservedLoader) -> str:

@@ -111,7 +111,8 @@ def _cut_at(evidence: Evidence, moment: Moment[LabelsSliced]) -> int | None:
 
 
 def _labels(loader: ObservedLoader) -> list[Labels]:
-    return next((page.labels for page in loader.samples if page.epoch == 0), [])
+    """Return the labels of the epoch of which most were read: the first may be a look at one batch."""
+    return max((page.labels for page in loader.samples), key=len, default=[])
 
 
 class _Blocks:

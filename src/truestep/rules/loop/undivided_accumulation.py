@@ -6,15 +6,16 @@ neither the loss nor the gradients are divided. Sums over samples, losses of dif
 parameters, and passes that depend on each other are not reported.
 
 ## Why it matters
-The step is too large by the number of micro-batches. The learning rate does not mean the same as in the same
-training without accumulation, clipping sets in earlier, and changing the number of micro-batches changes the
-result.
+The step is too large by the number of micro-batches, unless the optimizer divides by the gradient's size, as
+Adam does. The learning rate does not mean the same as in the same training without accumulation, clipping
+sets in earlier, and changing the number of micro-batches changes the result.
 
 ## How to fix
 Divide the loss by the number of micro-batches in the step before you call `backward()`.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -26,10 +27,12 @@ from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,
     GradientsApplied,
+    GradientsClipped,
     GraphMeasured,
     OptimizerStep,
 )
 from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="LOOP03",
@@ -41,6 +44,8 @@ _MIN_STEPS = 2
 _MAX_FORWARDS = 6
 _NEAR = 1.5
 _TOLERANCE = 0.02
+_ADAPTIVE = re.compile("ada|rms|rprop|lion|lamb|lars|sophia|muon|shampoo", re.IGNORECASE)
+"""Optimizers that divide a gradient by its own size."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -71,9 +76,20 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             step=moment.step + 1,
             evidence=f"{num} backward passes of mean losses over different samples before the step at line "
             f"{moment.line}; each counts with factor {_weight(group[0].graph):.3g}",
-            cost=f"steps are {num} times as large as with the mean over the same samples",
+            cost=_cost(evidence, moment.facts.optimizer, num),
             severity=None if _is_by_hand(evidence, group[0].moment) else "info",
         )
+
+
+def _cost(evidence: Evidence, optimizer: int, num: int) -> str | None:
+    """Return what the factor does: nothing to the length of steps that do not grow with the gradient."""
+    listed = [item for moment in evidence.of(ParametersListed) for item in moment.facts.optimizers]
+    names = [item.class_name for item in listed if item.number == optimizer]
+    if any(optimizer in moment.facts.optimizers for moment in evidence.of(GradientsClipped)):
+        return f"gradients are {num} times as large where they are clipped"
+    if not names or _ADAPTIVE.search(names[-1]):
+        return None
+    return f"steps are {num} times as large as with the mean over the same samples"
 
 
 def _is_by_hand(evidence: Evidence, moment: Moment[BackwardExamined]) -> bool:

@@ -19,9 +19,9 @@ def fabric(count, seed):
 class Residual(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.conv1 = nn.Conv2d(width, width, 3, padding=1)  # expect: PERF03
+        self.conv1 = nn.Conv2d(width, width, 3, padding=1)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1)  # expect: PERF03
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
         self.bn2 = nn.BatchNorm2d(width)
 
     def forward(self, x):
