@@ -526,3 +526,16 @@ def test_a_bias_before_a_norm_is_told_from_a_hundredth_of_a_step(
 ) -> None:
     monkeypatch.setattr("truestep.rules.perf.needless_work._step_time", lambda _: step_s)
     assert [item.line for item in run("PERF03", NORMED)] == [6] * is_told
+
+
+def test_noise_is_found_in_a_set_that_is_evaluated_once() -> None:
+    once = RULES["DATA06"].buggy.replace("range(2)", "range(1)")
+    assert [item.line for item in run("DATA06", once)] == [4 + line_of(once, "val_loader = ")]
+    assert run("DATA06", RULES["DATA06"].clean.replace("range(2)", "range(1)")) == []
+
+
+def test_steps_as_large_as_the_weights_are_a_warning_if_the_loss_does_not_fall() -> None:
+    script = RULES["PROBE07"].buggy.replace("range(6)", "range(80)")
+    (small,) = run("PROBE07", script)
+    (large,) = run("PROBE07", script.replace("lr=1.0", "lr=100.0"))
+    assert (small.severity, large.severity) == (None, "warning")

@@ -1,7 +1,8 @@
 """Validation data are augmented at random.
 
 ## What it finds
-An evaluation loader whose samples differ from one epoch to the next while their labels stay the same.
+An evaluation loader whose samples differ from one epoch to the next while their labels stay the same. If it
+has one epoch only, and does not shuffle, its first samples are read twice in a copy of the process.
 
 ## Why it matters
 Random crops, flips and noise are for training. In validation they change the score although the weights are
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
-from truestep.watch.evidence.facts.loading import SamplesSeen
+from truestep.watch.evidence.facts.loading import SamplesRedrawn, SamplesSeen
 from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
@@ -31,8 +32,12 @@ _LEAST_SAMPLES, _MOST_KEPT = 8, 0.5
 
 
 def is_observed(evidence: Evidence) -> bool:
-    """Whether an evaluation loader was iterated twice."""
-    return any(loader.is_evaluation and len(loader.samples) > 1 for loader in find_loaders(evidence))
+    """Whether an evaluation loader was iterated twice, or its samples were read twice."""
+    read = {moment.facts.loader for moment in evidence.of(SamplesRedrawn)}
+    return any(
+        loader.is_evaluation and (len(loader.samples) > 1 or loader.number in read)
+        for loader in find_loaders(evidence)
+    )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -47,6 +52,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         # Several passes over one state of the model are averages over augmentations, on purpose.
         if len(pages) > 1 and len({moment.step for moment in loader.epochs[: len(pages)]}) == len(pages):
             yield from _compare(loader, pages)
+        elif len(pages) == 1:
+            yield from _check_redrawn(evidence, loader)
+
+
+def _check_redrawn(evidence: Evidence, loader: ObservedLoader) -> Iterator[Finding]:
+    for moment in evidence.of(SamplesRedrawn):
+        facts = moment.facts
+        if facts.loader == loader.number and facts.num_read >= _LEAST_SAMPLES == facts.num_changed:
+            yield _tell(
+                loader, f"the first {facts.num_read} samples were read twice and came out different each time"
+            )
+
+
+def _tell(loader: ObservedLoader, seen: str) -> Finding:
+    is_own = loader.made is not None and loader.facts.is_direct
+    return Finding.at(
+        loader.made if is_own and loader.made is not None else loader.epochs[0],
+        "validation data are augmented at random: the same samples differ from epoch to epoch",
+        evidence=f"{seen}, with the same labels",
+    )
 
 
 def _compare(loader: ObservedLoader, pages: list[SamplesSeen]) -> Iterator[Finding]:
@@ -62,11 +87,8 @@ def _compare(loader: ObservedLoader, pages: list[SamplesSeen]) -> Iterator[Findi
     are_kept = _are_in_place(first, second, common) if loader.facts.is_ordered else _are_as_many(pages)
     if num < _LEAST_SAMPLES or kept > _MOST_KEPT * num or not are_kept:
         return
-    yield Finding.at(
-        loader.epochs[0],
-        "validation data are augmented at random: the same samples differ from epoch to epoch",
-        evidence=f"{num - kept} of this loader's first {num} samples differed in its second "
-        "epoch, with the same labels",
+    yield _tell(
+        loader, f"{num - kept} of the first {num} samples of this loader were different in its second epoch"
     )
 
 
@@ -106,7 +128,7 @@ class Noisy(Dataset):
 torch.manual_seed(0)
 x, y = torch.randn(64, 8), torch.randint(0, 3, (64,))
 train_loader = DataLoader(Noisy(x[:48], y[:48], 0.1), batch_size=8, shuffle=True)
-val_loader = DataLoader(Noisy(x[48:], y[48:], 0.1), batch_size=16)
+val_loader = DataLoader(Noisy(x[48:], y[48:], 0.1), batch_size=16)  # expect: DATA06
 model = nn.Linear(8, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for epoch in range(2):
@@ -118,7 +140,7 @@ for epoch in range(2):
         optimizer.step()
     model.eval()
     with torch.no_grad():
-        for x, y in val_loader:  # expect: DATA06
+        for x, y in val_loader:
             nn.functional.cross_entropy(model(x), y)
 """
 

@@ -94,11 +94,16 @@ def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
 def _training_lines(evidence: Evidence) -> Callable[[Moment[Any] | Operation], bool]:
     """Return what tells whether a line belongs to each step, and not to an evaluation between two of them."""
     steps: dict[tuple[str | None, int | None], set[int]] = {}
-    for place in (*evidence.of(OperationsCrowded), *evidence.operations):
+    places: list[Moment[OperationsCrowded] | Operation] = [
+        *evidence.of(OperationsCrowded),
+        *evidence.operations,
+    ]
+    for place in places:
         if place.step:
             steps.setdefault((place.file, place.line), set()).add(place.step)
     looked_at = {item.step for item in evidence.operations if item.phase == "backward" and item.step}
-    trained, scored = set(), set()
+    trained: set[tuple[str | None, str | None]] = set()
+    scored: set[tuple[str | None, str | None]] = set()
     for moment in evidence.of(ForwardPass):
         is_used = moment.facts.is_training and moment.facts.is_grad_enabled
         (trained if is_used else scored).add((moment.file, moment.function))

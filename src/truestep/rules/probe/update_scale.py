@@ -2,7 +2,8 @@
 
 ## What it finds
 Steps that change weights by more than a fifth of their size, or by less than a millionth, in most matrices
-and at most of the steps that were checked.
+and at most of the steps that were checked. A warning if a step was as large as the weights and the loss
+never falls below its first value.
 
 ## Why it matters
 About a thousandth is common. With much more, each step undoes what earlier ones learned. With much less,
@@ -13,11 +14,12 @@ Lower or raise the learning rate by the missing factor, or warm it up.
 """
 
 from collections.abc import Iterator
+from math import inf, isfinite
 from statistics import median
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.optimizing import UpdateMeasured
+from truestep.watch.evidence.facts.optimizing import LossLevel, UpdateMeasured
 
 RULE = Meta(
     code="PROBE07",
@@ -26,7 +28,9 @@ RULE = Meta(
     fix="Change the learning rate so that a step changes weights by about a thousandth of their size.",
 )
 _HIGH, _LOW = 0.2, 1e-6
-_MIN_STEPS = 4
+_MIN_STEPS, _MIN_LOSSES = 4, 3
+_WHOLE = 1.0
+"""A step that changes weights by their whole size keeps nothing of what they were."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -45,7 +49,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 items[0][0],
                 f"updates are very {word} compared to the weights they change",
                 evidence=f"a step changes a matrix by {usual:.1e} of its size, median of {len(items)} steps",
+                severity="warning" if most > _WHOLE and not _is_learning(evidence) else None,
             )
+
+
+def _is_learning(evidence: Evidence) -> bool:
+    """Whether the loss has fallen, as far as it was read."""
+    losses = [moment.facts.loss for moment in evidence.of(LossLevel)]
+    numbers = [loss if isinstance(loss, float) and isfinite(loss) else inf for loss in losses]
+    return len(numbers) < _MIN_LOSSES or min(numbers[1:]) < numbers[0]
 
 
 BUGGY = """

@@ -4,7 +4,7 @@ Owns which inspectors there are. Each listens to the tape's events and notes mom
 reads values only at the steps that are looked at.
 """
 
-from truestep.watch.inspect.data import inputs, rows, samples, seeding, workers
+from truestep.watch.inspect.data import inputs, redraws, rows, samples, seeding, workers
 from truestep.watch.inspect.model import compiling, devices, direct, kept, modes, replicas, roster
 from truestep.watch.inspect.probe import probes
 from truestep.watch.inspect.training import biases, gradients, graphs, losses, motion, schedules
@@ -27,6 +27,7 @@ _INSPECTORS = (
     losses.watch,
     biases.watch,
     samples.watch,
+    redraws.watch,
     rows.watch,
     seeding.watch,
     workers.watch,

@@ -115,6 +115,16 @@ class SamplesSeen(NamedTuple):
     """Of each batch."""
 
 
+@kind(varies_from="num_read")
+class SamplesRedrawn(NamedTuple):
+    """The first samples of a loader that does not shuffle, read twice with the same labels."""
+
+    loader: int
+    num_read: int
+    num_changed: int
+    """How many were different the second time."""
+
+
 class GeneratorPlace(NamedTuple):
     """Where a generator is kept: the class, the attribute or global name, and the user's file."""
 

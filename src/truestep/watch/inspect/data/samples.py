@@ -133,7 +133,7 @@ class _Book:
         is_kept = len(page.digests) < _NUM_BATCHES[page.epoch] and page.num_samples < _MAX_SAMPLES
         is_labelled = is_kept or (page.epoch == 0 and len(page.labels) < _NUM_LABELLED)
         if is_labelled:
-            inputs, labels = _parts(batch)
+            inputs, labels = find_parts(batch)
             if labels is not None:
                 _add_labels(page, labels)
             if is_kept and inputs is not None:
@@ -180,7 +180,7 @@ def _indices(loader: Any) -> tuple[int, list[int] | None]:
     return id(dataset), [int(index) for index in indices]
 
 
-def _parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
+def find_parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
     """Return the tensor that holds the samples, and the one that holds their labels."""
     tensors = [leaf for _, leaf in find_tensors(batch) if leaf.dim() and is_readable(leaf)]
     wide = [item for item in tensors if item.dim() > 1 and item.shape[1:].numel() > 1]

@@ -29,7 +29,7 @@ class ApartError(Exception):
     """The copy could not be made, failed or took too long."""
 
 
-def run_apart(act: Callable[[], Any]) -> Any:
+def run_apart(act: Callable[[], Any], *, patience_s: float = _PATIENCE_S) -> Any:
     """Return what a function gives in a forked copy of this process, as JSON has it."""
     if not hasattr(os, "fork"):
         raise ApartError("this system cannot fork a process")
@@ -42,7 +42,7 @@ def run_apart(act: Callable[[], Any]) -> Any:
     os.close(writing)
     answer = b""
     try:
-        answer = _read(reading)
+        answer = _read(reading, patience_s)
     finally:
         os.close(reading)
         if not answer:
@@ -65,10 +65,10 @@ def _is_end_noticed() -> bool:
     return is_handled or signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def _read(reading: int) -> bytes:
+def _read(reading: int, patience_s: float) -> bytes:
     """Return all that the copy writes: it may wait for a lock that a thread of the script holds."""
     found: list[bytes] = []
-    until = monotonic() + _PATIENCE_S
+    until = monotonic() + patience_s
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     while poll.poll(max(0.0, until - monotonic()) * 1000):
@@ -76,7 +76,7 @@ def _read(reading: int) -> bytes:
         if not block:
             return b"".join(found) or b'{"error": "the copy of the process was killed"}'
         found.append(block)
-    raise ApartError(f"no answer within {_PATIENCE_S:.0f} s")
+    raise ApartError(f"no answer within {patience_s:.0f} s")
 
 
 def _be_copy(act: Callable[[], Any], writing: int) -> NoReturn:
