@@ -512,7 +512,7 @@ _ALL = (
     _operator(zero_grad_after_backward, "LOOP02"),
     _operator(step_before_backward, "LOOP01", "LOOP02", "LOOP10"),
     _operator(drop_step, "LOOP02", "LOOP10", "LOOP01", "PAR07", "PROBE08"),
-    _operator(double_step, "LOOP01"),
+    _operator(double_step, "LOOP17"),
     _operator(double_backward, "LOOP03"),
     _operator(detach_loss, "LOOP12", "PAR06"),
     _operator(keep_loss, "LOOP15", is_graph=True),

@@ -96,6 +96,8 @@ class GradientsApplied(NamedTuple):
     """The backward pass that added to gradients which a step had applied already, if one did."""
     clipped_at: list[Place]
     """Where gradients were clipped before a further backward pass added to them."""
+    is_again: bool
+    """Whether the last step has applied the same gradients, and nothing has touched them since."""
 
 
 @kind(varies_from="passes")
@@ -152,6 +154,14 @@ class GradientsNonfinite(NamedTuple):
     num_parameters: int
     has_nonfinite_weights: bool
     is_loss_finite: bool
+    backward_at: Place
+
+
+@kind()
+class LossNonfinite(NamedTuple):
+    """A step applies finite gradients of a loss that is infinite or NaN."""
+
+    optimizer: int
     backward_at: Place
 
 

@@ -12,7 +12,6 @@ from torch.utils.data import IterableDataset, SequentialSampler
 from truestep.watch.evidence.facts.loading import SamplesRedrawn
 from truestep.watch.inspect.data.samples import find_parts
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
-from truestep.watch.script.copying import copying
 from truestep.watch.script.tape import Tape
 
 _MAX_LOADERS, _NUM_SAMPLES = 4, 8
@@ -21,7 +20,7 @@ _PATIENCE_S = 5.0
 
 def watch(tape: Tape) -> None:
     """Read the first samples of each loader twice when it begins its first epoch."""
-    tape.listeners["epoch"].append(_Redraws(tape).epoch)
+    tape.listen(epoch=_Redraws(tape).epoch)
 
 
 class _Redraws:
@@ -37,7 +36,7 @@ class _Redraws:
         if is_stream or type(loader.sampler) is not SequentialSampler:
             return
         try:
-            with copying(self._tape):
+            with self._tape.under_way.copying():
                 found = run_apart(partial(_read_twice, loader), patience_s=_PATIENCE_S)
         except ApartError:  # what cannot be read again shows nothing
             return

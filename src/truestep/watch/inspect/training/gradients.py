@@ -22,6 +22,7 @@ from truestep.watch.evidence.facts.optimizing import (
     GradientsClipped,
     GradientsDropped,
     GradientsNonfinite,
+    LossNonfinite,
     ScaledClipped,
     StepSkipped,
 )
@@ -398,6 +399,7 @@ class _Book:
             factor=_factor(page.spots),
             stale_at=table[page.stale_site] if page.num_stale else None,
             clipped_at=[table[site] for site in page.clips_inside[:2]],
+            is_again=not page.pending and _are_untouched(page),
         )
         self._tape.note(facts)
 
@@ -448,6 +450,11 @@ class _Book:
                 backward_at=self._tape.sites.table[self._site],
             )
             self._tape.note(facts)
+        page = self._page(optimizer)
+        bad_passes = [item for item in page.pending if not item.is_finite]
+        if bad_passes and not bad and not page.is_unscaled:  # what a scaler makes infinite, it takes back
+            self._num_nonfinite += 1
+            self._tape.note(LossNonfinite(number, self._tape.sites.table[bad_passes[0].site]))
 
 
 _HOOKS = (
@@ -478,6 +485,14 @@ def _is_left(parameters: list[Tensor], place: int, address: int, version: int) -
     """Whether a gradient is still as the step has left it, and not zero."""
     grad = parameters[place].grad if place < len(parameters) else None
     return grad is not None and id(grad) == address and grad._version == version and has_value(grad)
+
+
+def _are_untouched(page: _Page) -> bool:
+    """Whether all gradients that the last step applied are still there as they were, and not zero."""
+    kept = list(_alive(page.kept))
+    return any(has_value(grad) for _, grad, _ in kept) and all(
+        parameter.grad is grad and grad._version == version for parameter, grad, version in kept
+    )
 
 
 def _state(parameters: list[Tensor]) -> list[tuple[int, int] | None]:

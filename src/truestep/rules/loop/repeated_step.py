@@ -1,0 +1,77 @@
+"""A second step applies the same gradients again.
+
+## What it finds
+Two steps of one optimizer with no backward pass between them, where the second applies the gradients that the
+first has applied and that nothing has changed.
+
+## Why it matters
+The second step moves the weights along a gradient that was computed before the first. With plain SGD this
+doubles the learning rate; momentum and Adam's averages count each batch twice.
+
+## How to fix
+Call `optimizer.step()` once after each backward pass. A framework or a scaler may make the step already.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.optimizing import GradientsApplied
+from truestep.watch.evidence.facts.passes import BackwardPass
+
+RULE = Meta(
+    code="LOOP17",
+    severity="error",
+    needs=(BackwardPass, GradientsApplied),
+    fix="Remove one of the two calls of optimizer.step().",
+)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find steps that apply what the step before has applied."""
+    last: dict[int, int | None] = {}
+    for moment in evidence.of(GradientsApplied):
+        facts = moment.facts
+        if facts.is_again:
+            yield Finding.at(
+                moment,
+                "this step applies the gradients of the step before a second time",
+                evidence=f"{facts.num_with_gradient} gradients are unchanged since the step at line "
+                f"{last.get(facts.optimizer)}, and no backward pass lies between",
+            )
+        last[facts.optimizer] = moment.line
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    optimizer.step()  # expect: LOOP17
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer.step()
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    for parameter in model.parameters():
+        parameter.grad.mul_(-0.1)
+    optimizer.step()
+"""
