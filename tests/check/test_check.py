@@ -183,22 +183,35 @@ def test_sarif_names_rule_and_place(tmp_path: Path) -> None:
     assert rule["id"] == result["ruleId"] == "LOOP01" and "## How to fix" in rule["help"]["markdown"]
 
 
-def test_what_was_seen_before_an_interruption_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["ctrl-c", "sigterm"])
+def test_what_was_seen_before_an_interruption_is_told(tmp_path: Path, how: str) -> None:
     text = SCRIPT.replace("range(6)", "range(10**9)").replace(
         "    optimizer.step()\n", "    optimizer.step()\n    step == 5 and print('warm', flush=True)\n"
     )
     write(tmp_path, text)
-    words = [COMMAND, "check", "train.py"]
+    (tmp_path / "temporary").mkdir()
     process = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [COMMAND, "check", "train.py"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     while process.stdout.readline() != "warm\n":
         assert process.poll() is None
     time.sleep(0.2)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    if how == "ctrl-c":
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    else:
+        os.kill(process.pid, signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1 and f"train.py:{LINE}" in output
+    assert process.returncode == 1 and f"train.py:{LINE}" in output, output
+    assert "1 error" in output and not list((tmp_path / "temporary").iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # the script has ended too
 
 
 def test_a_comment_hides_a_finding_and_one_that_hides_nothing_is_told(tmp_path: Path) -> None:
@@ -461,4 +474,12 @@ def test_a_rule_that_fails_ends_with_3_if_nothing_was_found(tmp_path: Path) -> N
 def test_an_interruption_with_nothing_found_ends_with_130(tmp_path: Path) -> None:
     write(tmp_path, MENDED.replace('print("ends")', "raise KeyboardInterrupt"))
     done = check(tmp_path, "train.py")
-    assert done.returncode == 130 and "Ctrl-C ended the script" in done.stdout, done.stdout
+    assert done.returncode == 130 and "Ctrl-C or SIGTERM ended the script" in done.stdout, done.stdout
+
+
+def test_the_reason_of_a_script_that_ends_itself_is_told(tmp_path: Path) -> None:
+    parser = "import argparse\nparser = argparse.ArgumentParser()\n"
+    write(tmp_path, parser + "parser.add_argument('--data', required=True)\nparser.parse_args()\n")
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 2
+    assert "(exit code 2): the following arguments are required: --data" in done.stdout

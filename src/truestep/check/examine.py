@@ -22,8 +22,8 @@ from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.launch.scratch import Scratch
 
 _NON_FINITE = "LOOP11"
-INTERRUPTED = (-2, 130)
-"""Exit codes of a script that Ctrl-C has ended."""
+INTERRUPTED = (-2, 130, -15, 143)
+"""Exit codes of a script that Ctrl-C or SIGTERM has ended."""
 _OPTIONS = ("--steps", "--processes", "--select", "--ignore", "--fix", "--format")
 
 
@@ -65,11 +65,11 @@ class Result:
     def inconclusive(self) -> str | None:
         """Why nothing can be concluded from finding nothing; None if something can."""
         if self.code in INTERRUPTED:
-            return "Ctrl-C ended the script"
+            return "Ctrl-C or SIGTERM ended the script"
         if self.code:
-            error = (self.evidence.processes[0].error if self.evidence.processes else None) or ""
-            words = [f"the script failed (exit code {self.code})", *error.splitlines()[:1]]
-            return ": ".join(words) + _hint(self.arguments)
+            error = self.evidence.processes[0].error if self.evidence.processes else None
+            reason = (error or "it ended itself").partition("\n")[0]
+            return f"the script failed (exit code {self.code}): {reason}" + _hint(self.arguments)
         if self.num_steps:
             return None
         if self.evidence.has(BackwardPass):

@@ -3,8 +3,12 @@
 Owns the plan. What is observed and how is in `truestep.watch`.
 """
 
+import signal
 import subprocess
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,12 +55,34 @@ def gather(
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end. Ctrl-C reaches the script too: what it has shown until then is judged."""
+    """Wait for the end. Ctrl-C reaches the script too, and SIGTERM is passed on to it as such.
+
+    What the script has shown until then is judged.
+    """
     try:
-        return process.wait()
+        with _passing_on(process):
+            return process.wait()
     except KeyboardInterrupt:
         try:
             return process.wait(_PATIENCE_S)
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             process.kill()
             return process.wait()
+
+
+@contextmanager
+def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Interrupt the script if this process is asked to end: the script writes the rest of its evidence."""
+
+    def interrupt(*_: Any) -> None:
+        process.send_signal(signal.SIGINT)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # others cannot handle signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

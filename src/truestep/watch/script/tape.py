@@ -23,7 +23,7 @@ from truestep.record import VERSION, Record
 from truestep.redaction import redacted
 from truestep.watch.evidence.kinds import NEVER_CUT, NUM_SHARED, Facts
 from truestep.watch.plan import Plan
-from truestep.watch.script.interrupts import is_from_handler
+from truestep.watch.script.interrupts import is_from_handler, reason_of
 from truestep.watch.script.sites import Sites
 from truestep.watch.script.under_way import UnderWay
 
@@ -378,7 +378,7 @@ class Tape:
         if error is not None and not isinstance(error, SystemExit):
             ended: dict[str, Any] = {"how": "raised", "error": f"{type(error).__name__}: {error}"}
         else:
-            ended = {"how": "stopped" if self._num_raised else "finished"}
+            ended = {"how": "stopped" if self._num_raised else "finished", "error": reason_of(error)}
         self.write("end", steps=self.num_steps, **ended)
         self.leave()
 
