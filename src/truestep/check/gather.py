@@ -18,6 +18,8 @@ from truestep.watch.launch.scratch import Scratch
 
 _LAST_LOOKED_AT = 2
 _PATIENCE_S = 30.0
+_INTERRUPTED = 130
+"""The exit code of a script that did not end when it was asked to."""
 
 
 def check_plan(steps: int | None = None) -> watch.Plan:
@@ -67,7 +69,8 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
             return process.wait(_PATIENCE_S)
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             process.kill()
-            return process.wait()
+            process.wait()
+            return _INTERRUPTED
 
 
 @contextmanager

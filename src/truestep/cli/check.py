@@ -119,7 +119,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     The script runs unmodified in the working folder. Each finding has the line, the evidence, the fix, and
     the cost where it was measured. Options of truestep come before SCRIPT.
 
-    Ctrl-C ends the script and reports the findings so far. With --format json or sarif only the answer goes
+    Ctrl-C and SIGTERM end the script and report the findings so far. With --format json or sarif only the answer goes
     to standard output, and the script's own output goes to standard error.
 
     To suppress a finding, add a comment to its line: # truestep: ignore[stale-gradients] and why. Settings
@@ -130,7 +130,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
       1    errors or warnings found
       2    inconclusive: the script failed or no optimizer step ran; or bad usage
       3    a bug in truestep (a rule or an observer failed): please report it
-      130  ended by Ctrl-C before anything was found
+      130  ended by Ctrl-C or SIGTERM before anything was found
 
     Examples:
       truestep check train.py
