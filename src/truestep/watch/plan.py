@@ -62,6 +62,8 @@ class Plan:
     """Whether readings of the clock, the environment, folders and entropy are noted, and draws."""
     hold: tuple[str, ...] = ()
     """What is held still on purpose. `addresses` takes `hash` with it: they do not come again without."""
+    cuda_devices: int = 0
+    """For how many CUDA devices the CPU stands in; 0 leaves CUDA as it is."""
     operations: tuple[int, int] | None = None
     """First and last step in which every operation is noted; step 0 begins when torch is imported."""
     bits: Literal["digests", "finite", "none"] = "digests"

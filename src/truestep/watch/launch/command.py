@@ -6,9 +6,9 @@ Owns the command line of the watched process. What happens in it is in `become`.
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from truestep.errors import UsageError
 from truestep.watch.launch.scratch import Scratch
@@ -44,6 +44,8 @@ class Script:
     path: str
     arguments: tuple[str, ...] = ()
     is_module: bool = False
+    device: Literal["cpu"] | None = None
+    """Where it computes what it asks CUDA for; None leaves that to torch."""
 
 
 def command(
@@ -90,6 +92,8 @@ def start(
 
     `how` is for Popen. Evidence goes to the folder.
     """
+    if script.device is not None:
+        plan = replace(plan, cuda_devices=processes or 1)  # one for each
     path = script.path if scratch is None or script.is_module else scratch.locate(script.path)
     words = command(
         path,

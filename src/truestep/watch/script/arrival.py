@@ -23,6 +23,7 @@ _OBSERVERS = {
     "concurrent.futures.thread": ("control.threads:hold_pools",),
     "uuid": ("hooks.sources:watch_uuid",),
     "multiprocessing.spawn": ("script.spawned:watch_spawning",),
+    "multiprocessing.util": ("control.children:redirect_children",),
     "random": (
         "control.hold:hold_random",
         "hooks.seeds:Seeds:RANDOM",
@@ -35,7 +36,7 @@ _OBSERVERS = {
         "hooks.sources:watch_numpy",
         "hooks.draws:watch_numpy",
     ),
-    "torch": ("hooks.engine:watch_torch",),
+    "torch": ("control.redirect:redirect_cuda", "hooks.engine:watch_torch"),
     "safetensors.numpy": ("hooks.files:Files:ARRAYS",),
     "safetensors.torch": ("hooks.files:Files:SAFETENSORS",),
     "torch.distributed.checkpoint": ("hooks.files:Files:DISTRIBUTED",),
