@@ -29,13 +29,34 @@ class Format(StrEnum):
     json = "json"
 
 
-def named_script(script: str, arguments: Sequence[str] | None, *, is_module: bool, example: str) -> "Script":
+class Device(StrEnum):
+    """Where the script computes what it asks CUDA for."""
+
+    cpu = "cpu"
+
+
+REDIRECTED = "cuda is redirected to the CPU: speed, memory and device placement on a GPU are not checked"
+
+
+def named_script(
+    script: str,
+    arguments: Sequence[str] | None,
+    *,
+    is_module: bool,
+    example: str,
+    device: Device | None = None,
+) -> "Script":
     """Return the script that a command was given, with its own arguments; a file has to be there."""
     if not is_module:
         require_script(script, example=example)
     from truestep.watch import Script
 
-    return Script(path=script, arguments=tuple(arguments or ()), is_module=is_module)
+    return Script(
+        path=script,
+        arguments=tuple(arguments or ()),
+        is_module=is_module,
+        device=None if device is None else "cpu",
+    )
 
 
 def require_script(script: str | Path, *, example: str) -> None:
@@ -75,6 +96,14 @@ IsModule = Annotated[
     bool,
     typer.Option("-m", help="SCRIPT is a module name, as for python -m.", rich_help_panel=STARTING),
 ]
+DeviceName = Annotated[
+    Device | None,
+    typer.Option(
+        metavar="cpu",
+        help="Run a script for CUDA on the CPU: what it asks of CUDA is redirected.",
+        rich_help_panel=STARTING,
+    ),
+]
 RecordFolder = Annotated[
     Path | None,
     typer.Option(
@@ -109,6 +138,11 @@ AsFormat = Annotated[
 ]
 
 
+def device_fields(script: "Script") -> dict[str, str]:
+    """Return what JSON has of it that CUDA is redirected."""
+    return {} if script.device is None else {"device": script.device, "redirected": REDIRECTED}
+
+
 def add_to_record(folder: Path, *, kind: str, fields: Mapping[str, Any]) -> None:
     """Append a command's answer to the record in a folder."""
     from truestep.record import Record
@@ -141,6 +175,11 @@ class Page:
         words = [(part, "") if isinstance(part, str) else part for part in parts]
         # Some of it may be from a stranger's file.
         self.console.print(Text.assemble(*((printable(text, keep="\n\t"), style) for text, style in words)))
+
+    def show_device(self, script: "Script") -> None:
+        """Print that CUDA is redirected, if it is."""
+        if script.device is not None:
+            self.print((REDIRECTED, "yellow"))
 
     def show_place(self, file: str, line: int | None, *, source: str) -> None:
         """Print where something is, and the line of code there."""

@@ -18,12 +18,14 @@ from truestep.cli._page import (
     ANSWER,
     STARTING,
     STYLES,
+    DeviceName,
     IsModule,
     Page,
     RecordFolder,
     ScriptArguments,
     ScriptName,
     add_to_record,
+    device_fields,
     named_script,
     open_record,
     short,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from truestep.watch import Script
 
 _FOUND, _INCONCLUSIVE, _OWN_FAULT, _ENDED = 1, 2, 3, 130
+_EXAMPLE = "truestep check --steps 100 train.py --lr 0.1"
 _RULES = "Rules"
 _MAX_EVIDENCE = 400
 
@@ -104,6 +107,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     *,
     steps: _Steps = None,
     processes: _Processes = 1,
+    device: DeviceName = None,
     is_module: IsModule = False,
     select: _Select = None,
     ignore: _Ignore = None,
@@ -137,12 +141,11 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep check --steps 100 train.py --lr 0.1   the script gets --lr 0.1
       truestep check --select LOOP,LOSS train.py     two families of rules
       truestep check --processes 2 train.py          through torchrun
+      truestep check --device cpu --steps 5 train.py a script for CUDA, without a GPU
       truestep check -m package.train                as python -m package.train
       truestep check --format sarif train.py > check.sarif
     """
-    given = named_script(
-        script, arguments, is_module=is_module, example="truestep check --steps 100 train.py --lr 0.1"
-    )
+    given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     if processes < 1:
         raise UsageError(f"--processes must be at least 1, got {processes}.")
     from truestep.check import read_settings
@@ -154,16 +157,9 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
         script=given, settings=settings, steps=steps, processes=processes, format=format_, record=record
     )
     result = look.fix() if fix else look.examine()
-    _show(result, format_, is_fixed=fix)
+    look.show(result, is_fixed=fix)
     look.keep(result, baseline=write_baseline)
     raise typer.Exit(_exit_code(result))
-
-
-def _show(result: "Result", format_: Format, *, is_fixed: bool) -> None:
-    if format_ is Format.text:
-        _Answer().show(result, is_fixed=is_fixed)
-    else:
-        print(json.dumps(_fields(result) if format_ is Format.json else _sarif(result), indent=2))
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -206,7 +202,7 @@ class _Request:
         try:
             fixed = apply_fixes(result, self.examine, tell=tell)
         except UsageError:
-            _show(result, self.format, is_fixed=True)
+            self.show(result, is_fixed=True)
             raise
         for told, reason in fixed.withdrawn:
             where = f"{short(told.finding.file or '')}:{told.finding.line}"
@@ -217,10 +213,24 @@ class _Request:
             _tell("truestep: nothing was changed")
         return fixed.result
 
+    def show(self, result: "Result", *, is_fixed: bool) -> None:
+        """Print the answer."""
+        if self.format is Format.text:
+            _Answer().show(result, is_fixed=is_fixed)
+            Page().show_device(self.script)
+        else:
+            fields = self._fields(result) if self.format is Format.json else _sarif(result)
+            print(json.dumps(fields, indent=2))
+
+    def _fields(self, result: "Result") -> dict[str, Any]:
+        return {**_fields(result), **device_fields(self.script)}
+
     def keep(self, result: "Result", *, baseline: Path | None) -> None:
         """Write the answer where it was asked for."""
         if self.record is not None:
-            add_to_record(self.record, kind="check", fields={"script": self.script.path, **_fields(result)})
+            add_to_record(
+                self.record, kind="check", fields={"script": self.script.path, **self._fields(result)}
+            )
         if baseline is not None:
             _write_baseline(baseline, result)
 

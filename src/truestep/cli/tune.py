@@ -12,6 +12,7 @@ import typer
 from truestep.cli._help import Command
 from truestep.cli._page import (
     AsFormat,
+    DeviceName,
     Format,
     IsModule,
     Page,
@@ -20,6 +21,7 @@ from truestep.cli._page import (
     ScriptArguments,
     ScriptName,
     add_to_record,
+    device_fields,
     named_script,
     open_record,
 )
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from truestep.tune.search.search import TuneOptions
     from truestep.watch import Script
 
+_EXAMPLE = "truestep tune --budget 300 train.py --lr 0.1"
 _ASKED = "What to measure"
 _BUDGET_S = 120.0
 _INCONCLUSIVE, _ENDED = 2, 130
@@ -100,6 +103,7 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     learning_rate: _LearningRate = False,
     batch_size: _BatchSize = False,
     steps: _Steps = None,
+    device: DeviceName = None,
     is_module: IsModule = False,
     picture: PictureFile = None,
     record: RecordFolder = None,
@@ -127,19 +131,19 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep tune --profile-only --picture step.svg train.py
       truestep tune --learning-rate train.py
     """
-    given = named_script(
-        script, arguments, is_module=is_module, example="truestep tune --budget 300 train.py --lr 0.1"
-    )
+    given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     instead = {"--profile-only": profile_only, "--learning-rate": learning_rate, "--batch-size": batch_size}
     asked_for = [name for name, is_given in instead.items() if is_given]
     _refuse_unused(asked_for, steps=steps, search={"--knobs": knobs, "--budget": budget, "--record": record})
-    answer = _Answer(is_json=format_ is Format.json, picture=picture, record=record)
+    if device is not None and not profile_only:
+        raise UsageError("--device goes with --profile-only: what pays off on the CPU need not on a GPU.")
+    answer = _Answer(given, is_json=format_ is Format.json, picture=picture, record=record)
     if profile_only:
-        answer.show_profile(given, steps)
+        answer.show_profile(steps)
     elif learning_rate:
-        answer.show_learning_rate(given, steps)
+        answer.show_learning_rate(steps)
     elif batch_size:
-        answer.show_batch_sizes(given)
+        answer.show_batch_sizes()
     else:
         from truestep.tune.knob import pick
         from truestep.tune.search.search import TuneOptions
@@ -147,7 +151,7 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
         names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
         asked = TuneOptions(budget_s=_BUDGET_S if budget is None else budget, knobs=pick(names), names=names)
         open_record(record)
-        answer.show_settings(given, asked)
+        answer.show_settings(asked)
 
 
 def _refuse_unused(instead: "Sequence[str]", *, steps: int | None, search: "Mapping[str, object]") -> None:
@@ -168,12 +172,13 @@ def _refuse_unused(instead: "Sequence[str]", *, steps: int | None, search: "Mapp
 class _Answer:
     """One answer: progress while it is found, then what was found, in the form that was asked for."""
 
-    def __init__(self, *, is_json: bool, picture: Path | None, record: Path | None) -> None:
+    def __init__(self, script: "Script", *, is_json: bool, picture: Path | None, record: Path | None) -> None:
+        self._script = script
         self._is_json, self._picture, self._record = is_json, picture, record
         self._page = Page()
         self._has_head = False
 
-    def show_profile(self, script: "Script", steps: int | None) -> None:
+    def show_profile(self, steps: int | None) -> None:
         from truestep.cores import num_cores
         from truestep.tune.profile.profile import STEPS as PROFILE_STEPS
         from truestep.tune.profile.profile import profile
@@ -181,32 +186,32 @@ class _Answer:
         from truestep.tune.profile.step_picture import draw
         from truestep.tune.search.loading import data_advice
 
-        found = self._follow(lambda tell: profile(script, tell=tell, steps=steps or PROFILE_STEPS))
+        found = self._follow(lambda tell: profile(self._script, tell=tell, steps=steps or PROFILE_STEPS))
         advice = data_advice(found, num_cores())
         self._finish(found, render=lambda found: render(found, advice=advice), draw=draw)
 
-    def show_learning_rate(self, script: "Script", steps: int | None) -> None:
+    def show_learning_rate(self, steps: int | None) -> None:
         from truestep.tune.search.learning_rate import STEPS, draw, range_test, render
 
-        found = self._follow(lambda tell: range_test(script, tell=tell, steps=steps or STEPS))
+        found = self._follow(lambda tell: range_test(self._script, tell=tell, steps=steps or STEPS))
         self._finish(found, render=render, draw=draw)
 
-    def show_batch_sizes(self, script: "Script") -> None:
+    def show_batch_sizes(self) -> None:
         from truestep.tune.search.batch_size import batch_sizes, draw, render
 
-        found = self._follow(lambda tell: batch_sizes(script, tell=tell))
+        found = self._follow(lambda tell: batch_sizes(self._script, tell=tell))
         self._finish(found, render=render, draw=draw)
 
-    def show_settings(self, script: "Script", asked: "TuneOptions") -> None:
+    def show_settings(self, asked: "TuneOptions") -> None:
         from truestep.tune.profile.step_picture import draw
         from truestep.tune.search.search import tune as tune_script
 
         if self._is_json:
-            found = self._follow(lambda tell: tune_script(script, asked, tell=tell))
+            found = self._follow(lambda tell: tune_script(self._script, asked, tell=tell))
         else:
             found = self._follow(
                 lambda tell: tune_script(
-                    script, asked, tell=tell, told=self._show_trial, profiled=self._show_time
+                    self._script, asked, tell=tell, told=self._show_trial, profiled=self._show_time
                 )
             )
         written, trouble = _write_settings(found)
@@ -238,11 +243,12 @@ class _Answer:
         draw: "Callable[[Any], Any]",
     ) -> None:
         """Print the answer, then write what was asked for: a full disk does not cost it."""
-        fields = found.as_fields()
+        fields = {**found.as_fields(), **device_fields(self._script)}
         if self._is_json:
             print(json.dumps(fields, indent=2))
         else:
             self._show(render(found))
+            self._page.show_device(self._script)
         if self._record is not None:
             add_to_record(self._record, kind="tune", fields=fields)
         if self._picture is not None:

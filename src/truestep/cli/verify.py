@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from truestep.cli._help import Command
 from truestep.cli._page import (
     STARTING,
     AsFormat,
+    DeviceName,
     Format,
     IsModule,
     Page,
@@ -23,6 +24,7 @@ from truestep.cli._page import (
     ScriptArguments,
     ScriptName,
     add_to_record,
+    device_fields,
     named_script,
     open_record,
 )
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from truestep.verify import Difference, RunTold, Script, Verdict, VerifyOptions
 
 
+_EXAMPLE = "truestep verify --kill train.py --lr 0.1"
 _WAYS = "What to compare with"
 _WRITTEN = {"aten.lift_fresh": "torch.tensor", "aten.set_": "torch.load"}
 
@@ -125,6 +128,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     env: _Env = None,
     steps: _Steps = 100,
     resume_with: _ResumeWith = None,
+    device: DeviceName = None,
     is_module: IsModule = False,
     record: RecordFolder = None,
     format_: AsFormat = Format.text,
@@ -150,11 +154,10 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep verify --kill train.py --epochs 2     killed in the middle
       truestep verify --kill --resume-with="--resume last.pt" train.py
       truestep verify --processes 1,2,4 train.py     on 1, 2 and 4 processes
+      truestep verify --device cpu train.py          a script for CUDA, without a GPU
       truestep verify --workers 0,2 --env PYTHONHASHSEED= train.py
     """
-    given = named_script(
-        script, arguments, is_module=is_module, example="truestep verify --kill train.py --lr 0.1"
-    )
+    given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     from truestep.verify import VerifyOptions
 
     asked = VerifyOptions(
@@ -170,9 +173,13 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     open_record(record)
     verdict = _answer(given, asked, is_json=format_ is Format.json)
     if record is not None:
-        told = [dataclasses.asdict(run) for run in verdict.runs]
-        add_to_record(record, kind="verify", fields={"script": script, **verdict.as_fields(), "runs": told})
+        add_to_record(record, kind="verify", fields=_record_fields(given, verdict))
     raise typer.Exit(verdict.exit_code)
+
+
+def _record_fields(script: "Script", verdict: "Verdict") -> dict[str, Any]:
+    told = [dataclasses.asdict(run) for run in verdict.runs]
+    return {"script": script.path, **verdict.as_fields(), **device_fields(script), "runs": told}
 
 
 def _answer(script: "Script", asked: "VerifyOptions", *, is_json: bool) -> "Verdict":
@@ -181,11 +188,12 @@ def _answer(script: "Script", asked: "VerifyOptions", *, is_json: bool) -> "Verd
 
     if is_json:
         verdict = verify_script(script, asked, show=sys.stderr)
-        print(json.dumps(verdict.as_fields(), indent=2))
+        print(json.dumps({**verdict.as_fields(), **device_fields(script)}, indent=2))
     else:
         answer = _Answer()
         verdict = answer.follow(script, asked)
         answer.show(verdict)
+        Page().show_device(script)
     return verdict
 
 

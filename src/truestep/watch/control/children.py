@@ -26,9 +26,12 @@ def redirect_children(tape: Tape) -> None:
         put(None, [Hook("multiprocessing.util.spawnv_passfds", start, given=(num_devices,), changes=True)])
 
 
-def start(num_devices: int, spawn: Function, path: Any, args: Any, passfds: Any) -> Any:
+def start(num_devices: int, spawn: Function, /, *args: Any) -> Any:
     """Start a process that redirects CUDA first."""
-    words = [
-        _CODE.format(num_devices=num_devices, code=word) if str(word).startswith(_STARTS) else word for word in args
-    ]
-    return spawn(path, words, passfds)
+    path, words, *rest = args
+
+    def prefixed(word: Any) -> Any:
+        is_code = str(word).startswith(_STARTS)
+        return _CODE.format(num_devices=num_devices, code=word) if is_code else word
+
+    return spawn(path, [prefixed(word) for word in words], *rest)

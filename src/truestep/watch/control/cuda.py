@@ -1,7 +1,7 @@
 """What `torch.cuda` and `torch.accelerator` answer while CUDA is redirected to the CPU.
 
-Owns one answer for each function, streams and events. A function without one is refused, with the user's line:
-no call may pass that a GPU would have carried out. Torch's own code and ours get the true answers.
+Owns one answer for each function, streams and events. A function without one is refused at the user's line:
+nothing may pass that a GPU would have done. Torch's own code and ours get the true answers.
 """
 
 import linecache
@@ -22,25 +22,31 @@ from truestep.watch.script.sites import Sites
 
 NAME = "CPU (cuda is redirected)"
 _CAPABILITY = (8, 0)
-_NOTHING = (
-    "init set_device synchronize empty_cache ipc_collect set_stream manual_seed manual_seed_all seed seed_all "
-    "set_rng_state set_rng_state_all set_per_process_memory_fraction set_sync_debug_mode caching_allocator_enable "
-    "reset_accumulated_memory_stats reset_peak_memory_stats reset_max_memory_allocated reset_max_memory_cached "
-    "reset_accumulated_host_memory_stats reset_peak_host_memory_stats check_error start stop mark range_end "
-    "set_device_index set_device_idx _sleep _record_memory_history _dump_snapshot _set_allocator_settings"
-).split()
-"""What has nothing to do. Draws on "cuda" come from the CPU's generator, which a seed for CUDA does not touch:
-neither does it in a script for the CPU."""
-_ZERO = (
-    "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached max_memory_cached "
-    "memory_usage device_memory_used utilization temperature power_draw clock_rate get_sync_debug_mode "
-    "range_push range_pop range_start _exchange_device _maybe_exchange_device"
-).split()
+_NOTHING = """
+    init set_device synchronize empty_cache ipc_collect set_stream manual_seed manual_seed_all seed
+    seed_all set_rng_state set_rng_state_all set_per_process_memory_fraction set_sync_debug_mode
+    caching_allocator_enable reset_accumulated_memory_stats reset_peak_memory_stats
+    reset_max_memory_allocated reset_max_memory_cached reset_accumulated_host_memory_stats
+    reset_peak_host_memory_stats check_error start stop mark range_end set_device_index set_device_idx
+    _sleep _record_memory_history _dump_snapshot _set_allocator_settings
+""".split()  # noqa: SIM905 - some fifty lines otherwise
+"""What has nothing to do. Draws on "cuda" come from the CPU's generator; as in a script for the CPU, a seed
+for CUDA does not touch it."""
+_ZERO = """
+    memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached
+    max_memory_cached memory_usage device_memory_used utilization temperature power_draw clock_rate
+    get_sync_debug_mode range_push range_pop range_start _exchange_device _maybe_exchange_device
+""".split()  # noqa: SIM905 - some fifty lines otherwise
 _KEPT = ("range", "profile", "caching_allocator_disabled")
 """What works by means of the others."""
-_OUTSIDE = ("is_available", "is_initialized", "device_count")
 _REFUSED = ("CUDAGraph", "CUDAPluggableAllocator", "ExternalStream", "GreenContext", "MemPool", "graph")
+_ANSWERED = ("torch.cuda.", "torch._subclasses.")
+"""Whose calls are the script's own, carried on; the second has `Tensor.cuda` in compiled code."""
 _HOMES = ("", ".memory", ".random", ".nvtx", ".graphs", ".profiler", ".streams")
+
+
+class NotRedirectedError(UsageError, AssertionError):
+    """Something was asked of CUDA that has no answer on the CPU; torch itself expects an AssertionError."""
 
 
 def stand_in(num_devices: int) -> None:
@@ -54,17 +60,16 @@ def stand_in(num_devices: int) -> None:
         for name in classes.keys() & vars(module).keys():
             setattr(module, name, classes[name])
         put(None, [_hook(module, name, answers.get(name)) for name in _functions(module, answers)])
+    put(None, [Hook("torch.cuda._lazy_init", refuse_start, changes=True)])
     for name in [name for name in vars(torch.accelerator) if name in answers]:
-        put(None, [Hook(f"torch.accelerator.{name}", tell_outside, given=(answers[name],), changes=True)])
+        put(None, [Hook(f"torch.accelerator.{name}", tell, given=(answers[name],), changes=True)])
 
 
 def _functions(module: ModuleType, answers: dict[str, Function]) -> list[str]:
     """Return which names of a module are answered, or refused."""
-    return [
-        name
-        for name, value in vars(module).items()
-        if (callable(value) and name in answers) or (_is_function(value) and name not in _KEPT and name[0] != "_")
-    ]
+    found = vars(module).items()
+    refused = {name for name, value in found if _is_function(value) and name[0] != "_" and name not in _KEPT}
+    return [name for name, value in found if name in refused or (name in answers and callable(value))]
 
 
 def _is_function(value: Any) -> bool:
@@ -82,34 +87,29 @@ def _hook(module: ModuleType, name: str, answer: Function | None) -> Hook:
     target = f"{module.__name__}.{name}"
     if answer is None:
         return Hook(target, refuse, given=(target,), changes=True)
-    return Hook(target, tell_outside if name in _OUTSIDE else tell, given=(answer,), changes=True)
+    return Hook(target, tell, given=(answer,), changes=True)
 
 
-def tell(answer: Function, _ask: Function, /, *args: Any, **kwargs: Any) -> Any:
-    """Answer in the place of torch."""
-    return answer(*args, **kwargs)
-
-
-def tell_outside(answer: Function, ask: Function, /, *args: Any, **kwargs: Any) -> Any:
+def tell(answer: Function, ask: Function, /, *args: Any, **kwargs: Any) -> Any:
     """Answer in the place of torch, except to torch itself, which would use what is not there, and to us."""
-    is_inside = calling_module().startswith(("torch.", "truestep."))
+    caller = calling_module()
+    is_inside = caller.startswith(("torch.", "truestep.")) and not caller.startswith(_ANSWERED)
     return ask(*args, **kwargs) if is_inside else answer(*args, **kwargs)
 
 
 def refuse(call: str, _act: Function, /, *_: Any, **__: Any) -> None:
     """End the script at what is not redirected."""
     place = _user_place()
-    raise UsageError(
+    raise NotRedirectedError(
         f"--device cpu does not redirect {call}, called at {place.file}:{place.line}. Make the script leave "
         "it out on such a run, or run it on a machine with CUDA."
     )
 
 
-def refuse_start() -> None:
+def refuse_start(start: Function) -> None:
     """End the script where torch would start CUDA: something has come past all that is redirected."""
     place = _user_place()
-    line = linecache.getline(place.file, place.line).strip()
-    refuse(f"the use of CUDA in `{line}`", refuse_start)
+    refuse(f"the use of CUDA in `{linecache.getline(place.file, place.line).strip()}`", start)
 
 
 def _user_place() -> Place:
@@ -141,7 +141,6 @@ def _answers(num_devices: int) -> dict[str, Function]:
     }
     current = _Current()
     functions: dict[str, Function] = {
-        "_lazy_init": refuse_start,
         "default_stream": lambda *_: current.stream,
         "current_stream": lambda *_: current.stream,
         "get_device_properties": lambda *_: _properties(),
@@ -214,7 +213,7 @@ class Event:
     def __init__(self, *_: Any, **__: Any) -> None:
         self._at_s = perf_counter()
 
-    def record(self, stream: Any = None) -> None:
+    def record(self, _stream: Any = None) -> None:
         """Take the time."""
         self._at_s = perf_counter()
 

@@ -15,13 +15,14 @@ from truestep.watch.control import cuda
 from truestep.watch.hooks.table import Function, Hook, bound, put, resolve
 from truestep.watch.script.tape import Tape
 
-_FACTORIES = (
-    "arange as_tensor asarray bartlett_window blackman_window empty empty_like empty_permuted empty_strided eye "
-    "fft.fftfreq fft.rfftfreq from_file full full_like hamming_window hann_window kaiser_window linspace logspace "
-    "nested.as_nested_tensor nested.nested_tensor normal ones ones_like rand rand_like randint randint_like randn "
-    "randn_like randperm range scalar_tensor sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
-    "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor tensor tril_indices triu_indices zeros zeros_like"
-).split()
+_FACTORIES = """
+    arange as_tensor asarray bartlett_window blackman_window empty empty_like empty_permuted
+    empty_strided eye fft.fftfreq fft.rfftfreq from_file full full_like hamming_window hann_window
+    kaiser_window linspace logspace nested.as_nested_tensor nested.nested_tensor normal ones ones_like
+    rand rand_like randint randint_like randn randn_like randperm range scalar_tensor sparse_bsc_tensor
+    sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor
+    tensor tril_indices triu_indices zeros zeros_like
+""".split()  # noqa: SIM905 - some fifty lines otherwise
 _NEW = ("", "_empty", "_empty_strided", "_full", "_ones", "_tensor", "_zeros")
 _AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")
 _LOAD_FIRST = 0
@@ -122,12 +123,15 @@ def move(act: Function, /, *args: Any, **kwargs: Any) -> Any:
     return act(*[on_cpu(arg) for arg in args], **kwargs)
 
 
-def stay(_cuda: Function, tensor: Any, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-    """Leave a tensor where it is."""
+def stay(  # limits: as the method itself
+    _cuda: Function, tensor: Any, device: Any = None, non_blocking: bool = False, **kwargs: Any
+) -> Any:
+    """Leave a tensor where it is, whatever the device."""
+    del device
     return torch._C.TensorBase.to(tensor, "cpu", non_blocking=non_blocking, **kwargs)
 
 
-def leave_unpinned(_pin: Function, tensor: Any, device: Any = None) -> Any:
+def leave_unpinned(_pin: Function, tensor: Any, *_: Any, **__: Any) -> Any:
     """Return the tensor itself, as for one that is pinned already."""
     return tensor
 
@@ -147,19 +151,20 @@ def choose_type(act: Function, /, *args: Any, **kwargs: Any) -> Any:
     return act(*given, **kwargs)
 
 
-def choose_device(init: Function, thing: Any, device: Any = "cuda", *args: Any, **kwargs: Any) -> None:
+def choose_device(init: Function, thing: Any, *args: Any, **kwargs: Any) -> None:
     """Let an object that is made for CUDA be made for the CPU; its first argument is the device."""
-    for name in ("device", "device_type"):
-        if name in kwargs:
-            device = kwargs.pop(name)
-    init(thing, on_cpu(device), *args, **kwargs)
+    name = "device_type" if "device_type" in kwargs else "device"
+    device, *rest = args or (kwargs.pop(name, "cuda"),)
+    init(thing, on_cpu(device), *rest, **kwargs)
 
 
-def cast(init: Function, context: Any, device_type: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
-    """Let autocast run on the CPU, in bfloat16: there float16 is many times slower than float32."""
-    if device_type == "cuda":
-        device_type, dtype = "cpu", torch.bfloat16 if dtype in (None, torch.float16) else dtype
-    init(context, device_type, dtype, *args, **kwargs)
+def cast(init: Function, context: Any, *args: Any, **kwargs: Any) -> None:
+    """Let autocast run on the CPU, in bfloat16: there float16 is ten times slower."""
+    given = dict(zip(("device_type", "dtype", "enabled", "cache_enabled"), args, strict=False)) | kwargs
+    if given["device_type"] == "cuda":
+        is_half = given.get("dtype") in (None, torch.float16)
+        given |= {"device_type": "cpu", "dtype": torch.bfloat16 if is_half else given["dtype"]}
+    init(context, **given)
 
 
 def ask_autocast(ask: Function, /, *args: Any) -> Any:
