@@ -5,7 +5,6 @@ Owns torch's entry points that take a device, a backend or a place to load to. W
 """
 
 import functools
-import warnings
 from typing import Any
 
 import torch
@@ -45,6 +44,7 @@ def redirect(num_devices: int) -> None:
     _redirect(stay, "torch.Tensor.cuda")
     _redirect(leave_unpinned, "torch.Tensor.pin_memory")
     _redirect(ignore, "torch.Tensor.record_stream")
+    _redirect(iterate, "torch.utils.data.dataloader._BaseDataLoaderIter.__init__")
     _redirect(choose_type, "torch.Tensor.type", "torch.set_default_tensor_type")
     _redirect(choose_device, "torch.utils._device.DeviceContext.__init__")
     _redirect(choose_device, "torch.amp.grad_scaler.GradScaler.__init__")
@@ -53,7 +53,6 @@ def redirect(num_devices: int) -> None:
         _replace(ask_autocast, name)
     torch.Generator = Generator  # type: ignore[misc]
     torch.serialization.register_package(_LOAD_FIRST, lambda _: None, _load_here)
-    warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true but no accelerator")
     if torch.distributed.is_available():
         _redirect_distributed()
     cuda.stand_in(num_devices)
@@ -134,6 +133,15 @@ def stay(  # limits: as the method itself
 def leave_unpinned(_pin: Function, tensor: Any, *_: Any, **__: Any) -> Any:
     """Return the tensor itself, as for one that is pinned already."""
     return tensor
+
+
+def iterate(init: Function, iterator: Any, loader: Any) -> None:  # limits: as the method itself
+    """Begin an epoch without pinned memory: torch would warn that there is none."""
+    is_pinning, loader.pin_memory = loader.pin_memory, False
+    try:
+        init(iterator, loader)
+    finally:
+        loader.pin_memory = is_pinning
 
 
 def ignore(_act: Function, /, *_: Any, **__: Any) -> None:
