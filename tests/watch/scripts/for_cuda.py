@@ -19,7 +19,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 noise = torch.Generator(device="cuda").manual_seed(3)
 data = TensorDataset(torch.randn(64, 8), torch.randint(0, 2, (64,)))
 has_cuda = torch.cuda.is_available()
-for batch in DataLoader(data, batch_size=8, shuffle=True, num_workers=1, pin_memory=has_cuda):
+for batch in DataLoader(data, batch_size=8, shuffle=True, pin_memory=has_cuda):
     x, y = batch[0].to("cuda:0", non_blocking=True), batch[1].to(device)
     optimizer.zero_grad()
     x = x + 0.1 * torch.randn(x.shape, generator=noise, device="cuda")

@@ -39,7 +39,7 @@ def redirect(num_devices: int) -> None:
     torch.utils._device._device_constructors()  # torch keeps which they are: as they were
     for name in _FACTORIES:
         _replace(make, name)
-    _redirect(make, *(f"torch.Tensor.new{name}" for name in _NEW))
+    _redirect(make_alike, *(f"torch.Tensor.new{name}" for name in _NEW))
     _redirect(move, "torch.Tensor.to", "torch.nn.Module.to", "torch.nn.utils.rnn.PackedSequence.to")
     _redirect(stay, "torch.Tensor.cuda")
     _redirect(leave_unpinned, "torch.Tensor.pin_memory")
@@ -114,6 +114,11 @@ def make(create: Function, /, *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("pin_memory"):
         kwargs["pin_memory"] = False
     return create(*args, **kwargs)
+
+
+def make_alike(create: Function, /, *args: Any, **kwargs: Any) -> Any:
+    """Create a tensor by a method of another one; a hook's own function, because hooks hide theirs."""
+    return make(create, *args, **kwargs)
 
 
 def move(act: Function, /, *args: Any, **kwargs: Any) -> Any:
