@@ -254,3 +254,22 @@ def test_compiled_model_stays_compiled_and_keeps_its_bits(tmp_path: Path, window
     assert process.troubles == []
     assert {item.file for item in process.operations} == {str(script)}
     assert not [item for item in process.operations if re.search("relu|bernoulli|threshold", item.name)]
+
+
+TRACED = """\
+import torch
+
+model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten())
+torch.jit.trace(model, torch.ones(1, 1, 4, 4))  # as SummaryWriter.add_graph does: sizes are tensors in it
+print(model(torch.ones(1, 1, 4, 4)).shape)
+"""
+
+
+def test_tracing_a_model_ends_nothing_and_is_not_noted(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRACED)
+    done = run_watched(
+        tmp_path / "train.py", folder=tmp_path, plan=watch.Plan(operations=(0, 9), bits="none")
+    )
+    assert (done.code, done.stdout) == (0, "torch.Size([1, 8])\n"), done.stderr
+    (process,) = watch.read(tmp_path)
+    assert process.troubles == [] and {item.line for item in process.operations} >= {3, 5}

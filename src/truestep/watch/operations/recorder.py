@@ -205,6 +205,16 @@ class OperationRecorder:
             if is_new:
                 self._leave()
 
+    def observe_trace(self, /, *_: Any, **__: Any) -> Observation:
+        """Have the mode off while a model is traced: torch's tracer loses what goes through a mode."""
+        mode = getattr(self._local, "mode", None)
+        self._leave()
+        try:
+            yield
+        finally:
+            if mode is not None and self._is_entered:
+                self._push(mode)
+
     def _enter(self, thread: threading.Thread) -> None:
         mode = Mode(self, self._number_of(thread))
         self._modes.append(mode)
@@ -331,7 +341,8 @@ class OperationRecorder:
         except Exception as error:
             if is_from_handler(error):
                 raise
-            self._tape.note_trouble(f"{act.__name__.strip('_')} of an operation", error)
+            name = getattr(act, "func", act).__name__.strip("_")
+            self._tape.note_trouble(f"{name} of an operation", error)
             return None
 
     def meet_function(self, function: Any) -> None:
@@ -429,4 +440,10 @@ HOOKS = (
     # A thread that asks for the current one before it has begun makes another: it is given itself.
     Hook("threading.Thread._bootstrap_inner", OperationRecorder.observe_run),
     Hook("concurrent.futures.thread._WorkItem.run", OperationRecorder.observe_run),
+    Hook("torch.jit._trace.trace", OperationRecorder.observe_trace, also=("torch.jit.trace",)),
+    Hook(
+        "torch.jit._trace._get_trace_graph",
+        OperationRecorder.observe_trace,
+        also=("torch.jit._get_trace_graph",),
+    ),
 )
