@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from truestep.errors import UsageError
-from truestep.watch.evidence.moment import Place
+from truestep.watch.evidence.kinds import Place
 from truestep.watch.hooks.table import Function, Hook, calling_module, put
 from truestep.watch.script.sites import Sites
 
