@@ -65,6 +65,7 @@ def _redirect_distributed() -> None:
     put(None, [_shared(f"{home}.device_mesh.init_device_mesh", move)])
     _redirect(choose_device, f"{home}.device_mesh.DeviceMesh.__init__")
     _redirect(wrap, "torch.nn.parallel.DistributedDataParallel.__init__")
+    _redirect(keep_norms, "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
 
 
 def _shared(target: str, act: Function) -> Hook:
@@ -207,6 +208,11 @@ def wrap(init: Function, /, *args: Any, **kwargs: Any) -> None:
         given.arguments.pop("output_device", None)
         args, kwargs = given.args, given.kwargs
     init(*args, **kwargs)
+
+
+def keep_norms(_convert: Function, module: Any, *_: Any, **__: Any) -> Any:
+    """Leave BatchNorm as it is: there is no SyncBatchNorm on the CPU."""
+    return module
 
 
 def _load_here(storage: Any, location: str) -> Any:
