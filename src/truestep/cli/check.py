@@ -123,8 +123,8 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     The script runs unmodified in the working folder. Each finding has the line, the evidence, the fix, and
     the cost where it was measured. Options of truestep come before SCRIPT.
 
-    Ctrl-C and SIGTERM end the script and report the findings so far. With --format json or sarif only the answer goes
-    to standard output, and the script's own output goes to standard error.
+    Ctrl-C and SIGTERM end the script and report the findings so far. With --format json or sarif only the
+    answer goes to standard output, and the script's own output goes to standard error.
 
     To suppress a finding, add a comment to its line: # truestep: ignore[stale-gradients] and why. Settings
     for every check are in pyproject.toml: [tool.truestep.check].

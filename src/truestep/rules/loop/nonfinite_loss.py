@@ -2,10 +2,10 @@
 
 ## What it finds
 A backward pass of a loss that is not finite, whose gradients are all finite and are applied by a step. Losses
-that a gradient scaler has multiplied are left alone.
+that a gradient scaler has multiplied are not reported.
 
 ## Why it matters
-The weights stay finite, so training continues and nothing fails. But the printed loss says nothing, averages
+The weights stay finite, so training continues and nothing fails. But the printed loss is useless, averages
 of it are NaN, the best checkpoint is never replaced, and the term that is not finite teaches nothing.
 
 ## How to fix
