@@ -45,7 +45,7 @@ from truestep.watch.launch.scratch import Scratch
 MIN_TARGETS = 300
 NUM_COMMANDS = 102
 NUM_RARE_RUNS = 6
-MAX_S = 300
+MAX_S = 900
 MAX_TRIES = 3
 
 
@@ -155,11 +155,13 @@ def clean(script: str) -> Answer:
 def _verify(work: Path, *words: str, is_cold: bool = False) -> dict[str, Any]:
     environment = {**os.environ, **({preloaded.COLD: "1"} if is_cold else {})}
     given = [Path(sys.executable).with_name("truestep"), "verify", "--format", "json", *words, "train.py"]
-    done = subprocess.run(
-        given, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=MAX_S
-    )
     try:
+        done = subprocess.run(
+            given, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=MAX_S
+        )
         return dict(json.loads(done.stdout))
+    except subprocess.TimeoutExpired:
+        return {"same": None, "first_difference": None, "reason": f"not ended after {MAX_S} s"}
     except ValueError:
         return {"same": None, "first_difference": None, "reason": done.stderr[-2000:]}
 
