@@ -36,6 +36,6 @@ for step in range(4):
     optimizer.step()
     for item, value in spread.items():
         value.add_(item.grad.square())
-    # plant 0-3: optimizer.inputs[model[0]] | optimizer.inputs[model[2]]
+    # plant 0-3 large: optimizer.inputs[model[0]] | optimizer.inputs[model[2]]
     # plant 3-3: optimizer.state["traces"][model[2]] | optimizer.state["traces"][model[0]]
     # plant 0-3: spread[model[0].weight] | spread[model[2].weight] | spread[model[2].bias] | model[0].bias

@@ -25,7 +25,8 @@ def train(model, loader, extra, lr):
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
-        # plant 0-1: loader.dataset.mean | loader.dataset.cache[min(loader.dataset.cache)] | loader.dataset.data
+        # plant 0-1 large: loader.dataset.mean
+        # plant 0-1: loader.dataset.cache[min(loader.dataset.cache)] | loader.dataset.data
         # plant 0-1: extra.dataset.tensors[0] | extra.dataset.tensors[1] | model.weight
 
 
