@@ -142,10 +142,10 @@ class Found:
 def test_settings_that_cannot_be_written_are_told_after_the_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = command._Answer(is_json=True, picture=None, record=None)
+    answer = command._Answer(Script(path="train.py"), is_json=True, picture=None, record=None)
     monkeypatch.setattr(answer, "_follow", lambda _: Found())
     with pytest.raises(UsageError, match=r"truestep.toml cannot be written"):
-        answer.show_settings(Any, Any)  # type: ignore[arg-type]
+        answer.show_settings(Any)  # type: ignore[arg-type]
     assert json.loads(capsys.readouterr().out) == {"settings": "found"}
 
 
@@ -153,7 +153,9 @@ def test_a_picture_that_cannot_be_written_is_told_after_the_answer_and_the_recor
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
-    answer = command._Answer(is_json=False, picture=tmp_path / "gone" / "a.svg", record=tmp_path)
+    answer = command._Answer(
+        Script(path="train.py"), is_json=False, picture=tmp_path / "gone" / "a.svg", record=tmp_path
+    )
     with pytest.raises(UsageError, match=r"a.svg cannot be written"):
         answer._finish(Found(), render=lambda _: ["found"], draw=lambda _: Picture(width=1, height=1))
     assert capsys.readouterr().out == "found\n"
@@ -218,13 +220,13 @@ PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
 def test_what_was_not_measured_is_not_called_no_gain(
     monkeypatch: pytest.MonkeyPatch, result: Result, code: int, said: str
 ) -> None:
-    answer = command._Answer(is_json=False, picture=None, record=None)
+    answer = command._Answer(Script(path="train.py"), is_json=False, picture=None, record=None)
     monkeypatch.setattr(answer, "_follow", lambda _: result)
     assert said in told_of(result)
     assert ("no setting made this script faster" in told_of(result)) is (code == 0)
     if not code:
-        answer.show_settings(Any, Any)  # type: ignore[arg-type]
+        answer.show_settings(Any)  # type: ignore[arg-type]
         return
     with pytest.raises(typer.Exit) as ended:
-        answer.show_settings(Any, Any)  # type: ignore[arg-type]
+        answer.show_settings(Any)  # type: ignore[arg-type]
     assert ended.value.exit_code == code

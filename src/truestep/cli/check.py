@@ -141,7 +141,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep check --steps 100 train.py --lr 0.1   the script gets --lr 0.1
       truestep check --select LOOP,LOSS train.py     two families of rules
       truestep check --processes 2 train.py          through torchrun
-      truestep check --device cpu --steps 5 train.py a script for CUDA, without a GPU
+      truestep check --device cpu --steps 5 train.py a CUDA script without a GPU
       truestep check -m package.train                as python -m package.train
       truestep check --format sarif train.py > check.sarif
     """

@@ -154,7 +154,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep verify --kill train.py --epochs 2     killed in the middle
       truestep verify --kill --resume-with="--resume last.pt" train.py
       truestep verify --processes 1,2,4 train.py     on 1, 2 and 4 processes
-      truestep verify --device cpu train.py          a script for CUDA, without a GPU
+      truestep verify --device cpu train.py          a CUDA script without a GPU
       truestep verify --workers 0,2 --env PYTHONHASHSEED= train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)

@@ -74,4 +74,16 @@ for step in range(6):
     for parameter in model.parameters():
         parameter.grad.mul_(-0.1)
     optimizer.step()
+second = torch.optim.LBFGS(model.parameters(), lr=0.01, max_iter=2)
+
+
+def closure():
+    second.zero_grad()
+    loss = model(torch.ones(2, 4)).square().mean()
+    loss.backward()
+    return loss
+
+
+for step in range(6):
+    second.step(closure)
 """

@@ -399,7 +399,7 @@ class _Book:
             factor=_factor(page.spots),
             stale_at=table[page.stale_site] if page.num_stale else None,
             clipped_at=[table[site] for site in page.clips_inside[:2]],
-            is_again=not page.pending and _are_untouched(page),
+            is_again=self._tape.under_way.is_stepping and not page.pending and _are_untouched(page),
         )
         self._tape.note(facts)
 
