@@ -75,7 +75,7 @@ def test_a_generator_of_numpy_that_was_replaced_is_told_and_not_passed_over(othe
     numpy.random.set_bit_generator(other(1))  # type: ignore[attr-defined]
     try:
         for each in (seeds, lazy):
-            with pytest.raises(UsageError, match=f"was replaced .* is another {other.__name__} now"):
+            with pytest.raises(UsageError, match=f"was replaced .* is now another {other.__name__}"):
                 each.set(1, 0)
     finally:
         numpy.random.set_bit_generator(before)  # type: ignore[attr-defined]
