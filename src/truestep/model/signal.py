@@ -179,7 +179,7 @@ def _scalar(output: Any, loss: Callable[[Any], Tensor] | None) -> Tensor:
     tensor = _first_tensor(output)
     if tensor is None or not tensor.requires_grad:
         raise UsageError(
-            f"the model returned {type(output).__name__}, which has no tensor with a gradient. "
+            f"no gradient can flow into what the model returned ({type(output).__name__}). "
             "Pass loss=, a function from what the model returns to a number."
         )
     noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor)
