@@ -213,7 +213,10 @@ def test_the_picture_marks_where_it_begins(tmp_path: Path) -> None:
     ("model", "message"),
     [
         (nn.ReLU(), "no layer with weights ran in ReLU"),
-        (nn.Linear(3, 3).requires_grad_(False), r"no gradient can flow into what the model returned \(Tensor\)\. Pass loss="),
+        (
+            nn.Linear(3, 3).requires_grad_(False),
+            r"no gradient can flow into what the model returned \(Tensor\)\. Pass loss=",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_said(model: nn.Module, message: str) -> None:
