@@ -7,7 +7,7 @@ block; without, only those that are there (they may be empty) are filled. Exit c
 import sys
 from pathlib import Path
 
-from pages import OUTPUT, Printed, is_told, python_blocks, run_page
+from pages import OUTPUT, Printed, is_shown, python_blocks, run_page
 
 
 def with_outputs(text: str, printed: Printed, *, is_adding: bool) -> str:
@@ -19,7 +19,7 @@ def with_outputs(text: str, printed: Printed, *, is_adding: bool) -> str:
         found = printed.blocks.get(block.first_line, [])
         if any(line.lstrip().startswith(("```", "~~~")) for line in found):
             raise SystemExit(f"the block at line {block.first_line} prints a fence: no page can show that")
-        if block.commands and is_told(block.lines, found, is_loose=True):
+        if block.commands and is_shown(block.lines, found, is_loose=True):
             continue  # what `...` stands for stays unsaid
         if block.output is not None:
             start = block.output.first_line - 1

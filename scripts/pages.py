@@ -173,7 +173,7 @@ def run_page(text: str, *, name: str = "page") -> Printed:
     return Printed(done.returncode, printed, done.stdout + done.stderr)
 
 
-def is_told(expected: list[str], found: list[str], *, is_loose: bool) -> bool:
+def is_shown(expected: list[str], found: list[str], *, is_loose: bool) -> bool:
     """Whether the lines are those that were found.
 
     In loose ones `...` stands for anything, seconds may differ, and so may digests as long as the same
@@ -200,7 +200,7 @@ def differences(text: str, printed: Printed) -> list[str]:
             continue
         found = printed.blocks.get(block.first_line, [])
         expected = [line.rstrip() for line in block.output.lines]
-        if not is_told(expected, found, is_loose=bool(block.commands)):
+        if not is_shown(expected, found, is_loose=bool(block.commands)):
             said, shown = "\n".join(expected), "\n".join(found)
             told.append(
                 f"line {block.output.first_line}: the page says\n{said}\nbut the block prints\n{shown}\n"

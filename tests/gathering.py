@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from truestep.check import Judgement, check_plan
-from truestep.check.examine import judge_closely
+from truestep.check import Evaluation, check_plan
+from truestep.check.examine import evaluate_closely
 from truestep.rules import Evidence, find_rules
 from truestep.watch import Plan, command
 
@@ -51,10 +51,10 @@ def run_script(script: Path, *arguments: str, plan: Plan | None = None, timeout_
 _find_rules = functools.cache(find_rules)
 
 
-def judged(script: Path, *, steps: int | None = None) -> tuple[Gathered, Judgement]:
+def judged(script: Path, *, steps: int | None = None) -> tuple[Gathered, Evaluation]:
     """Run a script and judge it, as `truestep check` does; with `--steps` if a number is given."""
     found = run_script(script, plan=check_plan(steps))
-    told = judge_closely(
+    told = evaluate_closely(
         _find_rules(), found.evidence, replay=lambda plan: run_script(script, plan=plan).evidence
     )
     return found, told

@@ -15,7 +15,7 @@ import pytest
 
 from tests.gathering import run_script
 from truestep import cli
-from truestep.check import Settings, Told, as_sarif, judge, read_settings
+from truestep.check import RuleFinding, Settings, as_sarif, evaluate_rules, read_settings
 from truestep.check.baseline import leave_out_known, write_baseline
 from truestep.check.suppress import hide, read_comments
 from truestep.errors import UsageError
@@ -61,9 +61,9 @@ def write(folder: Path, text: str = SCRIPT) -> Path:
     return path
 
 
-def told_of(path: Path) -> tuple[list[Told], Any]:
+def told_of(path: Path) -> tuple[list[RuleFinding], Any]:
     evidence = run_script(path).evidence
-    return judge(find_rules(), evidence).findings, evidence
+    return evaluate_rules(find_rules(), evidence).findings, evidence
 
 
 def test_json_is_alone_on_stdout_and_keeps_the_contract(tmp_path: Path) -> None:
@@ -275,13 +275,13 @@ def test_what_follows_from_a_finding_is_told_when_that_one_is_left_out(tmp_path:
     evidence = Evidence(texts={str(path): path.read_text()})
     source = evidence.source(str(path))
     assert source is not None
-    follows = Told(rule=rules["LOOP11"], finding=Finding(message="not finite", file=str(path), line=2))
+    follows = RuleFinding(rule=rules["LOOP11"], finding=Finding(message="not finite", file=str(path), line=2))
     cause = Finding(message="not scaled", file=str(path), line=1)
-    findings = [Told(rule=rules["DATA07"], finding=cause, consequences=(follows,))]
+    findings = [RuleFinding(rule=rules["DATA07"], finding=cause, consequences=(follows,))]
     kept, unused = hide(findings, [source])
     assert kept == [follows] and unused == []
     known = tmp_path / "known.json"
-    write_baseline(known, [Told(rule=rules["DATA07"], finding=cause)], evidence=evidence)
+    write_baseline(known, [RuleFinding(rule=rules["DATA07"], finding=cause)], evidence=evidence)
     assert leave_out_known(findings, known, evidence=evidence) == [follows]
     write_baseline(known, findings, evidence=evidence)
     assert leave_out_known(findings, known, evidence=evidence) == []
@@ -357,7 +357,7 @@ def test_a_rule_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     module.__file__ = "broken.py"
     exec(RULE.replace("if len(steps) > 5", "if steps[99]"), vars(module))
     evidence = run_script(write(tmp_path)).evidence
-    told = judge([*find_rules(), read_rule(module)], evidence)
+    told = evaluate_rules([*find_rules(), read_rule(module)], evidence)
     assert told.failed == ["MINE01 broken: IndexError: list index out of range"]
     assert "LOOP01" in [item.rule.meta.code for item in told.findings]
 

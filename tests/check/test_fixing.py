@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gathering import run_script, run_text
-from truestep.check import Judgement, Result, Told, apply_fixes, judge, propose
+from truestep.check import Evaluation, Result, RuleFinding, apply_fixes, evaluate_rules, propose
 from truestep.errors import UsageError
 from truestep.rules import Evidence, Finding, Meta, find_rules
 from truestep.rules.analysis.edits import Edit, apply, diff
@@ -23,7 +23,7 @@ COMMAND = str(Path(sys.executable).with_name("truestep"))
 
 
 def mistakes(evidence: Evidence) -> list[str]:
-    told = judge(RULES, evidence)
+    told = evaluate_rules(RULES, evidence)
     assert told.failed == []
     return [item.rule.meta.code for item in told.findings if item.severity != "info"]
 
@@ -36,7 +36,7 @@ def test_what_can_be_mended_is_what_is_promised() -> None:
 @pytest.mark.parametrize("rule", MENDING, ids=lambda rule: rule.name)
 def test_the_mended_example_is_right(rule: Rule) -> None:
     found = run_text(rule.buggy)
-    changed = propose(judge(RULES, found.evidence).findings, found.evidence)
+    changed = propose(evaluate_rules(RULES, found.evidence).findings, found.evidence)
     ((_, text),) = changed.items()
     assert text != rule.buggy
     again = run_text(text)
@@ -58,7 +58,7 @@ def test_scripts_are_mended(tmp_path: Path, name: str) -> None:
     path = tmp_path / "train.py"
     path.write_text((CORPUS / f"{name}.py").read_text())
     evidence = run_script(path).evidence
-    changed = propose(judge(RULES, evidence).findings, evidence)
+    changed = propose(evaluate_rules(RULES, evidence).findings, evidence)
     path.write_text(changed[str(path)])
     again = run_script(path)
     assert again.code == 0, again.output
@@ -110,7 +110,7 @@ def test_a_script_of_windows_keeps_its_lines_ends(tmp_path: Path) -> None:
 def test_mending_finds_imports_in_a_script_of_windows() -> None:
     (rule,) = [rule for rule in RULES if rule.meta.code == "MODE02"]
     found = run_text(rule.buggy).evidence
-    told = judge(RULES, found).findings
+    told = evaluate_rules(RULES, found).findings
     (file,) = propose(told, found)
     again = Evidence(processes=found.processes, texts={file: rule.buggy.replace("\n", "\r\n")})
     assert propose(told, again)[file].count("\r\n") > rule.buggy.count("\n")
@@ -129,7 +129,7 @@ for step in range(6):
         ((model(x) - x.sum(1, keepdim=True)).square().mean() / 2).backward()
     optimizer.step()"""
     found = run_text(text)
-    ((_, changed),) = propose(judge(RULES, found.evidence).findings, found.evidence).items()
+    ((_, changed),) = propose(evaluate_rules(RULES, found.evidence).findings, found.evidence).items()
     assert changed == text + "\n    optimizer.zero_grad()"
     assert apply(Source("train.py", "a\r\nb"), [Edit(first=2, last=2, lines=("B", "c"))]) == "a\r\nB\r\nc"
 
@@ -209,11 +209,11 @@ def _rule(code: str) -> Rule:
 
 def _result(path: Path, **lines: int) -> Result:
     told = [
-        Told(rule=_rule(code), finding=Finding(message="m", file=str(path), line=line))
+        RuleFinding(rule=_rule(code), finding=Finding(message="m", file=str(path), line=line))
         for code, line in lines.items()
     ]
     evidence = Evidence(processes=[Process(pid=1, argv=[], num_steps=3)])
-    return Result(code=0, evidence=evidence, rules=[], judgement=Judgement(findings=told))
+    return Result(code=0, evidence=evidence, rules=[], evaluation=Evaluation(findings=told))
 
 
 def test_an_edit_that_brings_a_new_finding_is_withdrawn(tmp_path: Path) -> None:

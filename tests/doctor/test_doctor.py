@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from truestep import cli
-from truestep.check import Judgement, judge
+from truestep.check import Evaluation, evaluate_rules
 from truestep.cli import doctor
 from truestep.doctor import survey as survey_module
 from truestep.doctor.survey import probe, read_answer, read_limits
@@ -74,10 +74,10 @@ def recorded(name: str) -> Machine:
     return Machine.from_fields(json.loads((MACHINES / f"{name}.json").read_text()))
 
 
-def judged(machine: Machine) -> Judgement:
-    judgement = judge(RULES, Evidence(machine=machine))
-    assert judgement.failed == []
-    return judgement
+def judged(machine: Machine) -> Evaluation:
+    evaluation = evaluate_rules(RULES, Evidence(machine=machine))
+    assert evaluation.failed == []
+    return evaluation
 
 
 def advice(machine: Machine, *severities: str) -> dict[str, str]:
@@ -129,8 +129,8 @@ def test_each_rule_of_the_doctor_has_a_recorded_machine() -> None:
 
 
 def test_rules_about_machines_have_nothing_to_look_at_in_a_script() -> None:
-    judgement = judge(RULES, Evidence())
-    assert judgement.not_observed == RULES and judgement.findings == []
+    evaluation = evaluate_rules(RULES, Evidence())
+    assert evaluation.not_observed == RULES and evaluation.findings == []
 
 
 def test_a_machine_is_read_as_it_was_written() -> None:
@@ -322,8 +322,8 @@ def test_a_file_that_holds_no_machine_is_refused(tmp_path: Path) -> None:
 def test_a_rule_that_failed_is_told_and_nothing_is_called_fine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], format_: str
 ) -> None:
-    judgement = Judgement(failed=["ENV99 broken: KeyError: 'cuda'"])
-    monkeypatch.setattr(doctor, "_judge", lambda _: judgement)
+    evaluation = Evaluation(failed=["ENV99 broken: KeyError: 'cuda'"])
+    monkeypatch.setattr(doctor, "_evaluate", lambda _: evaluation)
     words = ["doctor", "--format", format_, "--machine", str(MACHINES / "sound_gpu.json")]
     monkeypatch.setattr(sys, "argv", ["truestep", *words])
     with pytest.raises(SystemExit) as exit_:
@@ -331,4 +331,4 @@ def test_a_rule_that_failed_is_told_and_nothing_is_called_fine(
     said = capsys.readouterr().out
     assert exit_.value.code == 3 and "ENV99 broken: KeyError: 'cuda'" in said and "fine" not in said
     if format_ == "json":
-        assert json.loads(said)["failed_rules"] == judgement.failed
+        assert json.loads(said)["failed_rules"] == evaluation.failed

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.gathering import run_text
 from tests.zoo import ZOO, gpt2, loss_of, lstm, resnet, t5
-from truestep.check import judge
+from truestep.check import evaluate_rules
 from truestep.errors import UsageError
 from truestep.model import summary
 from truestep.rules import find_rules
@@ -136,7 +136,9 @@ def test_p29_an_untied_copy_is_found_by_check() -> None:
     told = {
         text: {
             item.rule.meta.code
-            for item in judge(find_rules(), run_text(UNTIED.replace("UNTYING", text)).evidence).findings
+            for item in evaluate_rules(
+                find_rules(), run_text(UNTIED.replace("UNTYING", text)).evidence
+            ).findings
         }
         for text in (copied, "")
     }
@@ -170,7 +172,9 @@ def test_p30_a_model_evaluated_in_train_mode_is_found_by_check() -> None:
     told = [
         {
             item.rule.meta.code
-            for item in judge(find_rules(), run_text(MODES.replace("SWITCH", text)).evidence).findings
+            for item in evaluate_rules(
+                find_rules(), run_text(MODES.replace("SWITCH", text)).evidence
+            ).findings
         }
         for text in ("pass", "model.eval()")
     ]

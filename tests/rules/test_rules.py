@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.gathering import Gathered, expected, run_text
-from truestep.check import judge
+from truestep.check import evaluate_rules
 from truestep.rules import Evidence, find_rules
 from truestep.rules.rule import SECTIONS, Rule
 
@@ -42,7 +42,7 @@ def test_a_rule_finds_its_own_example(rule: Rule) -> None:
     found = gathered(rule.buggy)
     assert found.code == 0 or found.evidence.first.error, found.output
     assert found.evidence.first.troubles == []
-    told = judge(RULES, found.evidence)
+    told = evaluate_rules(RULES, found.evidence)
     assert told.failed == []
     lines = expected(rule.buggy)[rule.meta.code]
     everything = [*told.findings, *(item for one in told.findings for item in one.consequences)]
@@ -60,7 +60,7 @@ def test_all_rules_are_silent_on_a_clean_example(rule: Rule, text: str) -> None:
     found = gathered(text)
     assert found.code == 0, found.output
     assert found.evidence.first.troubles == []
-    told = judge(RULES, found.evidence)
+    told = evaluate_rules(RULES, found.evidence)
     assert told.failed == []
     assert [(item.rule.name, item.finding) for item in told.findings if item.severity != "info"] == []
     everything = [*told.findings, *(item for one in told.findings for item in one.consequences)]
@@ -77,7 +77,7 @@ def test_a_rule_tells_recorded_evidence_apart(rule: Rule) -> None:
 
 def test_nothing_that_happened_is_not_observed() -> None:
     """A rule that had nothing to look at says so; it does not pass."""
-    told = judge(RULES, run_text("import torch\nprint(torch.ones(2))\n").evidence)
+    told = evaluate_rules(RULES, run_text("import torch\nprint(torch.ones(2))\n").evidence)
     assert told.findings == [] and told.failed == []
     named = {rule.name for rule in told.not_observed}
     assert {rule.name for rule in RULES if rule.meta.needs} <= named

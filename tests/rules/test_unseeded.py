@@ -1,7 +1,7 @@
 """Unseeded generators: one finding for all of them, as severe as what the script promises."""
 
 from tests.gathering import run_text
-from truestep.check import Told, judge
+from truestep.check import RuleFinding, evaluate_rules
 from truestep.rules import find_rules
 
 TRAINING = """
@@ -15,9 +15,9 @@ for _ in range(3):
 """
 
 
-def unseeded(text: str) -> list[Told]:
+def unseeded(text: str) -> list[RuleFinding]:
     rules = [rule for rule in find_rules() if rule.meta.code == "REPRO01"]
-    return judge(rules, run_text(text).evidence).findings
+    return evaluate_rules(rules, run_text(text).evidence).findings
 
 
 def test_a_script_that_seeds_nothing_gets_one_remark_for_all_generators() -> None:

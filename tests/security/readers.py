@@ -339,9 +339,9 @@ def _judge_machine(folder: Path) -> None:
     from truestep.cli import doctor
 
     machine = doctor._read(folder / "machine.json")
-    judgement = check.judge(_machine_rules(), rules.Evidence(machine=machine))
+    evaluation = check.evaluate(_machine_rules(), rules.Evidence(machine=machine))
     with contextlib.redirect_stdout(io.StringIO()):
-        doctor._Answer().show(machine, judgement)
+        doctor._Answer().show(machine, evaluation)
 
 
 # ---- weights

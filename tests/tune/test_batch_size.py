@@ -129,7 +129,7 @@ def test_a_dataset_that_is_too_small_ends_the_doubling(
         path=str(SCRIPTS / "wide.py"), arguments=("--batch-size", "1", "--samples", "1", "--steps", "30")
     )
     told: list[str] = []
-    sizes = batch_sizes(script, seconds=0.1, tell=told.append)
+    sizes = batch_sizes(script, seconds=0.1, on_status=told.append)
     assert sizes.stopped == "the dataset has 1 samples, fewer than 2"
     assert (sizes.largest, sizes.too_large, told) == (1, None, ["the script's batch size"])
 
@@ -155,7 +155,7 @@ def trials(*sizes: Size, limit: int = 10**9) -> batch_size._Trials:
         scratch=None,  # type: ignore[arg-type]
         seconds=1.0,
         limit_bytes=limit,
-        tell=print,
+        on_status=print,
         own=sizes[0].batch_size,
     )
     made.sizes.extend(sizes)

@@ -486,9 +486,9 @@ from types import SimpleNamespace
 torch.backends.fp32_precision = "tf32"
 torch.backends.cuda.matmul.fp32_precision = "ieee"
 from truestep.train.fingerprint import fingerprint
-from truestep.tune.in_script.seen import Seen
+from truestep.tune.in_script.facts_so_far import FactsSoFar
 
-facts = Seen(SimpleNamespace(listen=dict, under_way=None)).facts()
+facts = FactsSoFar(SimpleNamespace(listen=dict, under_way=None)).facts()
 print(facts["matmul_precision"], fingerprint(torch.device("cpu"))["matmul_precision"], sep="\\n")
 """
 

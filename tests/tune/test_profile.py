@@ -18,7 +18,7 @@ from truestep.tune.in_script.fetching import Fetch
 from truestep.tune.in_script.operators import visible_operators
 from truestep.tune.knob import PHASES
 from truestep.tune.profile.details import LineShare
-from truestep.tune.profile.holding import hold_live
+from truestep.tune.profile.holding import memory_from_objects
 from truestep.tune.profile.phases import Span, cut_steps
 from truestep.tune.profile.profile import LoaderUse, Profile, Share, percents, profile, shares_of
 from truestep.tune.profile.profile_page import Line, duration, render, size
@@ -428,7 +428,7 @@ def test_live_objects_tell_of_memory_where_the_private_profile_fails() -> None:
             optimizer.zero_grad()
             model(torch.randn(1000, 100)).sum().backward()
             optimizer.step()
-    found = hold_live(profiler, models=[model], optimizers=[optimizer])
+    found = memory_from_objects(profiler, models=[model], optimizers=[optimizer])
     num_bytes = 4 * (100 * 50 + 50)
     assert found["memory"]["parameters"] == found["memory"]["gradients"] == num_bytes
     assert found["memory"]["optimizer state"] == 2 * num_bytes + 2 * 4

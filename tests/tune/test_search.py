@@ -15,7 +15,7 @@ from truestep.tune.knob import Knob, Skip, pick
 from truestep.tune.search import search as searching
 from truestep.tune.search.compare import Comparison
 from truestep.tune.search.intervals import Interval
-from truestep.tune.search.learning import judge
+from truestep.tune.search.learning import compare_learning
 from truestep.tune.search.result import Result
 from truestep.tune.search.search import TuneOptions, tune
 
@@ -109,7 +109,7 @@ def curve(*, start: float, rate: float, num: int = 80) -> list[float | None]:
 def test_a_curve_survives_if_it_is_as_near_as_another_seed(tuned: Any, survives: bool) -> None:
     own = curve(start=1.0, rate=0.1)
     seeds = [curve(start=1.03, rate=0.1), curve(start=0.98, rate=0.1)]
-    assert judge(tuned, own, seeds=seeds).survives is survives
+    assert compare_learning(tuned, own, seeds=seeds).survives is survives
 
 
 SEEN = {
@@ -204,7 +204,7 @@ def test_a_mode_of_compiling_that_a_run_does_not_read_is_left_to_the_lines(
 
 def test_a_curve_that_is_not_finite_is_plain_json() -> None:
     own = curve(start=1.0, rate=0.1)
-    found = judge([float("nan")] * 80, own, seeds=())
+    found = compare_learning([float("nan")] * 80, own, seeds=())
     fields = json.loads(json.dumps(found.as_fields(), allow_nan=False))
     assert fields["curve"] == [None] * 8 and len(fields["own"]) == 8
 
@@ -222,6 +222,6 @@ def test_ctrl_c_ends_the_search_and_returns_what_is_known(monkeypatch: pytest.Mo
     monkeypatch.setattr(searching, "data_advice", lambda *_: None)
     told: list[str] = []
     asked = TuneOptions(knobs={name: PLANTED[name] for name in ("less", "nothing", "more")})
-    found = tune(watch.Script(path="train.py"), asked, told=lambda trial: told.append(trial.knob))
+    found = tune(watch.Script(path="train.py"), asked, on_trial=lambda trial: told.append(trial.knob))
     assert told == ["less"] and found.is_interrupted
     assert found.settings == {} and found.final is None, "nothing was confirmed"

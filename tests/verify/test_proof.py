@@ -29,7 +29,7 @@ def test_all_steps_are_looked_at_together_where_their_operations_are_few(
 
     monkeypatch.setattr(Proof, "_look_at", look_at)
     anything: Any = None
-    Proof(runner=anything, base=anything, tell=print)._look(anything, 5)
+    Proof(runner=anything, base=anything, on_status=print)._look(anything, 5)
     assert windows == [(0, 5), again]
 
 
@@ -40,26 +40,26 @@ class Runs:
         self.cause = cause
         self.results = results
         self.num_free = 0
-        self.held: list[str] = []
+        self.frozen: list[str] = []
 
     def run(self, way: Way, *, plan: Any) -> Ran:
-        self.held += way.hold
-        if self.cause is not None and self.cause in way.hold:
+        self.frozen += way.frozen
+        if self.cause is not None and self.cause in way.frozen:
             return ran(update(0))
         result = self.results[self.num_free % len(self.results)]
         self.num_free += 1
         return ran(update(0, weights=result))
 
 
-def experiment(runs: Runs, hold: str) -> int:
+def experiment(runs: Runs, frozen: str) -> int:
     anything: Any = runs
-    return Proof(runner=anything, base=Way(), tell=lambda _: None)._num_same_with(hold, limit=0.01)
+    return Proof(runner=anything, base=Way(), on_status=lambda _: None)._num_same_with(frozen, limit=0.01)
 
 
 def test_a_cause_is_proved_by_enough_runs_and_a_control_without_it() -> None:
     runs = Runs("clock", "abcdefgh")
     num = experiment(runs, "clock")
-    assert num >= 4 and runs.held == ["clock"] * num
+    assert num >= 4 and runs.frozen == ["clock"] * num
     assert runs.num_free == 2, "two runs without it were compared"
 
 

@@ -4,25 +4,25 @@ Owns the way from a script to its findings. What is wrong is for `rules` to say.
 """
 
 from truestep.check.baseline import write_baseline
+from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules
 from truestep.check.examine import Result, examine
 from truestep.check.fixing import Fixed, apply_fixes, propose
 from truestep.check.gather import check_plan, gather
-from truestep.check.judge import Judgement, Told, judge
 from truestep.check.sarif import as_sarif
 from truestep.check.settings import Settings, read_settings
 
 __all__ = [
+    "Evaluation",
     "Fixed",
-    "Judgement",
     "Result",
+    "RuleFinding",
     "Settings",
-    "Told",
     "apply_fixes",
     "as_sarif",
     "check_plan",
+    "evaluate_rules",
     "examine",
     "gather",
-    "judge",
     "propose",
     "read_settings",
     "write_baseline",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from truestep import plainfile
-from truestep.check.judge import Told, flatten, leave_out
+from truestep.check.evaluate import RuleFinding, flatten, leave_out
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
 from truestep.runfiles import replacing
@@ -17,9 +17,9 @@ from truestep.runfiles import replacing
 _VERSION = 1
 
 
-def write_baseline(path: Path, findings: Iterable[Told], *, evidence: Evidence) -> None:
+def write_baseline(path: Path, findings: Iterable[RuleFinding], *, evidence: Evidence) -> None:
     """Write what is known from here on."""
-    known = [_sign(told, evidence, path.parent) for told in flatten(findings)]
+    known = [_sign(reported, evidence, path.parent) for reported in flatten(findings)]
     rows = [dict(zip(("code", "file", "text"), row, strict=True)) for row in sorted(known)]
     text = json.dumps({"version": _VERSION, "findings": rows}, indent=2) + "\n"
     try:
@@ -29,12 +29,12 @@ def write_baseline(path: Path, findings: Iterable[Told], *, evidence: Evidence) 
         raise UsageError(f"{path} cannot be written ({error.strerror}). Name another file.") from error
 
 
-def leave_out_known(findings: Sequence[Told], path: Path, *, evidence: Evidence) -> list[Told]:
+def leave_out_known(findings: Sequence[RuleFinding], path: Path, *, evidence: Evidence) -> list[RuleFinding]:
     """Return the findings that the baseline does not have."""
     known = read_baseline(path)
 
-    def is_known(told: Told) -> bool:
-        sign = _sign(told, evidence, path.parent)
+    def is_known(reported: RuleFinding) -> bool:
+        sign = _sign(reported, evidence, path.parent)
         known[sign] -= 1
         return known[sign] >= 0
 
@@ -58,12 +58,12 @@ def read_baseline(path: Path) -> Counter[tuple[str, str, str]]:
     return Counter(rows)
 
 
-def _sign(told: Told, evidence: Evidence, folder: Path) -> tuple[str, str, str]:
-    finding = told.finding
+def _sign(reported: RuleFinding, evidence: Evidence, folder: Path) -> tuple[str, str, str]:
+    finding = reported.finding
     source = evidence.source(finding.file)
     text = source.line(finding.line).strip() if source else ""
     file = finding.file or ""
     place = Path(file)
     if file and place.is_relative_to(folder.absolute()):
         file = place.relative_to(folder.absolute()).as_posix()
-    return told.rule.meta.code, file, text
+    return reported.rule.meta.code, file, text

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from truestep.check.baseline import leave_out_known, read_baseline
+from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules, flatten
 from truestep.check.gather import check_plan, gather
-from truestep.check.judge import Judgement, Told, flatten, judge
 from truestep.check.replay import find_origin, replay_plan
 from truestep.check.settings import Settings
 from truestep.check.suppress import Comment, hide, unknown_names
@@ -36,7 +36,7 @@ class Result:
     evidence: Evidence
     rules: list[Rule]
     """Those that were asked."""
-    judgement: Judgement
+    evaluation: Evaluation
     arguments: Sequence[str] = ()
     """Those of the script."""
     num_hidden: int = 0
@@ -47,14 +47,14 @@ class Result:
     """Names in comments that mean no rule."""
 
     @property
-    def findings(self) -> list[Told]:
+    def findings(self) -> list[RuleFinding]:
         """What is told."""
-        return self.judgement.findings
+        return self.evaluation.findings
 
     @property
     def has_mistakes(self) -> bool:
         """Whether there is more than remarks."""
-        return any(told.severity != "info" for told in self.findings)
+        return any(reported.severity != "info" for reported in self.findings)
 
     @property
     def num_steps(self) -> int:
@@ -124,9 +124,9 @@ def examine(
             process.operations = [_of_own_files(item, scratch) for item in process.operations]
         return again
 
-    judgement = judge_closely(rules, evidence, replay=None if processes > 1 else replay)
+    evaluation = evaluate_closely(rules, evidence, replay=None if processes > 1 else replay)
     result = Result(
-        code=code, evidence=evidence, rules=rules, judgement=judgement, arguments=script.arguments
+        code=code, evidence=evidence, rules=rules, evaluation=evaluation, arguments=script.arguments
     )
     _leave_out(result, settings, everything)
     return result
@@ -145,22 +145,24 @@ def is_of_doctor(rule: Rule) -> bool:
     return rule.meta.code.startswith("ENV") and not rule.meta.needs
 
 
-def judge_closely(
+def evaluate_closely(
     rules: Sequence[Rule], evidence: Evidence, *, replay: Callable[[Plan], Evidence] | None
-) -> Judgement:
+) -> Evaluation:
     """Judge; if a value was not finite, replay that step, see where it came from, and judge again."""
-    judgement = judge(rules, evidence)
-    steps = [told.finding.step for told in judgement.findings if told.rule.meta.code == _NON_FINITE]
+    evaluation = evaluate_rules(rules, evidence)
+    steps = [
+        reported.finding.step for reported in evaluation.findings if reported.rule.meta.code == _NON_FINITE
+    ]
     if not steps or not steps[0] or replay is None:
-        return judgement
+        return evaluation
     again = replay(replay_plan(check_plan(), steps[0] - 1))
     evidence.origin = find_origin(again.first) if again.processes else None
-    return judge(rules, evidence)
+    return evaluate_rules(rules, evidence)
 
 
 def _leave_out(result: Result, settings: Settings, everything: Sequence[Rule]) -> None:
-    told = result.judgement.findings
-    kept, unused = hide(told, result.evidence.sources)
+    reported = result.evaluation.findings
+    kept, unused = hide(reported, result.evidence.sources)
     if (
         not settings.select and not settings.ignore
     ):  # otherwise a comment may be meant for a rule that was not asked
@@ -168,5 +170,5 @@ def _leave_out(result: Result, settings: Settings, everything: Sequence[Rule]) -
     result.unknown = unknown_names(unused, everything)
     if settings.baseline is not None:
         kept = leave_out_known(kept, settings.baseline, evidence=result.evidence)
-    result.num_hidden = len([*flatten(told)]) - len([*flatten(kept)])
-    result.judgement.findings = kept
+    result.num_hidden = len([*flatten(reported)]) - len([*flatten(kept)])
+    result.evaluation.findings = kept

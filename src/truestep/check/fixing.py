@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from truestep.check.evaluate import RuleFinding, flatten
 from truestep.check.examine import Result
-from truestep.check.judge import Told, flatten
 from truestep.errors import UsageError
 from truestep.rules import Edit, Evidence, Source
 from truestep.rules.analysis.edits import apply
@@ -24,7 +24,7 @@ class Fixed:
     result: Result
     changed: dict[str, str] = field(default_factory=dict)
     """New texts of files."""
-    withdrawn: list[tuple[Told, str]] = field(default_factory=list)
+    withdrawn: list[tuple[RuleFinding, str]] = field(default_factory=list)
     """Findings whose edits were taken back, and why."""
 
 
@@ -32,23 +32,23 @@ def apply_fixes(
     before: Result,
     examine: Callable[[], Result],
     *,
-    tell: Callable[[dict[str, str]], None] = lambda _changed: None,
+    on_change: Callable[[dict[str, str]], None] = lambda _changed: None,
 ) -> Fixed:
     """Edit the user's files, run the script again, and restore what made it fail or brought a new finding.
 
-    All edits are tried together, and one after the other if that fails. `tell` is called with the new texts
-    before each run.
+    All edits are tried together, and one after the other if that fails. `on_change` is called with the new
+    texts before each run.
     """
     fixed = Fixed(result=before)
-    found = [told for told in before.findings if _is_fixable(told, before.evidence)]
+    found = [reported for reported in before.findings if _is_fixable(reported, before.evidence)]
     if not found or before.inconclusive is not None:
         return fixed
     files = _Files(before.evidence)
 
-    def attempt(findings: Sequence[Told]) -> str | None:
+    def attempt(findings: Sequence[RuleFinding]) -> str | None:
         changed = propose(findings, before.evidence)
         files.write(changed)
-        tell(changed)
+        on_change(changed)
         after = examine()
         reason = _worse(before, after)
         if reason is None:
@@ -69,31 +69,33 @@ def apply_fixes(
     return fixed
 
 
-def _try_each(found: Sequence[Told], attempt: Callable[[Sequence[Told]], str | None], fixed: Fixed) -> None:
-    kept: list[Told] = []
-    for told in found:
-        reason = attempt([*kept, told])
+def _try_each(
+    found: Sequence[RuleFinding], attempt: Callable[[Sequence[RuleFinding]], str | None], fixed: Fixed
+) -> None:
+    kept: list[RuleFinding] = []
+    for reported in found:
+        reason = attempt([*kept, reported])
         if reason is None:
-            kept.append(told)
+            kept.append(reported)
         else:
-            fixed.withdrawn.append((told, reason))
+            fixed.withdrawn.append((reported, reason))
 
 
-def _is_fixable(told: Told, evidence: Evidence) -> bool:
-    source = evidence.source(told.finding.file)
-    return source is not None and bool(edits_of(told, source))
+def _is_fixable(reported: RuleFinding, evidence: Evidence) -> bool:
+    source = evidence.source(reported.finding.file)
+    return source is not None and bool(edits_of(reported, source))
 
 
 def _worse(before: Result, after: Result) -> str | None:
     """Return in which way the edited script is worse, or None if it is not."""
     if after.inconclusive is not None:
         return after.inconclusive
-    known = Counter(told.rule.meta.code for told in flatten(before.findings))
-    for told in after.findings:
-        code = told.rule.meta.code
+    known = Counter(reported.rule.meta.code for reported in flatten(before.findings))
+    for reported in after.findings:
+        code = reported.rule.meta.code
         known[code] -= 1
-        if known[code] < 0 and told.severity != "info":
-            return f"a new finding appears: {code} {told.rule.name}, {told.finding.message}"
+        if known[code] < 0 and reported.severity != "info":
+            return f"a new finding appears: {code} {reported.rule.name}, {reported.finding.message}"
     return None
 
 
@@ -129,20 +131,20 @@ class _Files:
             ) from error
 
 
-def propose(findings: Iterable[Told], evidence: Evidence) -> dict[str, str]:
+def propose(findings: Iterable[RuleFinding], evidence: Evidence) -> dict[str, str]:
     """Return new texts of the files in which something can be mended."""
     edits: dict[Source, list[Edit]] = {}
-    for told in findings:
-        source = evidence.source(told.finding.file)
+    for reported in findings:
+        source = evidence.source(reported.finding.file)
         if source is not None:
-            edits.setdefault(source, []).extend(edits_of(told, source))
+            edits.setdefault(source, []).extend(edits_of(reported, source))
     changed = {source.path: apply(source, items) for source, items in edits.items() if items}
     return {file: text for file, text in changed.items() if _is_python(text)}
 
 
-def edits_of(told: Told, source: Source) -> list[Edit]:
+def edits_of(reported: RuleFinding, source: Source) -> list[Edit]:
     """Return what would fix one finding; nothing if its rule does not know."""
-    return told.rule.make_edits(source, told.finding) if told.rule.make_edits is not None else []
+    return reported.rule.make_edits(source, reported.finding) if reported.rule.make_edits is not None else []
 
 
 def _is_python(text: str) -> bool:

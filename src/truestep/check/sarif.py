@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from truestep.check.judge import Told, flatten
+from truestep.check.evaluate import RuleFinding, flatten
 from truestep.rules.rule import Rule
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
@@ -15,7 +15,7 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 
 
 def as_sarif(
-    findings: Iterable[Told], *, rules: Sequence[Rule], version: str, folder: Path
+    findings: Iterable[RuleFinding], *, rules: Sequence[Rule], version: str, folder: Path
 ) -> dict[str, Any]:
     """Return a log with one run in it; paths under the folder are relative to it."""
     driver = {
@@ -24,7 +24,7 @@ def as_sarif(
         "rules": [_describe(rule) for rule in rules],
     }
     numbers = {rule.meta.code: number for number, rule in enumerate(rules)}
-    results = [_result(told, numbers, folder) for told in flatten(findings)]
+    results = [_result(reported, numbers, folder) for reported in flatten(findings)]
     run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -40,13 +40,13 @@ def _describe(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(told: Told, numbers: dict[str, int], folder: Path) -> dict[str, Any]:
-    finding = told.finding
-    said = [f"{finding.message}.", finding.evidence and f"Seen: {finding.evidence}.", told.fix]
+def _result(reported: RuleFinding, numbers: dict[str, int], folder: Path) -> dict[str, Any]:
+    finding = reported.finding
+    said = [f"{finding.message}.", finding.evidence and f"Seen: {finding.evidence}.", reported.fix]
     result: dict[str, Any] = {
-        "ruleId": told.rule.meta.code,
-        "ruleIndex": numbers[told.rule.meta.code],
-        "level": _LEVELS[told.severity],
+        "ruleId": reported.rule.meta.code,
+        "ruleIndex": numbers[reported.rule.meta.code],
+        "level": _LEVELS[reported.severity],
         "message": {"text": " ".join(part for part in said if part)},
         "properties": {"step": finding.step, "count": finding.count, "cost": finding.cost},
     }

@@ -10,7 +10,7 @@ import tokenize
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from truestep.check.judge import Told, flatten, leave_out
+from truestep.check.evaluate import RuleFinding, flatten, leave_out
 from truestep.check.settings import is_named
 from truestep.rules.evidence import Source
 from truestep.rules.rule import Rule
@@ -29,18 +29,20 @@ class Comment:
     names: tuple[str, ...]
     reason: str
 
-    def hides(self, told: Told) -> bool:
+    def hides(self, reported: RuleFinding) -> bool:
         """Whether it is meant for this finding."""
-        finding = told.finding
+        finding = reported.finding
         is_here = finding.file == self.file and self.covers in (None, finding.line)
-        return is_here and is_named(told.rule, self.names)
+        return is_here and is_named(reported.rule, self.names)
 
 
-def hide(findings: Sequence[Told], sources: Iterable[Source]) -> tuple[list[Told], list[Comment]]:
+def hide(
+    findings: Sequence[RuleFinding], sources: Iterable[Source]
+) -> tuple[list[RuleFinding], list[Comment]]:
     """Return what is not hidden, and the comments that hide nothing."""
     comments = [comment for source in sources for comment in read_comments(source)]
-    used = [comment for comment in comments if any(comment.hides(told) for told in flatten(findings))]
-    kept = leave_out(findings, where=lambda told: any(comment.hides(told) for comment in used))
+    used = [comment for comment in comments if any(comment.hides(reported) for reported in flatten(findings))]
+    kept = leave_out(findings, where=lambda reported: any(comment.hides(reported) for comment in used))
     return kept, [comment for comment in comments if comment not in used]
 
 

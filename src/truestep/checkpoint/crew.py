@@ -63,14 +63,14 @@ class Crew:
             done = act()
         except Exception as error:  # noqa: BLE001 - raised again below, here and on all the others
             failure = error
-        failures = [found for found in self.gather(None if failure is None else _told(failure)) if found]
+        failures = [found for found in self.gather(None if failure is None else _as_pair(failure)) if found]
         if failures:
             kind, words = failures[0]
             raise kind(words)
         return done
 
 
-def _told(error: Exception) -> tuple[type[Exception], str]:
+def _as_pair(error: Exception) -> tuple[type[Exception], str]:
     """Return an error as something that can be sent: some carry what cannot be pickled."""
     if isinstance(error, MemoryError):
         return MemoryError, str(error)

@@ -125,8 +125,8 @@ def _help(param: Any) -> str:
         return f"{words} (default: {shown})"
     default = getattr(param.default, "value", param.default)
     default = f"{default:g}" if isinstance(default, float) else default
-    is_told = shown and not param.is_flag and default is not None
-    return f"{words} (default: {default})" if is_told else words
+    has_default = shown and not param.is_flag and default is not None
+    return f"{words} (default: {default})" if has_default else words
 
 
 def _section(name: str, rows: list[Row], *, width: int) -> str:
@@ -135,12 +135,12 @@ def _section(name: str, rows: list[Row], *, width: int) -> str:
     column = min(max(len(left) for left, _ in rows) + 4, _NAMES_WIDTH)
     lines = [typer.style(f"{name}:", bold=True)]
     for left, words in rows:
-        told = _lines(words, width - column) or [""]
+        wrapped = _lines(words, width - column) or [""]
         if len(left) + 4 > column:
             lines.append(f"  {left}")
             first = ""
         else:
             first = f"  {left}"
-        lines.append(f"{first:<{column}}{told[0]}".rstrip())
-        lines += [" " * column + more for more in told[1:]]
+        lines.append(f"{first:<{column}}{wrapped[0]}".rstrip())
+        lines += [" " * column + more for more in wrapped[1:]]
     return "\n".join(lines)

@@ -33,7 +33,7 @@ from truestep.cli._page import (
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from truestep.check import Result, Settings, Told
+    from truestep.check import Result, RuleFinding, Settings
     from truestep.watch import Script
 
 _FOUND, _INCONCLUSIVE, _OWN_FAULT, _ENDED = 1, 2, 3, 130
@@ -195,22 +195,26 @@ class _Request:
 
         result = self.examine()
 
-        def tell(changed: dict[str, str]) -> None:
-            _tell(*_diff_lines(changed, result))
-            _tell(f"truestep: changed {', '.join(map(short, changed))}; checking again")
+        def show_changes(changed: dict[str, str]) -> None:
+            _print_status(*_diff_lines(changed, result))
+            _print_status(f"truestep: changed {', '.join(map(short, changed))}; checking again")
 
         try:
-            fixed = apply_fixes(result, self.examine, tell=tell)
+            fixed = apply_fixes(result, self.examine, on_change=show_changes)
         except UsageError:
             self.show(result, is_fixed=True)
             raise
-        for told, reason in fixed.withdrawn:
-            where = f"{short(told.finding.file or '')}:{told.finding.line}"
-            _tell(f"truestep: withdrew the edit for {told.rule.meta.code} at {where}. With it, {reason}")
+        for reported, reason in fixed.withdrawn:
+            where = f"{short(reported.finding.file or '')}:{reported.finding.line}"
+            _print_status(
+                f"truestep: withdrew the edit for {reported.rule.meta.code} at {where}. With it, {reason}"
+            )
         if result.inconclusive:
-            _tell(f"truestep: nothing was fixed, because an edit could not be tested: {result.inconclusive}")
+            _print_status(
+                f"truestep: nothing was fixed, because an edit could not be tested: {result.inconclusive}"
+            )
         elif not fixed.changed:
-            _tell("truestep: nothing was changed")
+            _print_status("truestep: nothing was changed")
         return fixed.result
 
     def show(self, result: "Result", *, is_fixed: bool) -> None:
@@ -235,7 +239,7 @@ class _Request:
             _write_baseline(baseline, result)
 
 
-def _tell(*lines: str) -> None:
+def _print_status(*lines: str) -> None:
     for line in lines:
         print(line, file=sys.stderr)
 
@@ -266,7 +270,7 @@ def _exit_code(result: "Result") -> int:
         return _INCONCLUSIVE
     if result.has_mistakes:
         return _FOUND
-    if result.judgement.failed or _switched_off(result):
+    if result.evaluation.failed or _switched_off(result):
         return _OWN_FAULT
     if result.code:
         return _ENDED
@@ -275,14 +279,14 @@ def _exit_code(result: "Result") -> int:
 
 def _fields(result: "Result") -> dict[str, Any]:
     return {
-        "findings": [told.as_fields() for told in result.findings],
-        "not_observed": [rule.meta.code for rule in result.judgement.not_observed],
+        "findings": [reported.as_fields() for reported in result.findings],
+        "not_observed": [rule.meta.code for rule in result.evaluation.not_observed],
         "steps": result.num_steps,
         "inconclusive": result.inconclusive,
         "exit_code": result.code,
         "hidden": result.num_hidden,
         "unused_comments": [{"file": item.file, "line": item.line} for item in result.unused],
-        "failed_rules": result.judgement.failed,
+        "failed_rules": result.evaluation.failed,
         "failed_observers": _switched_off(result),
     }
 
@@ -307,12 +311,12 @@ class _Answer:
 
     def show(self, result: "Result", *, is_fixed: bool) -> None:
         """Print all of it; what `--fix` would do, unless it has been done."""
-        remarks = [told for told in result.findings if told.severity == "info"]
-        for told in result.findings:
-            if remarks and told is remarks[0]:
+        remarks = [reported for reported in result.findings if reported.severity == "info"]
+        for reported in result.findings:
+            if remarks and reported is remarks[0]:
                 self._page.print("")
                 self._page.print(("remarks, which do not change the exit code:", "bold"))
-            self._show(told, result)
+            self._show(reported, result)
         for comment, name in result.unknown:
             where = f"{short(comment.file)}:{comment.line}"
             self._page.print(f"{where}: {name} is not a rule, so this comment suppresses nothing")
@@ -323,7 +327,7 @@ class _Answer:
                 self._page.print(
                     f"{short(comment.file)}:{comment.line}: suppresses nothing; remove ignore[{names}]"
                 )
-        for text in result.judgement.failed:
+        for text in result.evaluation.failed:
             self._page.print(("a rule failed: ", "bold red"), text)
         for text in _switched_off(result):
             self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
@@ -342,25 +346,25 @@ class _Answer:
         for line in lines:
             self._page.print((line, styles.get(line[0], "dim")))
 
-    def _show(self, told: "Told", result: "Result") -> None:
-        finding = told.finding
-        rule = told.rule
+    def _show(self, reported: "RuleFinding", result: "Result") -> None:
+        finding = reported.finding
+        rule = reported.rule
         self._page.print("")
-        self._page.print((told.severity, STYLES[told.severity]), f"  {rule.meta.code} {rule.name}")
+        self._page.print((reported.severity, STYLES[reported.severity]), f"  {rule.meta.code} {rule.name}")
         if finding.file:
             source = result.evidence.source(finding.file)
             text = source.line(finding.line).strip() if source else ""
             self._page.show_place(finding.file, finding.line, source=text)
         self._page.print(f"  {finding.message}")
-        self._page.show_rows({"seen": _seen(told), "cost": finding.cost, "fix": told.fix})
-        for item in told.consequences:
+        self._page.show_rows({"seen": _evidence_text(reported), "cost": finding.cost, "fix": reported.fix})
+        for item in reported.consequences:
             where = f"line {item.finding.line}: " if item.finding.line else ""
             words = f"{item.rule.meta.code} {where}{item.finding.message}"
             self._page.show_rows({"so": words})
 
     def _show_end(self, result: "Result") -> None:
         steps = result.num_steps
-        num = {name: sum(told.severity == name for told in result.findings) for name in STYLES}
+        num = {name: sum(reported.severity == name for reported in result.findings) for name in STYLES}
         plural = {"error": "errors", "warning": "warnings", "info": "remarks"}
         single = {"error": "error", "warning": "warning", "info": "remark"}
         parts = [
@@ -372,15 +376,15 @@ class _Answer:
         if parts or result.inconclusive is None:
             style = "bold green" if not result.has_mistakes else "bold"
             self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
-        ran = len(result.rules) - len(result.judgement.not_observed)
-        rest = f"{ran} rule{'s' * (ran != 1)} ran, {len(result.judgement.not_observed)} did not apply"
+        ran = len(result.rules) - len(result.evaluation.not_observed)
+        rest = f"{ran} rule{'s' * (ran != 1)} ran, {len(result.evaluation.not_observed)} did not apply"
         words = "finding" if result.num_hidden == 1 else "findings"
         hidden = f"; {result.num_hidden} {words} suppressed" if result.num_hidden else ""
         self._page.print((rest + hidden, "dim"))
 
 
-def _seen(told: "Told") -> str:
-    finding = told.finding
+def _evidence_text(reported: "RuleFinding") -> str:
+    finding = reported.finding
     times = f", {finding.count} times" if finding.count > 1 else ""
     when = f"step {finding.step}{times}" if finding.step else "before the first step"
     if not finding.evidence:

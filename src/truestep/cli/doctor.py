@@ -16,7 +16,7 @@ from truestep.cli._page import STYLES, AsFormat, Format, Page
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from truestep.check import Judgement, Told
+    from truestep.check import Evaluation, RuleFinding
     from truestep.rules.env._machine import Machine
 
 _FAMILY = "ENV"
@@ -50,20 +50,20 @@ def doctor(
       truestep doctor --machine machine.json
     """
     known = _probe(format_) if machine is None else _read(machine)
-    judgement = _judge(known)
+    evaluation = _evaluate(known)
     if format_ is Format.json:
-        findings = [told.as_fields() for told in judgement.findings]
-        answer = {"findings": findings, "failed_rules": judgement.failed, "machine": known.as_fields()}
+        findings = [reported.as_fields() for reported in evaluation.findings]
+        answer = {"findings": findings, "failed_rules": evaluation.failed, "machine": known.as_fields()}
         print(json.dumps(answer, indent=2))
     else:
-        _Answer().show(known, judgement)
-    raise typer.Exit(_exit_code(judgement))
+        _Answer().show(known, evaluation)
+    raise typer.Exit(_exit_code(evaluation))
 
 
-def _exit_code(judgement: "Judgement") -> int:
-    if any(told.severity != "info" for told in judgement.findings):
+def _exit_code(evaluation: "Evaluation") -> int:
+    if any(reported.severity != "info" for reported in evaluation.findings):
         return _FOUND
-    return _OWN_FAULT if judgement.failed else 0
+    return _OWN_FAULT if evaluation.failed else 0
 
 
 def _probe(format_: Format) -> "Machine":
@@ -90,8 +90,8 @@ def _read(path: Path) -> "Machine":
         ) from error
 
 
-def _judge(machine: "Machine") -> "Judgement":
-    from truestep.check import judge, read_settings
+def _evaluate(machine: "Machine") -> "Evaluation":
+    from truestep.check import evaluate_rules, read_settings
     from truestep.check.settings import is_named
     from truestep.rules import Evidence, find_rules
 
@@ -99,7 +99,7 @@ def _judge(machine: "Machine") -> "Judgement":
     # stranger's: nothing of it is run here.
     ignored = read_settings(Path.cwd()).ignore
     rules = [rule for rule in find_rules(()) if rule.meta.code.startswith(_FAMILY)]
-    return judge([rule for rule in rules if not is_named(rule, ignored)], Evidence(machine=machine))
+    return evaluate_rules([rule for rule in rules if not is_named(rule, ignored)], Evidence(machine=machine))
 
 
 class _Answer:
@@ -108,30 +108,33 @@ class _Answer:
     def __init__(self) -> None:
         self._page = Page()
 
-    def show(self, machine: "Machine", judgement: "Judgement") -> None:
+    def show(self, machine: "Machine", evaluation: "Evaluation") -> None:
         """Print all of it."""
         for name, words in _facts(machine):
             self._page.print((f"{name:<{_WIDTH}}", "dim"), words)
-        for told in judgement.findings:
-            self._show(told)
-        for text in judgement.failed:
+        for reported in evaluation.findings:
+            self._show(reported)
+        for text in evaluation.failed:
             self._page.print(("a rule failed: ", "bold red"), text)
-        num = sum(told.severity != "info" for told in judgement.findings)
+        num = sum(reported.severity != "info" for reported in evaluation.findings)
         self._page.print("")
         if num:
             self._page.print((f"{num} problem{'s' if num != 1 else ''} to fix", "bold"))
-        elif judgement.failed:
+        elif evaluation.failed:
             self._page.print(("nothing found, but a rule failed: please report it", "bold"))
         else:
             self._page.print(("fine: everything fits together", "bold green"))
 
-    def _show(self, told: "Told") -> None:
-        finding = told.finding
+    def _show(self, reported: "RuleFinding") -> None:
+        finding = reported.finding
         self._page.print("")
-        self._page.print((told.severity, STYLES[told.severity]), f"  {told.rule.meta.code} {told.rule.name}")
+        self._page.print(
+            (reported.severity, STYLES[reported.severity]),
+            f"  {reported.rule.meta.code} {reported.rule.name}",
+        )
         self._page.print(f"  {finding.message}")
-        self._page.show_rows({"seen": finding.evidence, "fix": told.fix})
-        for item in told.consequences:
+        self._page.show_rows({"seen": finding.evidence, "fix": reported.fix})
+        for item in reported.consequences:
             self._page.show_rows({"so": f"{item.rule.meta.code} {item.finding.message}"})
 
 

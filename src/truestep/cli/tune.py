@@ -186,20 +186,24 @@ class _Answer:
         from truestep.tune.profile.step_picture import draw
         from truestep.tune.search.loading import data_advice
 
-        found = self._follow(lambda tell: profile(self._script, tell=tell, steps=steps or PROFILE_STEPS))
+        found = self._follow(
+            lambda on_status: profile(self._script, on_status=on_status, steps=steps or PROFILE_STEPS)
+        )
         advice = data_advice(found, num_cores())
         self._finish(found, render=lambda found: render(found, advice=advice), draw=draw)
 
     def show_learning_rate(self, steps: int | None) -> None:
         from truestep.tune.search.learning_rate import STEPS, draw, range_test, render
 
-        found = self._follow(lambda tell: range_test(self._script, tell=tell, steps=steps or STEPS))
+        found = self._follow(
+            lambda on_status: range_test(self._script, on_status=on_status, steps=steps or STEPS)
+        )
         self._finish(found, render=render, draw=draw)
 
     def show_batch_sizes(self) -> None:
         from truestep.tune.search.batch_size import batch_sizes, draw, render
 
-        found = self._follow(lambda tell: batch_sizes(self._script, tell=tell))
+        found = self._follow(lambda on_status: batch_sizes(self._script, on_status=on_status))
         self._finish(found, render=render, draw=draw)
 
     def show_settings(self, asked: "TuneOptions") -> None:
@@ -207,11 +211,15 @@ class _Answer:
         from truestep.tune.search.search import tune as tune_script
 
         if self._is_json:
-            found = self._follow(lambda tell: tune_script(self._script, asked, tell=tell))
+            found = self._follow(lambda on_status: tune_script(self._script, asked, on_status=on_status))
         else:
             found = self._follow(
-                lambda tell: tune_script(
-                    self._script, asked, tell=tell, told=self._show_trial, profiled=self._show_time
+                lambda on_status: tune_script(
+                    self._script,
+                    asked,
+                    on_status=on_status,
+                    on_trial=self._show_trial,
+                    on_profile=self._show_time,
                 )
             )
         written, trouble = _write_settings(found)
@@ -288,14 +296,14 @@ def _row(trial: "Trial") -> list[tuple[str, str]]:
         words = f" {trial.words}" if trial.words else ""
         return [(f"{name:<17}", ""), (f"{trial.status}{words}: {trial.reason}", "dim")]
     ratio = trial.found.ratio if trial.found is not None else None
-    told = f"{ratio.median:6.2f} {f'{ratio.low:.2f} to {ratio.high:.2f}':<15}" if ratio else f"{'':<22}"
+    ratio_text = f"{ratio.median:6.2f} {f'{ratio.low:.2f} to {ratio.high:.2f}':<15}" if ratio else f"{'':<22}"
     memory = f"{trial.memory:6.2f}" if trial.memory is not None else f"{'':<6}"
     bits = "may vary" if trial.changes_bits else "the same"
     status = "pays" if trial.status == "pays" else trial.reason
     if trial.status in ("refused", "failed"):
         status = f"{trial.status}: {trial.reason}"
     return [
-        (f"{name:<17}{trial.words:<13}{told}{memory}  {bits:<8}  ", ""),
+        (f"{name:<17}{trial.words:<13}{ratio_text}{memory}  {bits:<8}  ", ""),
         (status, _STYLES.get(trial.status, "")),
     ]
 
@@ -303,7 +311,7 @@ def _row(trial: "Trial") -> list[tuple[str, str]]:
 def _closing(result: "Result", written: Path | None) -> list["Line"]:
     """Return what follows from the table."""
     final = result.final.ratio if result.final is not None else None
-    told = f"{final.median:.2f}, {final.low:.2f} to {final.high:.2f}" if final is not None else ""
+    ratio_text = f"{final.median:.2f}, {final.low:.2f} to {final.high:.2f}" if final is not None else ""
     lines: list[Line] = [[""]]
     if result.inconclusive is not None:
         lines.append([("inconclusive", "bold yellow"), f": {result.inconclusive}"])
@@ -316,7 +324,7 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
     elif final is not None:
         is_learning = result.learning is None or result.learning.survives
         lost = "was not in a second measurement" if is_learning else "changes learning when combined"
-        why = f": what looked faster {lost} ({told})"
+        why = f": what looked faster {lost} ({ratio_text})"
         lines.append([("nothing to change", "bold"), why])
     else:
         why = ": no setting made this script faster on this machine"

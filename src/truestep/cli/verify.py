@@ -31,7 +31,7 @@ from truestep.cli._page import (
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from truestep.verify import Difference, RunTold, Script, Verdict, VerifyOptions
+    from truestep.verify import Difference, RunSummary, Script, Verdict, VerifyOptions
 
 
 _EXAMPLE = "truestep verify --kill train.py --lr 0.1"
@@ -178,8 +178,8 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
 
 
 def _record_fields(script: "Script", verdict: "Verdict") -> dict[str, Any]:
-    told = [dataclasses.asdict(run) for run in verdict.runs]
-    return {"script": script.path, **verdict.as_fields(), **device_fields(script), "runs": told}
+    runs = [dataclasses.asdict(run) for run in verdict.runs]
+    return {"script": script.path, **verdict.as_fields(), **device_fields(script), "runs": runs}
 
 
 def _answer(script: "Script", asked: "VerifyOptions", *, is_json: bool) -> "Verdict":
@@ -211,18 +211,21 @@ class _Answer:
         from truestep.verify import verify as verify_script
 
         if not self._page.console.is_terminal:
-            return verify_script(script, asked, show=sys.stderr, told=self._show_run)
+            return verify_script(script, asked, show=sys.stderr, on_run=self._show_run)
         with self._page.console.status("starting ...") as status:
             return verify_script(
-                script, asked, tell=lambda line: status.update(Text(f"{line} ...")), told=self._show_run
+                script,
+                asked,
+                on_status=lambda line: status.update(Text(f"{line} ...")),
+                on_run=self._show_run,
             )
 
-    def _show_run(self, run: "RunTold") -> None:
+    def _show_run(self, run: "RunSummary") -> None:
         self._num_runs += 1
-        told = "" if run.parted_at is None else f"  diverges at step {run.parted_at}"
+        text = "" if run.parted_at is None else f"  diverges at step {run.parted_at}"
         steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
         line = f"run {self._num_runs}  {run.words:<20} {steps:<10} {run.digest}"
-        self._page.print(line, (told, "yellow"))
+        self._page.print(line, (text, "yellow"))
 
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""

@@ -292,11 +292,11 @@ def _about_cuda(torch: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if torch.version.cuda is None and torch.version.hip is None:
         return facts
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         facts["is_cuda_available"] = torch.cuda.is_available()
     if not facts["is_cuda_available"]:
-        facts["cuda_error"] = " ".join(str(item.message) for item in told) or None
+        facts["cuda_error"] = " ".join(str(item.message) for item in caught) or None
         try:
             torch.cuda.init()
         except (RuntimeError, AssertionError) as error:

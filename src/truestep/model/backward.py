@@ -116,15 +116,15 @@ def _compare(
         for element in chosen.tolist()
     ]
     expected, errors = torch.tensor(found, dtype=torch.float64).unbind(1)
-    told = torch.zeros_like(expected) if gradient is None else gradient.reshape(-1)[chosen].double()
-    scale = torch.maximum(told.abs(), expected.abs()).nan_to_num().max()
-    off = ((told - expected).abs() - errors - eps ** (1 / 3) * scale).nan_to_num(nan=torch.inf)
+    computed = torch.zeros_like(expected) if gradient is None else gradient.reshape(-1)[chosen].double()
+    scale = torch.maximum(computed.abs(), expected.abs()).nan_to_num().max()
+    off = ((computed - expected).abs() - errors - eps ** (1 / 3) * scale).nan_to_num(nan=torch.inf)
     worst = int(off.argmax())
     index = torch.unravel_index(chosen[worst], tensor.shape)
     return InputGradient(
         index=place,
         element=tuple(map(int, index)),
-        given=None if gradient is None else float(told[worst]),
+        given=None if gradient is None else float(computed[worst]),
         expected=float(expected[worst]),
         is_right=float(off[worst]) <= 0,
     )

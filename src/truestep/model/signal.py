@@ -109,7 +109,7 @@ def check_signal(model: nn.Module, batch: Batch, *, loss: Callable[[Any], Tensor
         raise UsageError(
             f"no layer with weights ran in {type(model).__name__}, so there is nothing to measure."
         )
-    verdict, begins, reason = _judge(layers)
+    verdict, begins, reason = _describe(layers)
     return Signal(layers=layers, verdict=verdict, begins=begins, reason=reason)
 
 
@@ -196,7 +196,7 @@ def _std(tensor: Tensor) -> float:
     return float(values.std(correction=0)) or float(values.abs().max())
 
 
-def _judge(layers: Sequence[LayerSignal]) -> tuple[Verdict, str | None, str]:
+def _describe(layers: Sequence[LayerSignal]) -> tuple[Verdict, str | None, str]:
     forward = [(layer.name, layer.activation_std) for layer in layers]
     backward = [
         (layer.name, layer.gradient_std) for layer in reversed(layers) if layer.gradient_std is not None

@@ -215,7 +215,7 @@ def _marks(stories: Sequence[Story], *, is_named: bool) -> list[dict[str, Any]]:
     traces: list[dict[str, Any]] = []
     for kind, (name, symbol, shade) in _SIGNS.items():
         found = [
-            (mark.step, chart_text(_told(story, mark.words, len(stories)), max_length=120))
+            (mark.step, chart_text(_mark_text(story, mark.words, len(stories)), max_length=120))
             for story in stories
             for mark in story.marks
             if mark.kind == kind
@@ -229,7 +229,7 @@ def _marks(stories: Sequence[Story], *, is_named: bool) -> list[dict[str, Any]]:
     return traces
 
 
-def _told(story: Story, words: str, num_stories: int) -> str:
+def _mark_text(story: Story, words: str, num_stories: int) -> str:
     return f"{story.name}: {words}" if num_stories > 1 else words
 
 

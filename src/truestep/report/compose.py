@@ -71,9 +71,9 @@ def _named_apart(stories: list[Story]) -> list[Story]:
 
 def _one(story: Story) -> str:
     loss, *measured = _measured([story])
-    told = [sections.happened(story), sections.facts(story), sections.unread(story)]
+    closing = [sections.happened(story), sections.facts(story), sections.unread(story)]
     said = [sections.findings(story), sections.verdict(story)]
-    parts = [loss, *said, *measured, shown.shown(story), sections.tuning(story), *told]
+    parts = [loss, *said, *measured, shown.shown(story), sections.tuning(story), *closing]
     found = [section for section in parts if section is not None]
     return render(
         story.name,
@@ -87,7 +87,7 @@ def _several(stories: Sequence[Story]) -> str:
     together = [_overview(stories), _differences(stories), *_measured(stories)]
     chapters = [Chapter(title="", sections=[section for section in together if section is not None])]
     for story in stories:
-        own = [tell(story) for tell in _OWN]
+        own = [section(story) for section in _OWN]
         chapters.append(
             Chapter(title=story.name, sections=[section for section in own if section is not None])
         )

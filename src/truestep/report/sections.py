@@ -230,7 +230,7 @@ def tuning(story: Story) -> Section | None:
     trials = answer.get("trials")
     rows = [_trial(item) for item in (trials if isinstance(trials, list) else []) if isinstance(item, dict)]
     ratio = _ratio(answer.get("ratio"))
-    told = list(_lines_in(answer.get("lines")))
+    lines = list(_lines_in(answer.get("lines")))
     body = [
         tag(
             "p",
@@ -238,7 +238,7 @@ def tuning(story: Story) -> Section | None:
             class_="lead",
         ),
         table(("knob", "tried", "result", "speed", "memory", "bits", "why"), rows, label="Knobs of tune"),
-        tag("pre", tag("code", "\n".join(told)), tabindex="0") if told else None,
+        tag("pre", tag("code", "\n".join(lines)), tabindex="0") if lines else None,
     ]
     return Section(key="tune", title="Speed settings", body=join(body))
 

@@ -84,9 +84,9 @@ def shown(story: Story) -> Section | None:
     cards = [_card(item) for item in newest(texts)]
     num = sum(map(len, figures.values()))
     some = f"{count(num, 'picture')} of {len(pictures):,}" if num < len(pictures) else count(num, "picture")
-    told = [some if pictures else "", count(len(texts), "text") if texts else ""]
+    counts = [some if pictures else "", count(len(texts), "text") if texts else ""]
     body = [
-        tag("p", " and ".join(filter(None, told)) + ", the newest first.", class_="lead"),
+        tag("p", " and ".join(filter(None, counts)) + ", the newest first.", class_="lead"),
         *(join([tag("h3", name), tag("div", *each, class_="pictures")]) for name, each in figures.items()),
         folded("Pictures that are not in this page", tag("ul", *left_out), num=len(left_out))
         if left_out

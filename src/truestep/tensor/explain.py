@@ -148,7 +148,7 @@ def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
         tracer = Tracer(ledger, names)
         space = {"torch": torch, "F": F, "nn": nn, "np": np, **plain, **copies}
         value = _run(tracer, code, space)
-        return _told(
+        return _explanation(
             code, tracer, _Run(ledger=ledger, names=names, given=tensors, copies=copies, value=value)
         )
 
@@ -182,7 +182,7 @@ class _Run:
     value: Any
 
 
-def _told(code: str, tracer: Tracer, run: _Run) -> Explanation:
+def _explanation(code: str, tracer: Tracer, run: _Run) -> Explanation:
     events = tracer.events
     results = _name_results(run)
     shown = [(name, thing) for thing in run.names.known if (name := _shown_name(run, thing))]

@@ -288,9 +288,9 @@ def html(explanation: Account) -> str:
     if explanation.tensors:
         rows = [[escape(cell) for cell in _row(facts)] for facts in explanation.tensors]
         pieces.append(_html_table(_HEADINGS, rows))
-    told = [*(str(sharing) for sharing in explanation.sharings), *_alone(explanation), *explanation.notes]
-    if told:
-        pieces.append(f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in told)}</ul>")
+    lines = [*(str(sharing) for sharing in explanation.sharings), *_alone(explanation), *explanation.notes]
+    if lines:
+        pieces.append(f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>")
     blocks = ("\n".join(line for _, line in _jacobian(item)) for item in explanation.jacobians)
     pieces += [f"<pre>{escape(block)}</pre>" for block in blocks]
     return "".join([*pieces, "</div>"])

@@ -87,28 +87,28 @@ def notes(event: Event) -> list[str]:
     """Return what there is to say about shapes; the memory has been told elsewhere."""
     if not event.is_torch:
         return []
-    told: list[str] = []
+    notes: list[str] = []
     walked = reduction(event)
     if walked is not None:
-        told += _reduced(event, walked)
+        notes += _reduced(event, walked)
     speak = _SPEAKERS.get(event.name.rstrip("_") if event.name != "H" else "H")
     # A form of the call that is not known here gets no word: better than a wrong one.
     with suppress(TypeError, IndexError, KeyError, ZeroDivisionError):
-        told += [note for note in speak(event) if note] if speak is not None else []
-    return told
+        notes += [note for note in speak(event) if note] if speak is not None else []
+    return notes
 
 
 def warnings(event: Event, aligned: Broadcast | None) -> list[str]:
     """Return what is probably not meant."""
-    told = [f"torch warns: {' '.join(text.split()[:40])}" for text in event.warned if aligned is None]
+    notes = [f"torch warns: {' '.join(text.split()[:40])}" for text in event.warned if aligned is None]
     if aligned is not None and aligned.is_silent:
         pairs = " and ".join(written(shape) for shape in aligned.shapes)
         loss = " The loss compares each with every other." if event.name in _LOSSES else ""
-        told.append(
+        notes.append(
             f"{pairs} give {written(aligned.shape)}: every element meets every other.{loss} "
             "If pairs were meant, make the shapes equal: squeeze(-1) or unsqueeze(-1)."
         )
-    return told
+    return notes
 
 
 def _reduced(event: Event, walked: Reduction) -> list[str]:
@@ -127,10 +127,10 @@ def _reduced(event: Event, walked: Reduction) -> list[str]:
         f"stay{'' if plural else 's'} with size 1" if walked.keepdim else f"go{'' if plural else 'es'} away"
     )
     num = counted(walked.num_elements, "element")
-    told = [f"{axes_words(walked.axes)} {goes}: each result is the {what} of {num} {parts}"]
+    notes = [f"{axes_words(walked.axes)} {goes}: each result is the {what} of {num} {parts}"]
     if len(event.after) == 2:
-        told.append(f"two tensors: the values, and the indices along axis {walked.axes[0]}")
-    return told + _nan(event)
+        notes.append(f"two tensors: the values, and the indices along axis {walked.axes[0]}")
+    return notes + _nan(event)
 
 
 def _nan(event: Event) -> list[str]:
@@ -201,7 +201,7 @@ def _shaped(event: Event) -> list[str]:
         for value in event.args[1:]
         for value in (value if isinstance(value, (tuple, list)) else [value])
     ]
-    told = []
+    notes = []
     if (
         -1 in [value for value in asked if isinstance(value, int)]
         and event.name in {"view", "reshape"}
@@ -209,16 +209,16 @@ def _shaped(event: Event) -> list[str]:
     ):
         at = [value for value in asked if isinstance(value, int)].index(-1)
         if at < len(after.shape):
-            told.append(f"-1 was worked out: {after.shape[at]}")
+            notes.append(f"-1 was worked out: {after.shape[at]}")
     if event.name == "view" and before.dtype != after.dtype:
-        told.append(f"the same bytes, read as {after.dtype}")
+        notes.append(f"the same bytes, read as {after.dtype}")
     may_copy = event.name not in {"view", "view_as"}
     if may_copy and before.memory == after.memory and before.shape != after.shape:
-        told.append("a view in this case, but it would be a copy if the strides did not allow one")
+        notes.append("a view in this case, but it would be a copy if the strides did not allow one")
     if before.memory != after.memory and before.num_bytes:
         reason = why_not_view(before, after.shape)
-        told.append(f"no view can do this: {reason}" if reason else "")
-    return told
+        notes.append(f"no view can do this: {reason}" if reason else "")
+    return notes
 
 
 def _contiguous(event: Event) -> list[str]:

@@ -35,7 +35,7 @@ _QUIET = {"detach", "lift_fresh"}
 
 UNNAMED = "a tensor"
 """One that came about inside a call, and that nobody else holds."""
-_TOLD = {"len", "item", "tolist", "backward", "numel", "size", "equal", "allclose", "setitem"}
+_SHOWN = {"len", "item", "tolist", "backward", "numel", "size", "equal", "allclose", "setitem"}
 """Operations that give no tensor and are told nevertheless."""
 _INNER = {"lift_fresh"}
 MODULES = {"torch", "F", "nn", "np"}
@@ -213,11 +213,11 @@ class Tracer(TorchFunctionMode):
         if not event.written:
             return []
         earlier = [*self.events, *self._pending]
-        told = {id(item) for other in earlier for item in other.broken}
+        known = {id(item) for other in earlier for item in other.broken}
         return [
             item
             for item in earlier
-            if id(item) not in told and any(_version(kept) > at for _, kept, at in item.saved)
+            if id(item) not in known and any(_version(kept) > at for _, kept, at in item.saved)
         ]
 
     def _facts(self, thing: Thing) -> TensorFacts:
@@ -228,7 +228,7 @@ class Tracer(TorchFunctionMode):
     def run(self, code: str, namespace: dict[str, Any]) -> Any:
         """Run statements, and give the value of the last one if it is an expression."""
         tree = _parse(code)
-        namespace[_MARK] = self._told
+        namespace[_MARK] = self._record_value
         value: Any = None
         with _Dispatched(self._inside), self:
             for statement in tree.body:
@@ -242,7 +242,7 @@ class Tracer(TorchFunctionMode):
                 self._end_statement(statement, text, namespace)
         return value
 
-    def _told(self, index: int, value: Any) -> Any:
+    def _record_value(self, index: int, value: Any) -> Any:
         """Called with the value of each piece of the code, as soon as it is known."""
         with unwatched():
             outputs = list(things_in(value))
@@ -281,7 +281,7 @@ class Tracer(TorchFunctionMode):
             main.code = text
             kept.insert(0, main)
         for event in reversed(kept):
-            if _is_told(event):
+            if _is_shown(event):
                 self._add(event)
 
     def _add(self, event: Event) -> None:
@@ -350,15 +350,15 @@ def _overlapping(event: Event, known: list[Thing]) -> list[Thing]:
     ]
 
 
-def _is_told(event: Event) -> bool:
+def _is_shown(event: Event) -> bool:
     """Whether an event is a step: it gave a tensor, wrote to one, or is something that people ask about."""
-    is_named = event.name in _TOLD or event.name.endswith("=")
+    is_named = event.name in _SHOWN or event.name.endswith("=")
     return bool(event.outputs or event.written or is_named or isinstance(event.value, Tensor))
 
 
 def _is_value(event: Event, value: Any) -> bool:
     if event.value is value or (type(value) is type(event.value) is int and event.value == value):
-        return value is not None or event.name in _TOLD
+        return value is not None or event.name in _SHOWN
     mine = {id(thing) for thing in event.outputs}
     return bool(mine) and mine == {id(thing) for thing in things_in(value)}
 

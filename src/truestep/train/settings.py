@@ -44,8 +44,8 @@ class Settings:
         return self.values.get(name, otherwise)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} = {value}" for name, value in self.values.items())
-        return f"{self.path}: {told}"
+        values_text = ", ".join(f"{name} = {value}" for name, value in self.values.items())
+        return f"{self.path}: {values_text}"
 
 
 def find() -> Settings:

@@ -4,7 +4,7 @@ Owns the runs, the comparison and the reasons. Scripts are watched by `watch`; t
 """
 
 from truestep.verify.inquiry import VerifyOptions, verify
-from truestep.verify.verdict import Difference, RunTold, Verdict
+from truestep.verify.verdict import Difference, RunSummary, Verdict
 from truestep.watch import Script
 
-__all__ = ["Difference", "RunTold", "Script", "Verdict", "VerifyOptions", "verify"]
+__all__ = ["Difference", "RunSummary", "Script", "Verdict", "VerifyOptions", "verify"]

@@ -8,69 +8,69 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One cause. `holds`: what experiments hold still; the first that makes runs the same proves it."""
+    """One cause. `frozen_sources`: what experiments freeze; the first that makes runs the same proves it."""
 
     words: str
     fix: str
-    holds: tuple[str, ...] = ()
+    frozen_sources: tuple[str, ...] = ()
 
 
 CAUSES = {
     "unseeded-torch": Cause(
         words="torch's global generator is used but never seeded",
         fix="call torch.manual_seed(SEED) before the first draw",
-        holds=("torch",),
+        frozen_sources=("torch",),
     ),
     "unseeded-numpy": Cause(
         words="NumPy's generator is used but never seeded",
         fix="call numpy.random.seed(SEED) before the first draw, or draw from numpy.random.default_rng(SEED)",
-        holds=("numpy",),
+        frozen_sources=("numpy",),
     ),
     "unseeded-random": Cause(
         words="Python's `random` is used but never seeded",
         fix="call random.seed(SEED) before the first draw, or draw from random.Random(SEED)",
-        holds=("random",),
+        frozen_sources=("random",),
     ),
     "late-seed-torch": Cause(
         words=(
             "torch's generator is used before it is seeded, or a torch generator is created without a seed"
         ),
         fix="call torch.manual_seed(SEED) before the first draw; creating a layer draws too",
-        holds=("torch",),
+        frozen_sources=("torch",),
     ),
     "late-seed-numpy": Cause(
         words=(
             "NumPy's generator is used before it is seeded, or a NumPy generator is created without a seed"
         ),
         fix="call numpy.random.seed(SEED) before the first draw, and pass a seed to numpy.random.default_rng",
-        holds=("numpy",),
+        frozen_sources=("numpy",),
     ),
     "late-seed-random": Cause(
         words=(
             "Python's `random` is used before it is seeded, or a generator of it is created without a seed"
         ),
         fix="call random.seed(SEED) before the first draw, and pass a seed to random.Random",
-        holds=("random",),
+        frozen_sources=("random",),
     ),
     "seeded-from-time": Cause(
         words="a generator is seeded from the clock, which gives a different seed in each run",
         fix="seed it with a fixed number",
-        holds=("clock",),
+        frozen_sources=("clock",),
     ),
     "seeded-from-system": Cause(
         words="a generator is seeded from the process id or the system's entropy, which differs in each run",
         fix="seed it with a fixed number",
-        holds=("entropy",),
+        frozen_sources=("entropy",),
     ),
     "drawn-from-system": Cause(
         words="a number comes from the system's entropy, which no seed can fix",
         fix="draw it from a generator with a seed: random.Random(SEED), torch.Generator().manual_seed(SEED)",
-        holds=("entropy",),
+        frozen_sources=("entropy",),
     ),
     "clock-branch": Cause(
         words="a reading of the clock decides what is computed",
         fix="decide by step numbers, not by measured time",
-        holds=("clock",),
+        frozen_sources=("clock",),
     ),
     "environment-branch": Cause(
         words="an environment variable decides what is computed",
@@ -79,17 +79,17 @@ CAUSES = {
     "listing-order": Cause(
         words="files are used in the order of the folder listing, which file systems do not guarantee",
         fix="sort the listing: sorted(folder.glob(...)), sorted(os.listdir(...))",
-        holds=("listing",),
+        frozen_sources=("listing",),
     ),
     "set-order": Cause(
         words="a set of strings is iterated: their hashes are random in each process, and so is the order",
         fix="iterate over sorted(...) or dict.fromkeys(...) instead of a set",
-        holds=("hash",),
+        frozen_sources=("hash",),
     ),
     "unordered-sum": Cause(
         words="a set of objects is iterated in the order of their addresses, which differ in each process",
         fix="iterate over a list, or over dict.fromkeys(...) to drop duplicates: both keep their order",
-        holds=("addresses",),
+        frozen_sources=("addresses",),
     ),
     "address-dependence": Cause(
         words=(
@@ -97,32 +97,32 @@ CAUSES = {
             "objects has the order of their addresses, and some kernels round differently by alignment"
         ),
         fix="check the line for a set or an id(); if there is none, the operation's kernel is the cause",
-        holds=("addresses",),
+        frozen_sources=("addresses",),
     ),
     "thread-order": Cause(
         words="results are used in the order in which Python threads finish",
         fix="put results in the order of their tasks: use pool.map, or a list with a slot for each",
-        holds=("threads",),
+        frozen_sources=("threads",),
     ),
     "thread-race": Cause(
         words="Python threads change the same tensor in an order that differs in each run",
         fix="return a result from each thread, and sum the results in a fixed order",
-        holds=("threads",),
+        frozen_sources=("threads",),
     ),
     "uninitialised-memory": Cause(
         words="memory from `torch.empty` is read before it is written: its contents are arbitrary",
         fix="use torch.zeros or torch.full, or write every element first",
-        holds=("algorithms",),
+        frozen_sources=("algorithms",),
     ),
     "racy-operation": Cause(
         words="this operation sums from several threads in any order: same inputs, different results",
         fix="call torch.use_deterministic_algorithms(True), or use a deterministic operation",
-        holds=("algorithms", "intraop"),
+        frozen_sources=("algorithms", "intraop"),
     ),
     "custom-function": Cause(
         words="a custom autograd function returns different gradients for the same input",
         fix="make its backward sum in a fixed order",
-        holds=("threads",),
+        frozen_sources=("threads",),
     ),
     "thread-count": Cause(
         words="the number of threads is not fixed, and kernels sum in a different order when it changes",

@@ -14,7 +14,7 @@ from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.suspects import drawn_by_dataset
-from truestep.verify.verdict import Difference, RunTold, Verdict
+from truestep.verify.verdict import Difference, RunSummary, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import DIGESTS, Plan, Script, Update
 from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved
@@ -82,20 +82,20 @@ def verify(
     asked: VerifyOptions,
     *,
     show: IO[Any] | None = None,
-    tell: Callable[[str], None] = lambda _line: None,
-    told: Callable[[RunTold], None] = lambda _run: None,
+    on_status: Callable[[str], None] = lambda _line: None,
+    on_run: Callable[[RunSummary], None] = lambda _run: None,
 ) -> Verdict:
     """Run a script again and again in copies of the working folder, and say whether it repeats.
 
-    `show` is where the script's own output of the first run goes. `tell` is called with what is being done,
-    `told` with each run that is over.
+    `show` is where the script's own output of the first run goes. `on_status` is called with what is being
+    done, `on_run` with each run that is over.
     """
     verdict = Verdict()
     with Scratch(Path.cwd()) as scratch:
         located = script if script.is_module else replace(script, path=scratch.locate(script.path))
         runner = Runner(script=located, scratch=scratch, steps=asked.steps, show=show)
         try:
-            _Inquiry(runner=runner, asked=asked, verdict=verdict, tell=tell, told=told).answer()
+            _Inquiry(runner=runner, asked=asked, verdict=verdict, on_status=on_status, on_run=on_run).answer()
         except _Inconclusive as error:
             verdict.reason = str(error)
     return verdict
@@ -106,8 +106,8 @@ class _Inquiry:
     runner: Runner
     asked: VerifyOptions
     verdict: Verdict
-    tell: Callable[[str], None]
-    told: Callable[[RunTold], None]
+    on_status: Callable[[str], None]
+    on_run: Callable[[RunSummary], None]
     _first: Ran = field(init=False)
 
     def answer(self) -> None:
@@ -147,7 +147,7 @@ class _Inquiry:
             )
 
     def _run(self, way: Way) -> Ran:
-        self.tell(way.words)
+        self.on_status(way.words)
         ran = self.runner.run(way)
         return self._checked(ran)
 
@@ -184,7 +184,7 @@ class _Inquiry:
     ) -> None:
         """Tell of a run; of a killed one the first `num_before` updates were made before the kill."""
         parts = (updates[:num_before], updates[num_before:])  # both count their steps from 0
-        run = RunTold(
+        run = RunSummary(
             kind=ran.way.kind,
             words=ran.way.words,
             processes=ran.way.processes or 1,
@@ -194,7 +194,7 @@ class _Inquiry:
             seconds=ran.seconds,
         )
         self.verdict.runs.append(run)
-        self.told(run)
+        self.on_run(run)
 
     def _compare_killed(self, way: Way) -> tuple[chains.Parting | None, FoundCause | None]:
         kill_at = self._kill_at()
@@ -226,7 +226,7 @@ class _Inquiry:
         return parting, finding
 
     def _kill(self, way: Way, kill_at: int) -> tuple[Ran, chains.Resumed]:
-        self.tell(f"killed after step {kill_at} and resumed")
+        self.on_status(f"killed after step {kill_at} and resumed")
         ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
         if not ran.processes and ran.code == 0:
             raise _Inconclusive(f"the script ended before step {kill_at}, where it should be killed.")
@@ -237,7 +237,7 @@ class _Inquiry:
         assert self._first.first is not None
         if not resume.has_workers(self._first.first):
             return None
-        self.tell("killed and resumed without workers")
+        self.on_status("killed and resumed without workers")
         plan = replace(chain_plan(self.asked.steps), operations=(0, 0))
         first = self.runner.run(replace(self.asked.base, workers=0), plan=plan)
         ran = self.runner.run(
@@ -264,7 +264,7 @@ class _Inquiry:
         if parting.first is None or parting.second is None:
             return
         steps = (parting.first.step, parting.second.step)
-        self.tell(f"comparing the operations of step {steps[0] + 1}")
+        self.on_status(f"comparing the operations of step {steps[0] + 1}")
         plans = [Plan(digests=DIGESTS, operations=(step, step), steps=step + 1) for step in steps]
         first = self.runner.run(self.asked.base, plan=plans[0])
         again = self.runner.run(
@@ -296,7 +296,7 @@ class _Inquiry:
     def _explain(self, ran: Ran, parting: chains.Parting) -> FoundCause:
         if ran.way.kind == "processes":
             return ranks.explain(self._first, ran, parting=parting)
-        proof = Proof(runner=self.runner, base=self.asked.base, tell=self.tell)
+        proof = Proof(runner=self.runner, base=self.asked.base, on_status=self.on_status)
         finding = proof.find(ran.way, parting=parting)
         if self.asked.runs < 2 and ran.way.kind != "again":
             finding.is_proved = False

@@ -39,7 +39,7 @@ _WORDS = {
 }
 _BLIND = ("torch", "random", "numpy", "hash", "threads", "listing", "clock", "algorithms", "addresses")
 """In which order experiments are made when nothing is suspected: the usual causes first."""
-_OF_HOLD = {
+_CAUSE_OF = {
     "torch": "unseeded-torch",
     "numpy": "unseeded-numpy",
     "random": "unseeded-random",
@@ -58,7 +58,7 @@ class Proof:
 
     runner: Runner
     base: Way
-    tell: Callable[[str], None]
+    on_status: Callable[[str], None]
     _step: int = 0
     _num_compared: int = 1
     """How often two runs were compared in which nothing is held: once, before this was asked."""
@@ -108,7 +108,7 @@ class Proof:
     def _look_at(self, way: Way, window: tuple[int, int]) -> tuple[Ran, Ran, chains.Parting | None]:
         """Run both with the operations of some steps noted; what repeats by chance is tried again."""
         steps = f"step {window[1] + 1}" if window[0] == window[1] else f"steps up to {window[1] + 1}"
-        self.tell(f"comparing the operations of {steps}")
+        self.on_status(f"comparing the operations of {steps}")
         plan = Plan(digests=DIGESTS, operations=window, sources=True, look="every", steps=window[1] + 1)
         first = self.runner.run(replace(self.base, kind="first"), plan=plan)
         for _ in range(_MAX_TRIES):
@@ -124,36 +124,36 @@ class Proof:
         self._num_agreed += is_same
 
     def _try(self, found: list[FoundCause]) -> FoundCause | None:
-        holds = {hold for finding in found for hold in CAUSES[finding.name].holds}
+        frozen_sources = {frozen for finding in found for frozen in CAUSES[finding.name].frozen_sources}
         for finding in found:
-            for hold in CAUSES[finding.name].holds:
-                num_runs = self._num_same_with(hold, limit=_MAX_CHANCE / len(holds))
+            for frozen in CAUSES[finding.name].frozen_sources:
+                num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(frozen_sources))
                 if num_runs:
-                    return _proved(finding, hold, num_runs=num_runs)
+                    return _proved(finding, frozen, num_runs=num_runs)
         return None
 
     def _try_all(self, found: list[FoundCause], first: Ran, second: Ran) -> FoundCause | None:
         """Make every experiment that can matter: one of them may tell what the evidence did not."""
-        holds = [hold for hold in _BLIND if can_matter(hold, (first, second))]
-        for hold in holds:
-            num_runs = self._num_same_with(hold, limit=_MAX_CHANCE / len(holds))
+        frozen_sources = [frozen for frozen in _BLIND if can_matter(frozen, (first, second))]
+        for frozen in frozen_sources:
+            num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(frozen_sources))
             if num_runs:
-                finding = replace(found[0], name=_OF_HOLD[hold], evidence=[])
-                return _proved(seed_seen(finding, first.first, second.first), hold, num_runs=num_runs)
+                finding = replace(found[0], name=_CAUSE_OF[frozen], evidence=[])
+                return _proved(seed_seen(finding, first.first, second.first), frozen, num_runs=num_runs)
         return None
 
-    def _num_same_with(self, hold: str, *, limit: float) -> int:
+    def _num_same_with(self, frozen: str, *, limit: float) -> int:
         """Return how many runs were the same with something held still, if that is the cause; else 0.
 
         They are as many as it takes to rule out chance, and a run without it, made after them, differs.
         """
-        if hold not in self._outcomes:
-            self.tell(f"runs with {_WORDS[hold]}")
-            self._outcomes[hold] = self._experiment(hold, limit)
-        return self._outcomes[hold]
+        if frozen not in self._outcomes:
+            self.on_status(f"runs with {_WORDS[frozen]}")
+            self._outcomes[frozen] = self._experiment(frozen, limit)
+        return self._outcomes[frozen]
 
-    def _experiment(self, hold: str, limit: float) -> int:
-        way = replace(self.base, kind="again", hold=(hold,))
+    def _experiment(self, frozen: str, limit: float) -> int:
+        way = replace(self.base, kind="again", frozen=(frozen,))
         first = self._run(way)
         num_agreed, has_control = 0, False
         while num_agreed <= _MAX_AGREED and first.code == 0 and first.updates:
@@ -189,7 +189,7 @@ def _unknown(parting: chains.Parting) -> FoundCause:
     return FoundCause(name="unknown", file=file, line=line)
 
 
-def _proved(finding: FoundCause, hold: str, *, num_runs: int) -> FoundCause:
+def _proved(finding: FoundCause, frozen: str, *, num_runs: int) -> FoundCause:
     finding.is_proved = True
-    finding.evidence.append(f"with {_WORDS[hold]}, {num_runs} runs are the same; a run without it differs")
+    finding.evidence.append(f"with {_WORDS[frozen]}, {num_runs} runs are the same; a run without it differs")
     return finding

@@ -62,7 +62,7 @@ class Runner:
         with `resume_arguments` after its own.
         """
         begun = time.monotonic()
-        plan = replace(plan or chain_plan(self.steps), workers=way.workers, hold=way.hold)
+        plan = replace(plan or chain_plan(self.steps), workers=way.workers, frozen=way.frozen)
         self.scratch.renew()
         killed: list[watch.Process] = []
         if kill_at is not None:

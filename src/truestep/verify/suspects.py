@@ -69,16 +69,16 @@ def seed_seen(
     return replace(finding, name=f"late-seed-{generator}") if has_seed else finding
 
 
-def can_matter(hold: str, runs: tuple[Ran, Ran]) -> bool:
+def can_matter(frozen: str, runs: tuple[Ran, Ran]) -> bool:
     """Whether a script may depend on what an experiment holds still, by what was seen in two runs of it."""
     ours, theirs = runs[0].first, runs[1].first
     if ours is None or theirs is None:
         return False
-    if hold in ("clock", "listing"):
-        return any(what == hold for read in _readings(ours).values() for what, _, _ in read)
-    if hold in ("random", "numpy"):
-        states = [[_state(update, hold) for update in process.updates] for process in (ours, theirs)]
-        return states[0] != states[1] or any(seed.facts.how == "fresh" for seed in _seeds(ours, hold))
+    if frozen in ("clock", "listing"):
+        return any(what == frozen for read in _readings(ours).values() for what, _, _ in read)
+    if frozen in ("random", "numpy"):
+        states = [[_state(update, frozen) for update in process.updates] for process in (ours, theirs)]
+        return states[0] != states[1] or any(seed.facts.how == "fresh" for seed in _seeds(ours, frozen))
     return True
 
 
@@ -137,14 +137,14 @@ class _Case:
             yield replace(finding, evidence=["only the number of threads was changed"])
             return
         else:
-            yield from self._seen(found)
+            yield from self._from_split(found)
         for (file, line), kinds in self._differing.items():  # whatever else was read: less likely
             for what in kinds:
                 name = _OF_SOURCE[what][1]
                 if name is not None:
                     yield FoundCause(name=name, file=file, line=line)
 
-    def _seen(self, found: Split) -> Iterator[FoundCause]:
+    def _from_split(self, found: Split) -> Iterator[FoundCause]:
         operation = found.first
         if found.how == "result":
             yield from self._made_by(operation)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunTold:
+class RunSummary:
     """One run: how, with what result."""
 
     kind: str
@@ -62,7 +62,7 @@ class Verdict:
     """What verify has to say. `same` is None when it could not tell, for the reason given."""
 
     same: bool | None = None
-    runs: list[RunTold] = field(default_factory=list)
+    runs: list[RunSummary] = field(default_factory=list)
     first_difference: Difference | None = None
     reason: str | None = None
     num_steps: int = 0

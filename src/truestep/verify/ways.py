@@ -27,7 +27,7 @@ class Way:
     workers: int | None = None
     threads: int | None = None
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    hold: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
     """What an experiment holds still."""
 
     @property
@@ -52,12 +52,12 @@ class Way:
     def _numbers(self) -> list[str]:
         """Return what the first run has in place of the script's own."""
         threads = None if self.processes else self.threads  # of several processes each has one
-        told = {
+        settings = {
             _count(self.processes, "process", "processes"): self.processes,
             _count(self.workers, "worker", "workers"): self.workers,
             _count(threads, "thread", "threads"): threads,
         }
-        return [words for words, number in told.items() if number is not None]
+        return [words for words, number in settings.items() if number is not None]
 
     @property
     def settings(self) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ DIGESTS = ("batch", "inputs", "loss", "gradients", "weights", "state", "buffers"
 """What a digest can be kept of at each step of an optimizer; `kept` is all else that outlives the step, by
 name, and the contents of saved files."""
 
-HOLDS = (
+FREEZABLE = (
     "torch",
     "numpy",
     "random",
@@ -60,7 +60,7 @@ class Plan:
     """After how many steps the process is killed: of several, the one of rank 0."""
     sources: bool = False
     """Whether readings of the clock, the environment, folders and entropy are noted, and draws."""
-    hold: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
     """What is held still on purpose. `addresses` takes `hash` with it: they do not come again without."""
     cuda_devices: int = 0
     """For how many CUDA devices the CPU stands in; 0 leaves CUDA as it is."""
@@ -76,7 +76,7 @@ class Plan:
     def __post_init__(self) -> None:
         _check_names("families", self.families, FAMILIES)
         _check_names("digests", self.digests, DIGESTS)
-        _check_names("hold", self.hold, HOLDS)
+        _check_names("frozen", self.frozen, FREEZABLE)
         if self.look not in ("sampled", "every", "never"):
             raise UsageError(f"look must be 'sampled', 'every' or 'never', got {self.look!r}.")
         _check_names("bits", (self.bits,), BITS)

@@ -8,11 +8,11 @@ train(model, num=4)
 sys.stdout.buffer.write(b" bytes\n")
 sys.stdout.flush()
 os.write(1, b"past the buffer\n")
-held = io.StringIO()
-with contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
+frozen = io.StringIO()
+with contextlib.redirect_stdout(frozen), contextlib.redirect_stderr(frozen):
     print("held")
     train(model)
-print(repr(held.getvalue()), flush=True)
+print(repr(frozen.getvalue()), flush=True)
 copy = os.dup(1)
 with open("moved.txt", "w") as file:
     os.dup2(file.fileno(), 1)

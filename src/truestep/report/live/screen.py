@@ -69,14 +69,14 @@ def _watch_screen(live: "Live", console: Console) -> None:
 def _watch_lines(live: "Live", console: Console) -> None:
     """One plain line when something happens, and now and then."""
     due_s, said = 0.0, ""
-    told: set[tuple[object, ...]] = set()
+    reported: set[tuple[object, ...]] = set()
     while True:
         live.poll()
         for mark in live.marks():
             # How much of a killed run was done again is known later: it is the same kill.
             key = (mark.kind, mark.step, mark.time_s, "" if mark.kind == "killed" else mark.text)
-            if key not in told:
-                told.add(key)
+            if key not in reported:
+                reported.add(key)
                 console.print(Text(f"{printable(mark.text)}"), soft_wrap=True)
         if live.status != said or time.monotonic() >= due_s:
             said, due_s = live.status, time.monotonic() + _LINE_EVERY_S

@@ -143,8 +143,8 @@ class _Http(ThreadingHTTPServer):
         error = sys.exception()
         if isinstance(error, OSError):
             return
-        is_told = isinstance(error, TruestepError)
-        text = f"truestep: {error}" if is_told else f"{traceback.format_exc()}{_OWN_FAULT}"
+        is_expected = isinstance(error, TruestepError)
+        text = f"truestep: {error}" if is_expected else f"{traceback.format_exc()}{_OWN_FAULT}"
         if text != self._said:
             self._said = text
             sys.stderr.write("".join(f"{printable(line)}\n" for line in text.splitlines()))

@@ -83,12 +83,12 @@ class ObservedLoader:
 
     def name_says(self, evidence: Evidence) -> str | None:
         """Return `training` or `evaluation` if the lines that make and read it say one and not the other."""
-        told: list[str] = []
+        texts: list[str] = []
         for moment in (self.made, *self.epochs[:1]):
             source = evidence.source(moment.file) if moment is not None else None
             if moment is not None and source is not None:
-                told += [*_names_in(source.line(moment.line)), moment.function or ""]
-        for text in sorted(told, key=lambda text: text.startswith(_GIVEN)):
+                texts += [*_names_in(source.line(moment.line)), moment.function or ""]
+        for text in sorted(texts, key=lambda text: text.startswith(_GIVEN)):
             says = words_say(text)
             if says is not None:
                 return says

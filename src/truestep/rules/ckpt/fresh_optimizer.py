@@ -36,7 +36,7 @@ _COUNTS = frozenset(("num", "n", "max", "min", "total"))
 _SETTINGS = frozenset(
     ("size", "per", "every", "warmup", "time", "interval", "freq", "loss", "losses", "history")
 )
-_TOLD = ("print", "info", "debug", "warning", "write", "log", "echo")
+_PRINTING = ("print", "info", "debug", "warning", "write", "log", "echo")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _is_used(source: Source, key: str) -> bool:
     shown = {
         id(inner)
         for node in walk(source.tree)
-        if isinstance(node, ast.Call) and name_of(node.func) in _TOLD
+        if isinstance(node, ast.Call) and name_of(node.func) in _PRINTING
         for inner in walk(node)
     }
     return any(_is_read(node, key) and id(node) not in shown for node in walk(source.tree))

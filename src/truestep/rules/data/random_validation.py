@@ -60,12 +60,12 @@ def _check_redrawn(evidence: Evidence, loader: ObservedLoader) -> Iterator[Findi
     for moment in evidence.of(SamplesRedrawn):
         facts = moment.facts
         if facts.loader == loader.number and facts.num_read >= _LEAST_SAMPLES == facts.num_changed:
-            yield _tell(
+            yield _finding(
                 loader, f"the first {facts.num_read} samples were read twice and came out different each time"
             )
 
 
-def _tell(loader: ObservedLoader, seen: str) -> Finding:
+def _finding(loader: ObservedLoader, seen: str) -> Finding:
     is_own = loader.made is not None and loader.facts.is_direct
     return Finding.at(
         loader.made if is_own and loader.made is not None else loader.epochs[0],
@@ -87,7 +87,7 @@ def _compare(loader: ObservedLoader, pages: list[SamplesSeen]) -> Iterator[Findi
     are_kept = _are_in_place(first, second, common) if loader.facts.is_ordered else _are_as_many(pages)
     if num < _LEAST_SAMPLES or kept > _MOST_KEPT * num or not are_kept:
         return
-    yield _tell(
+    yield _finding(
         loader, f"{num - kept} of the first {num} samples of this loader were different in its second epoch"
     )
 

@@ -63,12 +63,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moment in evidence.of(InputMeasured):
         by_model.setdefault(moment.facts.model, []).append(moment)
     for moments in by_model.values():
-        found = _judge(moments)
+        found = _find_raw(moments)
         if found is not None and _is_taken_raw(evidence, moments[0]):
             yield Finding.at(found[0], found[1], evidence=found[2])
 
 
-def _judge(moments: list[Moment[InputMeasured]]) -> tuple[Moment[InputMeasured], str, str] | None:
+def _find_raw(moments: list[Moment[InputMeasured]]) -> tuple[Moment[InputMeasured], str, str] | None:
     for moment in moments:
         facts = moment.facts
         if facts.num_nan or facts.num_infinite:

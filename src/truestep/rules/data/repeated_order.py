@@ -70,9 +70,9 @@ def _rebuilt(loaders: list[ObservedLoader]) -> Iterator[tuple[ObservedLoader, li
     """Yield loaders that are made at one line for each epoch of one model, with their samplers' epochs."""
     groups: dict[tuple[Any, ...], list[ObservedLoader]] = {}
     for loader in loaders:
-        told = _distributed(loader)
+        samplers = _distributed(loader)
         is_once = loader.is_training and len(loader.trained_epochs) == 1
-        if is_once and loader.made is not None and told and told[0].is_shuffled:
+        if is_once and loader.made is not None and samplers and samplers[0].is_shuffled:
             place = (loader.made.file, loader.made.line, loader.orders[0].base)
             groups.setdefault(place, []).append(loader)
     for items in groups.values():
@@ -81,10 +81,10 @@ def _rebuilt(loaders: list[ObservedLoader]) -> Iterator[tuple[ObservedLoader, li
 
 
 def _epochs(loader: ObservedLoader) -> list[int]:
-    told = _distributed(loader)
-    if not told and _is_repeated(loader):
-        told = _numbered(loader)
-    return [item.epoch for item in told if item.is_shuffled]
+    samplers = _distributed(loader)
+    if not samplers and _is_repeated(loader):
+        samplers = _numbered(loader)
+    return [item.epoch for item in samplers if item.is_shuffled]
 
 
 def _distributed(loader: ObservedLoader) -> list[EpochNumber]:
@@ -101,8 +101,8 @@ def _orders(loader: ObservedLoader) -> list[LoaderOrder]:
 
 
 def _name(loader: ObservedLoader) -> str:
-    told = _distributed(loader) or _numbered(loader)
-    return told[0].class_name if told else ""
+    samplers = _distributed(loader) or _numbered(loader)
+    return samplers[0].class_name if samplers else ""
 
 
 def _is_repeated(loader: ObservedLoader) -> bool:

@@ -37,11 +37,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     owners = ", ".join(dict.fromkeys(need.owner for need in unmet))
     names = ", ".join(dict.fromkeys(need.name for need in unmet))
-    told = [f"{_called(need.owner, installed)} needs {need.name}{need.wanted}" for need in unmet]
+    needs = [f"{_called(need.owner, installed)} needs {need.name}{need.wanted}" for need in unmet]
     there = ", ".join(f"{name} {installed[name]}" for name in dict.fromkeys(need.name for need in unmet))
     yield Finding(
         message=f"{owners} {'does' if ',' not in owners else 'do'} not match the installed {names}",
-        evidence=f"{'; '.join(told)}; installed: {there}",
+        evidence=f"{'; '.join(needs)}; installed: {there}",
         fix=_advice(unmet, machine),
         count=len(unmet),
     )

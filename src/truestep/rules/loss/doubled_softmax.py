@@ -59,18 +59,18 @@ def _normalised_twice(evidence: Evidence, flow: OperationGraph) -> Iterator[Find
         facts = read.get(operation.index)
         details: dict[str, Any] = {}
         if is_softmax and first is not None:
-            told = f"softmax {place_of(first, operation.file)}, then log-softmax in the loss"
+            evidence_text = f"softmax {place_of(first, operation.file)}, then log-softmax in the loss"
             details = {"softmax_line": first.line} if first.file == operation.file else {}
         elif facts is not None and facts.is_distribution:
-            told = "the loss's input is between 0 and 1 and sums to 1 over the classes"
+            evidence_text = "the loss's input is between 0 and 1 and sums to 1 over the classes"
         else:
             continue
         if facts is not None:
-            told += f"; values from {facts.lowest:.3g} to {facts.highest:.3g}"
+            evidence_text += f"; values from {facts.lowest:.3g} to {facts.highest:.3g}"
         yield Finding.at(
             operation,
             "the loss applies softmax to the output of a softmax",
-            evidence=f"{told}, {size_of(operation)} classes",
+            evidence=f"{evidence_text}, {size_of(operation)} classes",
             details=details,
         )
 

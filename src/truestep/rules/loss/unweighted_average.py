@@ -44,10 +44,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for average in find_averages(source.tree, line, is_inside=(file, line) not in fetched):
             largest, smallest = max(sizes), min(sizes)
             if average.by == "samples" and largest > 1:
-                told = "a sum of batch means is divided by the number of samples"
+                message = "a sum of batch means is divided by the number of samples"
                 seen = f"batches of {largest}, so the result is about {largest} times too small"
             elif average.by == "batches" and not trains and smallest <= _MAX_EQUAL * largest:
-                told = "the mean of batch means is reported, and the batches differ in size"
+                message = "the mean of batch means is reported, and the batches differ in size"
                 seen = (
                     f"batches of {largest} and {smallest}, so a sample of the small one counts "
                     f"{largest / smallest:.3g} times as much"
@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             else:
                 continue
             yield Finding.at(
-                moment, told, line=average.line, evidence=f"{seen}; divided at line {average.divided_at}"
+                moment, message, line=average.line, evidence=f"{seen}; divided at line {average.divided_at}"
             )
 
 

@@ -47,9 +47,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             if item.is_used and not item.facts.is_training and item.num_layers and not item.num_on
         ]
         for item in candidates:
-            held, total = max(optimizers.values())
-            if held and _leads_to_step(evidence, item, set(optimizers)):
-                why = _why(evidence, item, passes, is_whole=held >= _MOST * total)
+            num_optimized, total = max(optimizers.values())
+            if num_optimized and _leads_to_step(evidence, item, set(optimizers)):
+                why = _why(evidence, item, passes, is_whole=num_optimized >= _MOST * total)
                 if why is not None:
                     yield _finding(item, why)
                 break

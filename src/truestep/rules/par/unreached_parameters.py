@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 parts.setdefault((item.holder, _part_of(item)), []).append(item)
         kept = [items for items in parts.values() if not _is_cut_on_purpose(evidence, items[0])]
         for cut, groups in _by_cut(evidence, kept):
-            yield _tell(evidence, optimizer, cut, groups)
+            yield _finding(evidence, optimizer, cut, groups)
 
 
 def _by_cut(
@@ -81,7 +81,7 @@ def _is_unreached(item: Parameter) -> bool:
     return item.origin == "own" or (item.origin == "torch" and item.num_lost == 0)
 
 
-def _tell(
+def _finding(
     evidence: Evidence, optimizer: Optimizer, cut: Operation | None, groups: list[list[Parameter]]
 ) -> Finding:
     first, parts = groups[0][0], [_part_of(items[0]) for items in groups]

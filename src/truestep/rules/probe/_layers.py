@@ -15,13 +15,13 @@ def lasting(
 ) -> Iterator[tuple[Moment[LayerActivity], LayerState, float]]:
     """Yield layers whose share was at least this in two looks, one after the other."""
     before: dict[tuple[int, int, str], float] = {}
-    told: set[tuple[int, int, str]] = set()
+    reported: set[tuple[int, int, str]] = set()
     for moment in evidence.of(LayerActivity):
         shares = [(layer, share) for layer in moment.facts.layers if (share := share_of(layer)) is not None]
         for place, (layer, now) in enumerate(shares):
             key = (moment.facts.model, place, layer.operation)
             share = min(now, before.get(key, -1.0))
             before[key] = now
-            if share >= at_least and key not in told:
-                told.add(key)
+            if share >= at_least and key not in reported:
+                reported.add(key)
                 yield moment, layer, share

@@ -159,14 +159,15 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
     draws = [item for item in draws if item.facts.number is None or item.facts.number not in chosen]
     heavy = [item for item in draws if item.facts.size >= _MUCH or item.facts.function in _ORDERING]
     # One number may be a port or a run's name; a seed that comes later says that the rest is meant to repeat.
-    told = heavy if seeded else draws if len(draws) > 1 else heavy
+    reported = heavy if seeded else draws if len(draws) > 1 else heavy
     name = "NumPy's" if generator == "numpy" else "Python's"
-    if told:
+    if reported:
+        first = reported[0].facts
         when = " before it is seeded" if seeded else ", which is never seeded"
         yield Finding.at(
-            told[0],
+            reported[0],
             f"random numbers come from {name} global generator{when}",
-            evidence=f"the first draw is random.{told[0].facts.function}() with {told[0].facts.size} values",
+            evidence=f"the first draw is random.{first.function}() with {first.size} values",
             fix=f"Call {_SEED[generator]} at the start of the script.",
         )
     elif generator == "numpy" and not seeded and not draws and _has_moved(evidence):

@@ -19,7 +19,7 @@ from torch import nn
 from truestep.device import module_in_use
 from truestep.lifetime import end_with_parent
 from truestep.memory import peak_bytes
-from truestep.tune.in_script.seen import Seen
+from truestep.tune.in_script.facts_so_far import FactsSoFar
 from truestep.watch.script.tape import Tape
 
 _MAX_LOSSES = 64
@@ -55,7 +55,7 @@ class _Turns:
         self._channel, self._tape = channel, tape
         self._lines = channel.makefile("rb")
         self._pid = os.getpid()
-        self._seen = Seen(tape)
+        self._facts_seen = FactsSoFar(tape)
         self._steps_left = num_steps
         self._begun_ns = perf_counter_ns()
         self._ends: list[int] = []
@@ -84,7 +84,7 @@ class _Turns:
 
     def _hand_over(self) -> None:
         """Tell what the turn gave, and wait for the next one."""
-        self._tell("turn")
+        self._send("turn")
         words = self._lines.readline().split()
         if not words or words[0] != b"go":
             self._leave()
@@ -94,17 +94,17 @@ class _Turns:
         _wait_for_device()
         self._begun_ns = perf_counter_ns()
 
-    def _tell(self, kind: str, **more: Any) -> None:
-        told = {
+    def _send(self, kind: str, **more: Any) -> None:
+        message = {
             "kind": kind,
             "ends_ns": [end - self._begun_ns for end in self._ends],
             "losses": [_mean(losses) for losses in self._losses],
             "peak_bytes": peak_bytes(),
-            **self._seen.changed(),
+            **self._facts_seen.changed(),
             **more,
         }
         try:
-            self._channel.sendall(json.dumps(told).encode() + b"\n")
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError:  # nobody listens any more
             self._leave()
 
@@ -118,7 +118,7 @@ class _Turns:
             self._is_left = True
             error = self._tape.failed_with
             is_exit = isinstance(error, SystemExit) and not error.code
-            self._tell("end", has_failed=error is not None and not is_exit)
+            self._send("end", has_failed=error is not None and not is_exit)
 
 
 def _end_with_parent() -> None:

@@ -19,10 +19,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from truestep.device import module_in_use
 from truestep.memory import process_peak_bytes
+from truestep.tune.in_script.facts_so_far import FactsSoFar
 from truestep.tune.in_script.fetching import Fetch
 from truestep.tune.in_script.operators import visible_operators
-from truestep.tune.in_script.seen import Seen
-from truestep.tune.profile.holding import hold_live, hold_traced, known_storages
+from truestep.tune.profile.holding import known_storages, memory_from_objects, memory_from_trace
 from truestep.tune.profile.phases import CLOSURE, DETAILS
 from truestep.tune.profile.pieces import OwnFiles, Pieces
 from truestep.watch.evidence.facts.surroundings import CopiedToDevice, HostWaited
@@ -52,12 +52,12 @@ class _Course:
         self._took: list[int] = []
         self._ended_ns = perf_counter_ns()
         self._count = 0
-        self._told: dict[str, Any] = {"troubles": []}
+        self._raw: dict[str, Any] = {"troubles": []}
         self._models: dict[int, nn.Module] = {}
         self._optimizers: dict[int, Optimizer] = {}
         self._trace: _Trace | None = None
         self._fetch = Fetch(tape)
-        self._seen = Seen(tape)
+        self._facts_seen = FactsSoFar(tape)
         self._files = OwnFiles(tape.sites.is_own)
         self._num_ahead = 0
         tape.listen(forward_begins=self._meet_model, step_begins=self._meet_optimizer)
@@ -94,15 +94,15 @@ class _Course:
             self._begin_timing()
 
     def _begin_timing(self) -> None:
-        self._told["first"] = self._told["last"] = self._tape.num_steps
+        self._raw["first"] = self._raw["last"] = self._tape.num_steps
         self._timing_ns = perf_counter_ns()
         self._cpu_ns = process_time_ns()
         self._fetch.begin()
         self._act = self._time
 
     def _time(self, _took_ns: int) -> None:
-        self._told["last"] = self._tape.num_steps
-        num = self._told["last"] - self._told["first"]
+        self._raw["last"] = self._tape.num_steps
+        num = self._raw["last"] - self._raw["first"]
         elapsed_s = (perf_counter_ns() - self._timing_ns) / 1e9
         is_enough = num >= self._value["steps"] and elapsed_s >= self._value["least_s"]
         if is_enough or num >= self._value["max_steps"] or elapsed_s >= self._value["most_s"]:
@@ -110,10 +110,10 @@ class _Course:
             self._begin_trace(self._trace_lines, memory=False)
 
     def _note_timing(self) -> None:
-        num = max(1, self._told["last"] - self._told["first"])
+        num = max(1, self._raw["last"] - self._raw["first"])
         cpu_s = (process_time_ns() - self._cpu_ns) / 1e9
         fetch_s, workers_s = self._fetch.end()
-        self._told |= {
+        self._raw |= {
             "cpu_s": cpu_s / num,
             "fetch_cpu_s": fetch_s / num,
             "workers_cpu_s": None if workers_s is None else workers_s / num,
@@ -124,7 +124,7 @@ class _Course:
 
     def _begin_trace(self, act: Callable[[int], None], *, memory: bool) -> None:
         if torch._C._autograd._profiler_enabled():
-            self._told["troubles"].append("the script uses torch.profiler, so there are no details")
+            self._raw["troubles"].append("the script uses torch.profiler, so there are no details")
             self._finish()
             return
         self._count = 0
@@ -156,17 +156,17 @@ class _Course:
         pieces = Pieces(models=self._models.values(), files=self._files, active=trace.active)
         begun_ns, thread = trace.clock()
         pieces.read(trace.roots(), begun_ns=begun_ns, thread=thread)
-        self._told |= {"details": self._count, **pieces.tables()}
+        self._raw |= {"details": self._count, **pieces.tables()}
         pieces.save(self._folder / f"pieces-{os.getpid()}.npz")
 
     def _write_memory(self, trace: "_Trace") -> None:
         try:
-            self._told["memory"] = hold_traced(trace.profiler, self._files, known=self._known())
+            self._raw["memory"] = memory_from_trace(trace.profiler, self._files, known=self._known())
         except Exception as error:  # noqa: BLE001 - it is torch's private part, and may change
-            self._told["troubles"].append(f"torch's memory profile failed: {type(error).__name__}: {error}")
+            self._raw["troubles"].append(f"torch's memory profile failed: {type(error).__name__}: {error}")
             models, optimizers = self._models.values(), self._optimizers.values()
-            live = hold_live(trace.profiler, models=models, optimizers=optimizers)
-            self._told["memory"] = live
+            live = memory_from_objects(trace.profiler, models=models, optimizers=optimizers)
+            self._raw["memory"] = live
 
     def _known(self) -> dict[int, str]:
         """Return what lies where, of what is surely known."""
@@ -176,13 +176,13 @@ class _Course:
         try:
             write()
         except Exception as error:  # noqa: BLE001 - told; the rest of the profile stands
-            self._told["troubles"].append(f"{type(error).__name__}: {error}")
+            self._raw["troubles"].append(f"{type(error).__name__}: {error}")
 
     def _close(self) -> None:
         """The script has ended by itself: what there is is written."""
         if self._is_finished:
             return
-        if "first" in self._told and "cpu_s" not in self._told:
+        if "first" in self._raw and "cpu_s" not in self._raw:
             self._note_timing()
         trace, self._trace = self._trace, None
         if trace is not None:
@@ -192,9 +192,9 @@ class _Course:
         self._finish()
 
     def _finish(self) -> None:
-        self._told["steps"] = self._tape.num_steps
-        self._told["facts"] = self._seen.facts()
-        (self._folder / f"told-{os.getpid()}.json").write_text(json.dumps(self._told))
+        self._raw["steps"] = self._tape.num_steps
+        self._raw["facts"] = self._facts_seen.facts()
+        (self._folder / f"profile-{os.getpid()}.json").write_text(json.dumps(self._raw))
         self._is_finished = True
         self._tape.stop()
 

@@ -93,7 +93,7 @@ class _Loaders:
         else:
             self._index_of_sampler[id(loader.batch_sampler)] = index
             self._kept.append(loader.batch_sampler)  # so that nothing else gets its address
-        self._tell(loader, index, why=why, workers=loader.num_workers, samples=loader.sampler)
+        self._write(loader, index, why=why, workers=loader.num_workers, samples=loader.sampler)
 
     def _note_own(self, loader: Any, index: int, _given: dict[str, Any]) -> None:
         self._index_of[id(loader)] = index
@@ -102,9 +102,9 @@ class _Loaders:
             if loader.batch_size is not None
             else "its batch_size is None because the dataset makes the batches"
         )
-        self._tell(loader, index, why=why, workers=loader.workers, samples=loader.dataset)
+        self._write(loader, index, why=why, workers=loader.workers, samples=loader.dataset)
 
-    def _tell(self, loader: Any, index: int, *, why: str, workers: int, samples: Any) -> None:
+    def _write(self, loader: Any, index: int, *, why: str, workers: int, samples: Any) -> None:
         try:
             num_samples = len(samples)
         except (TypeError, NotImplementedError):  # a stream
@@ -172,8 +172,8 @@ class _Steps:
         self._before_bytes: int | None = None
         self._ends: list[float] = []
         self._batches: list[int] = []
-        self._is_told = False
-        tape.listen(epoch=lambda _loader, _number: self._begin(), counted=self._end_step, closing=self._tell)
+        self._is_written = False
+        tape.listen(epoch=lambda _loader, _number: self._begin(), counted=self._end_step, closing=self._write)
         loaders.on_feed = self._begin
 
     def _begin(self) -> None:
@@ -188,7 +188,7 @@ class _Steps:
         self._batches.append(self._loaders.num_batches)
         self._loaders.end_step()
         if self._has_enough():
-            self._tell()
+            self._write()
             self._tape.stop()
 
     def _has_enough(self) -> bool:
@@ -200,10 +200,10 @@ class _Steps:
             return False
         return warm_up(_differences(self._ends)) is not None
 
-    def _tell(self) -> None:
-        if self._is_told or os.getpid() != self._pid:
+    def _write(self) -> None:
+        if self._is_written or os.getpid() != self._pid:
             return
-        self._is_told = True
+        self._is_written = True
         peak, workers = peak_bytes(), _workers_bytes()
         self._tape.write(
             "sized",

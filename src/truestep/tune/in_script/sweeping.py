@@ -91,7 +91,7 @@ class _Sweep:
         loss = float(losses[0].detach()) / factor
         self._pending.append(loss)
         if not math.isfinite(loss):  # told at once: the script, or its scaler, may leave the step out
-            self._tell(self._index if self._is_inside else self._index + 1, [loss])
+            self._write(self._index if self._is_inside else self._index + 1, [loss])
 
     def _begin_step(self, optimizer: Optimizer, number: int) -> None:
         self._before, self._pending = self._pending, []
@@ -120,7 +120,7 @@ class _Sweep:
         if (
             self._is_first and not self._tape.is_over
         ):  # of several that take turns the loss is the first one's
-            self._tell(self._index, losses)
+            self._write(self._index, losses)
         for group, own in self._own:
             _put_rate(group, own)
         self._own = []
@@ -137,7 +137,7 @@ class _Sweep:
             "swept", what="optimizer", name=type(optimizer).__qualname__, number=number, rates=rates
         )
 
-    def _tell(self, index: int, losses: list[float]) -> None:
+    def _write(self, index: int, losses: list[float]) -> None:
         loss = sum(losses) / len(losses) if losses else None
         is_last = loss is not None and self._divergence.is_reached(loss)
         self._tape.write("swept", what="step", index=index, loss=loss, is_diverged=is_last)
@@ -161,11 +161,11 @@ def _own_rate(group: dict[str, Any]) -> float | None:
 
 def _put_rate(group: dict[str, Any], rate: Any) -> Any:
     """Set a group's rate and return the one before. A tensor stays the same one: compiled steps hold it."""
-    held = group["lr"]
-    if isinstance(held, torch.Tensor):
-        before = held.detach().clone()
+    current = group["lr"]
+    if isinstance(current, torch.Tensor):
+        before = current.detach().clone()
         with torch.no_grad():
-            held.copy_(rate) if isinstance(rate, torch.Tensor) else held.fill_(rate)
+            current.copy_(rate) if isinstance(rate, torch.Tensor) else current.fill_(rate)
         return before
     group["lr"] = rate
-    return held
+    return current

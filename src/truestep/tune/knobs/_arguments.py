@@ -33,14 +33,14 @@ def _rewritten(change: Change, act: Function, /, *args: Any, **kwargs: Any) -> A
     return act(*args, **kwargs)
 
 
-def hold(target: str, *, value: Any) -> None:
+def fix_argument(target: str, *, value: Any) -> None:
     """Call a switch with a value now, and with the same value wherever the script turns it again."""
-    put(None, [Hook(target, _held, given=(value,), changes=True)])
+    put(None, [Hook(target, _fixed, given=(value,), changes=True)])
     owner, name = resolve(target)
     getattr(owner, name)(value)
 
 
-def _held(value: Any, act: Function, /, *args: Any, **kwargs: Any) -> Any:
+def _fixed(value: Any, act: Function, /, *args: Any, **kwargs: Any) -> Any:
     # torch turns switches for itself and back: in loader workers, while it compiles.
     is_script = not calling_module().startswith(("torch.", _OURS))
     return act(value) if is_script else act(*args, **kwargs)

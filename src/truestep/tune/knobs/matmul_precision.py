@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
-from truestep.tune.knobs._arguments import hold
+from truestep.tune.knobs._arguments import fix_argument
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
@@ -55,7 +55,7 @@ def lines(value: str) -> list[str]:
 
 def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
     """Set it, whatever the script sets later."""
-    hold("torch.set_float32_matmul_precision", value=value)
+    fix_argument("torch.set_float32_matmul_precision", value=value)
 
 
 KNOB = Knob(

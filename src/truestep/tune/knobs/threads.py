@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
-from truestep.tune.knobs._arguments import hold
+from truestep.tune.knobs._arguments import fix_argument
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape
 
@@ -35,7 +35,7 @@ def lines(value: int) -> list[str]:
 
 def apply(value: int, tape: Tape) -> None:  # noqa: ARG001
     """Set it, whatever the script sets later."""
-    hold("torch.set_num_threads", value=value)
+    fix_argument("torch.set_num_threads", value=value)
 
 
 KNOB = Knob(

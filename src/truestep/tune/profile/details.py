@@ -71,7 +71,7 @@ class Details:
 
 def sum_up(
     path: Path,
-    told: Mapping[str, Any],
+    raw: Mapping[str, Any],
     *,
     moments: Sequence[Moment[Any]],
     shares: Mapping[str, float],
@@ -81,7 +81,7 @@ def sum_up(
     marks = [
         item.at_s for item in moments if isinstance(item.facts, HostWaited) and item.facts.how == DETAILS
     ]
-    if "details" not in told or len(marks) < 2 or not path.exists():
+    if "details" not in raw or len(marks) < 2 or not path.exists():
         return Details()
     with np.load(path) as file:
         pieces: Numbers = file["pieces"]
@@ -89,9 +89,9 @@ def sum_up(
     took, phases = _place(pieces, spans)
     weights = _weights(took, phases, shares)
     return Details(
-        lines=_lines(pieces, weights, told["lines"], original),
-        modules=_modules(pieces, weights, phases, told["modules"]),
-        operations=_operations(pieces, weights, told["operations"]),
+        lines=_lines(pieces, weights, raw["lines"], original),
+        modules=_modules(pieces, weights, phases, raw["modules"]),
+        operations=_operations(pieces, weights, raw["operations"]),
     )
 
 

@@ -33,7 +33,7 @@ _MAX_HOLDERS = 10
 _PYTHON = (_EventType.PyCall, _EventType.PyCCall)
 
 
-def hold_traced(
+def memory_from_trace(
     profiler: torch.profiler.profile, files: OwnFiles, *, known: Mapping[int, str]
 ) -> dict[str, Any]:
     """Return what is held at the peak, as torch's memory profile classifies it; `known` goes before."""
@@ -141,7 +141,7 @@ def _addresses(tensors: Iterable[torch.Tensor], category: str) -> dict[int, str]
     return found
 
 
-def hold_live(
+def memory_from_objects(
     profiler: torch.profiler.profile, *, models: Iterable[nn.Module], optimizers: Iterable[Optimizer]
 ) -> dict[str, Any]:
     """Return what is held, from live objects; what the events have in addition is told as activations."""

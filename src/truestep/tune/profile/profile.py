@@ -138,7 +138,7 @@ def profile(
     script: watch.Script,
     *,
     steps: int = STEPS,
-    tell: Callable[[str], None] = lambda _line: None,
+    on_status: Callable[[str], None] = lambda _line: None,
     show: IO[Any] | None = None,
 ) -> Profile:
     """Run a script in a copy of the working folder until its steps are timed and traced, then end it.
@@ -149,11 +149,11 @@ def profile(
     if steps < 1:
         raise UsageError(f"steps must be at least 1, got {steps}.")
     with Scratch(Path.cwd()) as scratch:
-        tell("timing steps")
+        on_status("timing steps")
         ran = _Run(script, scratch=scratch, show=show)
         ran.go(_course(steps))
-        if "memory" not in ran.told and ran.is_short:
-            tell(f"the script runs only {ran.num_steps} steps: measuring again with fewer")
+        if "memory" not in ran.raw and ran.is_short:
+            on_status(f"the script runs only {ran.num_steps} steps: measuring again with fewer")
             ran.go(_short_course(ran.num_steps))
         return ran.result()
 
@@ -190,13 +190,13 @@ class _Run:
 
     def __init__(self, script: watch.Script, *, scratch: Scratch, show: IO[Any] | None) -> None:
         self._script, self._scratch, self._show = script, scratch, show
-        self.told: dict[str, Any] = {}
+        self.raw: dict[str, Any] = {}
         self._process: watch.Process | None = None
 
     @property
     def num_steps(self) -> int:
         """How many steps the script has made."""
-        return int(self.told.get("steps", 0))
+        return int(self.raw.get("steps", 0))
 
     @property
     def is_short(self) -> bool:
@@ -220,9 +220,9 @@ class _Run:
     def _require(self, code: int, tail: str) -> None:
         """Read what was told, or say why there is nothing."""
         process = self._process
-        path = self._folder / f"told-{process.pid}.json" if process else None
-        self.told = json.loads(path.read_text()) if path and path.exists() else {}
-        if code != 0 and "memory" not in self.told:
+        path = self._folder / f"profile-{process.pid}.json" if process else None
+        self.raw = json.loads(path.read_text()) if path and path.exists() else {}
+        if code != 0 and "memory" not in self.raw:
             raise UsageError(
                 f"the script ended with exit code {code} before it was timed. Run it alone first.\n{tail}"
             )
@@ -230,7 +230,7 @@ class _Run:
             raise UsageError(
                 "the script ran no optimizer step. Pass a script that trains, with its arguments."
             )
-        if "first" not in self.told and not self.is_short:
+        if "first" not in self.raw and not self.is_short:
             raise UsageError(
                 f"the script ran {process.num_steps} optimizer steps, too few to time. "
                 f"Let it run {_WARM + _ENOUGH + _DETAILS + _MEMORY} or more."
@@ -239,8 +239,8 @@ class _Run:
     def result(self) -> Profile:
         """Return what follows from it."""
         assert self._process is not None
-        moments, told = self._process.moments, self.told
-        steps = cut_steps(moments, range(told["first"], told["last"]))
+        moments, raw = self._process.moments, self.raw
+        steps = cut_steps(moments, range(raw["first"], raw["last"]))
         usual = [step for step in steps if not step.is_interrupted]
         if not usual:
             raise UsageError(
@@ -249,13 +249,13 @@ class _Run:
         shares = shares_of(usual)
         details = sum_up(
             self._folder / f"pieces-{self._process.pid}.npz",
-            told,
+            raw,
             moments=moments,
             shares={row.phase: row.share for row in shares},
             original=self._scratch.original,
         )
         took = [step.took_s for step in usual]
-        memory = told.get("memory", {})
+        memory = raw.get("memory", {})
         loader = self._loader(steps)
         return Profile(
             step_s=median(took),
@@ -263,7 +263,7 @@ class _Run:
             step_high_s=float(np.percentile(took, _HIGH)),
             mean_s=sum(took) / len(took),
             num_steps=len(usual),
-            num_warm=told["first"],
+            num_warm=raw["first"],
             is_enough=len(usual) >= _ENOUGH,
             shares=shares,
             interrupted_steps=len(steps) - len(usual),
@@ -272,17 +272,17 @@ class _Run:
             lines=details.lines,
             operations=details.operations,
             peak_bytes=memory.get("peak_bytes", 0),
-            process_bytes=told["process_bytes"],
+            process_bytes=raw["process_bytes"],
             memory=memory.get("memory", {}),
             memory_source=memory.get("source", ""),
             holders=tuple(map(self._holder, memory.get("holders", ()))),
             example=self._example(usual, shares),
             loader=loader,
-            compute_cpu_s=max(0.0, told["cpu_s"] - told["fetch_cpu_s"]),
-            threads=told["threads"],
-            device=told["device"],
-            troubles=(*told["troubles"], *self._process.troubles),
-            facts=told["facts"],
+            compute_cpu_s=max(0.0, raw["cpu_s"] - raw["fetch_cpu_s"]),
+            threads=raw["threads"],
+            device=raw["device"],
+            troubles=(*raw["troubles"], *self._process.troubles),
+            facts=raw["facts"],
         )
 
     def _holder(self, row: Sequence[Any]) -> Holder:
@@ -339,8 +339,8 @@ class _Run:
             batch_size=used.batch_size,
             length=used.length,
             fetch_s=took[number] / len(steps),
-            fetch_cpu_s=self.told["fetch_cpu_s"],
-            workers_cpu_s=self.told["workers_cpu_s"],
+            fetch_cpu_s=self.raw["fetch_cpu_s"],
+            workers_cpu_s=self.raw["workers_cpu_s"],
         )
 
 

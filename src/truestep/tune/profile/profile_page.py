@@ -77,11 +77,11 @@ def size(num_bytes: int) -> str:
 def _head(profile: Profile) -> Line:
     spread = f"{duration(profile.step_low_s)} to {duration(profile.step_high_s)}"
     counted = f"after {profile.num_warm} warm-up steps" if profile.is_enough else "too few to be sure"
-    told = f"  ({spread}; {profile.num_steps} steps {counted})"
+    spread_text = f"  ({spread}; {profile.num_steps} steps {counted})"
     return [
         "a step takes ",
         (duration(profile.step_s), "bold"),
-        (told, "" if profile.is_enough else "yellow"),
+        (spread_text, "" if profile.is_enough else "yellow"),
     ]
 
 
@@ -141,8 +141,10 @@ def _modules(profile: Profile) -> list[Line]:
 def _memory(profile: Profile) -> list[Line]:
     if not profile.peak_bytes:
         return []
-    parts = sorted(((held, name) for name, held in profile.memory.items() if held), reverse=True)
-    words = ", ".join(f"{name} {size(held)}" for held, name in parts)
+    parts = sorted(
+        ((num_bytes, name) for name, num_bytes in profile.memory.items() if num_bytes), reverse=True
+    )
+    words = ", ".join(f"{name} {size(num_bytes)}" for num_bytes, name in parts)
     head = f"{size(profile.peak_bytes)} in tensors at the peak: {words}"
     first, *rest = _wrapped(f"memory  {head}")
     lines: list[Line] = [[""], [("memory", "bold"), first.removeprefix("memory")]]

@@ -103,7 +103,7 @@ class BatchSizes:
 def batch_sizes(
     script: watch.Script,
     *,
-    tell: Callable[[str], None] | None = None,
+    on_status: Callable[[str], None] | None = None,
     show: IO[Any] | None = None,
     limit_bytes: int | None = None,
     seconds: float = 2.0,
@@ -113,7 +113,7 @@ def batch_sizes(
     Memory is that of the process with its loader workers, or the device's. Before a size is tried its need is
     predicted from those before, and a process that passes `limit_bytes` is ended; if that is not given, nine
     tenths of what is available. Then the largest size that fits is searched. Each runs for about `seconds`.
-    `tell` is given a line for each size, `show` the script's own output of its first run.
+    `on_status` is given a line for each size, `show` the script's own output of its first run.
     """
     if limit_bytes is not None and limit_bytes < 1:
         raise UsageError(
@@ -127,7 +127,7 @@ def batch_sizes(
             scratch=scratch,
             seconds=seconds,
             limit_bytes=limit_bytes or int(_OF_AVAILABLE * available_bytes()),
-            tell=tell or (lambda _line: None),
+            on_status=on_status or (lambda _line: None),
         )
         trials.begin(show)
         stopped, too_large = trials.double()
@@ -148,8 +148,8 @@ def available_bytes() -> int:
     """Return how much memory a new process could have without driving others out."""
     found = []
     try:
-        told = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), flags=re.MULTILINE)
-        found += [int(told[1]) * 1024] if told else []
+        match = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), flags=re.MULTILINE)
+        found += [int(match[1]) * 1024] if match else []
     except OSError:
         pass
     for folder in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup") / _group()):
@@ -180,7 +180,7 @@ class _Trials:
     scratch: Scratch
     seconds: float
     limit_bytes: int
-    tell: Callable[[str], None]
+    on_status: Callable[[str], None]
     own: int = 0
     loaders: tuple[int, ...] = ()
     workers: int = 0
@@ -197,7 +197,7 @@ class _Trials:
 
     def begin(self, show: IO[Any] | None) -> None:
         """Run the script as it stands: which loader feeds training, and its size."""
-        self.tell("the script's batch size")
+        self.on_status("the script's batch size")
         solo = self._run(loaders=(), num=1, show=show)
         steps = next((line for line in solo.lines if line["what"] == "steps"), None)
         self._check_beginning(solo, steps)
@@ -330,7 +330,7 @@ class _Trials:
         return int((self.limit_bytes - fixed) / per_sample) + 1
 
     def _try(self, size: int, *, max_steps: int = _MAX_STEPS) -> Size:
-        self.tell(f"batch size {size}")
+        self.on_status(f"batch size {size}")
         solo = self._run(loaders=self.loaders, num=size, max_steps=max_steps)
         tried = self._size(size, solo)
         self.sizes.append(tried)
@@ -436,7 +436,7 @@ def draw(found: BatchSizes) -> Picture:
     picture = Picture(width=7.6, height=5.2)
     fitting = [size for size in found.sizes if size.fits]
     timed = [(size.batch_size, size.samples_per_s) for size in fitting if size.samples_per_s is not None]
-    held = [(size.batch_size, size.peak_bytes / 1e6) for size in fitting if size.peak_bytes is not None]
+    memory = [(size.batch_size, size.peak_bytes / 1e6) for size in fitting if size.peak_bytes is not None]
     with picture.drawing() as figure:
         above, below = figure.subplots(2, 1, sharex=True)
         above.set_xscale("log", base=2)
@@ -454,7 +454,11 @@ def draw(found: BatchSizes) -> Picture:
         above.set_ylabel("samples per second")
         above.set_title("Batch size: speed and memory", color=INK, loc="left")
         below.plot(
-            [number for number, _ in held], [mega for _, mega in held], "o-", color=COLOURS[1], linewidth=2
+            [number for number, _ in memory],
+            [mega for _, mega in memory],
+            "o-",
+            color=COLOURS[1],
+            linewidth=2,
         )
         below.set_ylim(bottom=0)
         below.set_ylabel("peak memory, MB")
@@ -462,7 +466,7 @@ def draw(found: BatchSizes) -> Picture:
         if found.too_large is not None:
             below.axhline(found.limit_bytes / 1e6, color=INK, linestyle="--", linewidth=1)
             below.text(
-                held[0][0], found.limit_bytes / 1e6, f"limit, {found.largest} fits", va="bottom", color=INK
+                memory[0][0], found.limit_bytes / 1e6, f"limit, {found.largest} fits", va="bottom", color=INK
             )
             below.set_ylim(0, found.limit_bytes / 1e6 * 1.15)
         for axes in (above, below):

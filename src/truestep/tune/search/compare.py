@@ -63,7 +63,7 @@ def compare(  # limits: the two things that are compared, and of what
     min_pairs: int = _MIN_PAIRS,
     before: Sequence[float] = (),
     knobs: Mapping[str, Knob] | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    on_status: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Run a script with two settings (values by the names of knobs), in turns, and compare its steps.
 
@@ -79,7 +79,7 @@ def compare(  # limits: the two things that are compared, and of what
         Contender(script, base, knobs=knobs, is_steady=is_steady) as first,
         Contender(script, other, knobs=knobs, is_steady=is_steady) as second,
     ):
-        race = _Race(first, second, until_s=begun + seconds, min_pairs=min_pairs, tell=tell)
+        race = _Race(first, second, until_s=begun + seconds, min_pairs=min_pairs, on_status=on_status)
         race.ratios += before
         why = race.run()
         is_measured = race.failed is None and len(race.ratios) > len(before)
@@ -109,11 +109,11 @@ class _Race:
         *,
         until_s: float,
         min_pairs: int,
-        tell: Callable[[str], None],
+        on_status: Callable[[str], None],
     ) -> None:
         self._first, self._second = first, second
         self._both = (first, second)
-        self._until_s, self._min_pairs, self._tell = until_s, min_pairs, tell
+        self._until_s, self._min_pairs, self._on_status = until_s, min_pairs, on_status
         self._turn_steps: int | None = None
         self._num_rounds = 1
         self._has_workers = False
@@ -189,7 +189,7 @@ class _Race:
             for runner, of_runner in seconds.items():
                 self.step_s[runner].append((fmean if self._has_workers else median)(of_runner))
             self.ratios.append(self.step_s[self._first][-1] / self.step_s[self._second][-1])
-            self._tell(f"{median(self.ratios):.2f} after {len(self.ratios)} pairs of turns")
+            self._on_status(f"{median(self.ratios):.2f} after {len(self.ratios)} pairs of turns")
             self._keep_losses()
         return True
 

@@ -45,13 +45,16 @@ def can_judge(*curves: Sequence[float | None]) -> bool:
     return not _why_not(curves)
 
 
-def judge(
+def compare_learning(
     tuned: Sequence[float | None], own: Sequence[float | None], *, seeds: Sequence[Sequence[float | None]]
 ) -> Learning:
     """Compare a curve with the script's own; `seeds` has curves of the script with other seeds.
 
     >>> own, other = [1.0 / (1 + 0.1 * n) for n in range(40)], [1.02 / (1 + 0.1 * n) for n in range(40)]
-    >>> judge(own, own, seeds=[other]).survives, judge([1.0] * 40, own, seeds=[other]).survives
+    >>> (
+    ...     compare_learning(own, own, seeds=[other]).survives,
+    ...     compare_learning([1.0] * 40, own, seeds=[other]).survives,
+    ... )
     (True, False)
     """
     length = min(map(len, (tuned, own, *seeds)))

@@ -107,19 +107,19 @@ def range_test(
     low: float = 1e-7,
     high: float = 10.0,
     steps: int = STEPS,
-    tell: Callable[[str], None] | None = None,
+    on_status: Callable[[str], None] | None = None,
     show: IO[Any] | None = None,
 ) -> RangeTest:
     """Run the script with a rate that rises from `low` to `high`, and read the curve of its losses.
 
     It runs in a copy of the working folder. Groups keep their ratios: the largest of the rates is the one
     that rises. The script's schedulers go on and change nothing. The sweep ends when the loss is not finite,
-    or four times the best so far. A script with fewer steps is run again with a sweep of as many. `tell` is
-    given a line now and then, `show` the script's own output.
+    or four times the best so far. A script with fewer steps is run again with a sweep of as many.
+    `on_status` is given a line now and then, `show` the script's own output.
     """
     _check(low, high, steps)
     with Scratch(Path.cwd()) as scratch:
-        runs = _Runs(script=script, scratch=scratch, low=low, high=high, tell=tell or _ignore)
+        runs = _Runs(script=script, scratch=scratch, low=low, high=high, on_status=on_status or _ignore)
         solo = runs.run(steps, show)
         num_made = len(_steps_of(solo))
         notes = []
@@ -161,13 +161,13 @@ class _Runs:
     scratch: Scratch
     low: float
     high: float
-    tell: Callable[[str], None]
+    on_status: Callable[[str], None]
 
     def run(self, steps: int, show: IO[Any] | None) -> Solo:
         def follow(line: dict[str, Any]) -> None:
             if line["what"] == "step":
                 rate = rate_at(line["index"], low=self.low, high=self.high, steps=steps)
-                self.tell(f"step {line['index'] + 1} of {steps}, learning rate {_rate(rate)}")
+                self.on_status(f"step {line['index'] + 1} of {steps}, learning rate {_rate(rate)}")
 
         value = {"low": self.low, "high": self.high, "steps": steps, "beta": BETA}
         return run_alone(

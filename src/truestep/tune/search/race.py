@@ -141,22 +141,22 @@ class Contender:
                 return None
             self._pending += data
         line, _, self._pending = self._pending.partition(b"\n")
-        told = json.loads(line)
-        if told["kind"] == "turn":
+        message = json.loads(line)
+        if message["kind"] == "turn":
             self._signal(signal.SIGSTOP)
-        ends = [0, *told["ends_ns"]]
+        ends = [0, *message["ends_ns"]]
         turn = Turn(
             seconds=[(end - begun) / 1e9 for begun, end in pairwise(ends)],
-            losses=told["losses"],
-            peak_bytes=told["peak_bytes"],
-            facts=told.get("facts", {}),
+            losses=message["losses"],
+            peak_bytes=message["peak_bytes"],
+            facts=message.get("facts", {}),
         )
         self.num_steps += len(turn.seconds)
         self.losses += turn.losses
         self.peak_bytes = max(self.peak_bytes, turn.peak_bytes)
         self.facts.update(turn.facts)
-        if told["kind"] == "end":
-            self._await_end(has_failed=told["has_failed"])
+        if message["kind"] == "end":
+            self._await_end(has_failed=message["has_failed"])
             return None
         return turn
 

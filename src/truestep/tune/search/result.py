@@ -99,11 +99,11 @@ class Result:
         if any(trial.found is not None and trial.found.ratio is not None for trial in self.trials):
             return None
         counts = Counter(trial.status for trial in self.trials)
-        told = (
+        outcomes = (
             ", ".join(f"{count} {status}" for status, count in counts.items()) or "there was nothing to try"
         )
         late = " Pass a larger --budget." if counts["untested"] else ""
-        return f"no setting was measured ({told}).{late}"
+        return f"no setting was measured ({outcomes}).{late}"
 
     def write_settings(self) -> Path | None:
         """Write `truestep.toml` beside a script that reads it; other settings in it stay."""

@@ -15,7 +15,7 @@ from truestep.errors import UsageError
 from truestep.tune.knob import WORTH, Choice, Knob, ScriptFacts, Skip, pick
 from truestep.tune.profile.profile import Profile, profile
 from truestep.tune.search.compare import LATE, Comparison, compare
-from truestep.tune.search.learning import Learning, can_judge, judge
+from truestep.tune.search.learning import Learning, can_judge, compare_learning
 from truestep.tune.search.loading import Advice, data_advice
 from truestep.tune.search.race import Contender
 from truestep.tune.search.result import Result, Status, Trial
@@ -53,19 +53,20 @@ def tune(
     script: watch.Script,
     asked: TuneOptions,
     *,
-    tell: Callable[[str], None] = lambda _: None,
-    told: Callable[[Trial], None] = lambda _: None,
-    profiled: Callable[[Profile, Advice | None], None] = lambda _profile, _advice: None,
+    on_status: Callable[[str], None] = lambda _: None,
+    on_trial: Callable[[Trial], None] = lambda _: None,
+    on_profile: Callable[[Profile, Advice | None], None] = lambda _profile, _advice: None,
 ) -> Result:
     """Measure each knob on a script, alone and together; return what paid.
 
-    `tell` gets a line on what is being done, `profiled` where the time goes, `told` each trial as it ends.
+    `on_status` gets a line on what is being done, `on_profile` where the time goes, `on_trial` each trial as
+    it ends.
     """
-    search = _Search(script, asked, tell=tell, told=told)
-    tell("measuring where the time goes")
-    found = profile(script, steps=_PROFILE_STEPS, tell=tell)
+    search = _Search(script, asked, on_status=on_status, on_trial=on_trial)
+    on_status("measuring where the time goes")
+    found = profile(script, steps=_PROFILE_STEPS, on_status=on_status)
     advice = data_advice(found, num_cores())
-    profiled(found, advice)
+    on_profile(found, advice)
     return search.run(found, advice)
 
 
@@ -122,11 +123,11 @@ class _Search:
         script: watch.Script,
         asked: TuneOptions,
         *,
-        tell: Callable[[str], None],
-        told: Callable[[Trial], None],
+        on_status: Callable[[str], None],
+        on_trial: Callable[[Trial], None],
     ) -> None:
         self._script, self._asked = script, asked
-        self._tell, self._told = tell, told
+        self._on_status, self._on_trial = on_status, on_trial
         self._begun_s = time.monotonic()
         self._until_s = self._begun_s + asked.budget_s
         self._trials: list[Trial] = []
@@ -144,7 +145,7 @@ class _Search:
             chosen = self._combine(self._try_alone())
             final = self._confirm(chosen)
             is_judged = final is not None and final.ratio is not None and self._may_differ(chosen)
-            learning = self._judge(final) if final is not None and is_judged else None
+            learning = self._evaluate(final) if final is not None and is_judged else None
         except KeyboardInterrupt:
             chosen, final, is_interrupted = {}, None, True
         if final is not None and not (_is_faster(final) and (learning is None or learning.survives)):
@@ -261,7 +262,7 @@ class _Search:
         """Measure what was kept against the start once more."""
         if not chosen:
             return None
-        self._tell("measuring the kept settings once more")
+        self._on_status("measuring the kept settings once more")
         seconds = max(1.5 * self._trial_s, self._until_s - time.monotonic())
         return compare(
             self._script,
@@ -270,7 +271,7 @@ class _Search:
             seconds=seconds,
             min_pairs=_LAST_PAIRS,
             knobs=self._asked.knobs,
-            tell=self._tell,
+            on_status=self._on_status,
         )
 
     @property
@@ -290,7 +291,7 @@ class _Search:
             reason = f"the budget of {self._asked.budget_s:g} s was used up; pass a larger one"
             return self._add(turned.trial("untested", reason=reason))
         title = f"{turned.name}: {turned.words}"
-        self._tell(title)
+        self._on_status(title)
         found = compare(
             self._script,
             base,
@@ -298,7 +299,7 @@ class _Search:
             seconds=min(self._left_s, max(_MAX_TRIAL_S, self._asked.budget_s / 4)),
             before=after.found.pairs if after is not None and after.found is not None else (),
             knobs=self._asked.knobs,
-            tell=lambda words: self._tell(f"{title}: {words}"),
+            on_status=lambda words: self._on_status(f"{title}: {words}"),
         )
         self._trial_s = max(_FIRST_TRIAL_S / 2, 0.5 * (self._trial_s + found.seconds))
         if not base and len(found.base_losses) > len(self._own):
@@ -320,28 +321,28 @@ class _Search:
         elif found.pays:
             status, reason = "pays", ""
             if turned.changes_bits:
-                learning = self._judge(found)
+                learning = self._evaluate(found)
                 if not learning.survives:
                     status, reason = "refused", f"it changes learning: {learning.words}"
         else:
             status, reason = "no gain", _why_not(found)
         return turned.trial(status, reason=reason, on_top_of=dict(base), found=found, learning=learning)
 
-    def _judge(self, found: Comparison) -> Learning:
+    def _evaluate(self, found: Comparison) -> Learning:
         """Compare the losses with the script's own, and with those of other seeds."""
         own, other = self._own or found.base_losses, found.other_losses
         if not can_judge(other, own):
-            return judge(other, own, seeds=())
+            return compare_learning(other, own, seeds=())
         if other == own[: len(other)]:
             return Learning(survives=True, words="every loss is bit-for-bit identical", steps=len(other))
         if not self._seeds:
             most = max(_MIN_JUDGED, int(_SEEDS_S / max(found.base_step_s, 1e-6)))
             self._seeds = self._run_seeds(min(len(other), len(own), most))
-        return judge(other, own, seeds=self._seeds)
+        return compare_learning(other, own, seeds=self._seeds)
 
     def _run_seeds(self, steps: int) -> list[list[float | None]]:
         """Return the losses of the script with other seeds: side by side, as nothing is timed."""
-        self._tell("other seeds, to measure how much losses vary by luck")
+        self._on_status("other seeds, to measure how much losses vary by luck")
         with ExitStack() as stack:
             runners = [
                 stack.enter_context(
@@ -369,7 +370,7 @@ class _Search:
 
     def _add(self, trial: Trial) -> Trial:
         self._trials.append(trial)
-        self._told(trial)
+        self._on_trial(trial)
         return trial
 
 

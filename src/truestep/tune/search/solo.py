@@ -18,7 +18,7 @@ from truestep.watch.launch.scratch import Scratch
 
 _FAMILIES = ("optimizer", "data", "backward")
 _POLL_S = 0.02
-_TELL_S = 0.5
+_REPORT_S = 0.5
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -58,7 +58,7 @@ def run_alone(
         is_over_limit = _wait(process, max_bytes, _newest(folder, kind, follow or _ignore))
     finally:
         started.end()
-    lines, end = _told(folder, kind)
+    lines, end = _read_lines(folder, kind)
     return Solo(
         lines=lines,
         ended=end.get("how"),
@@ -69,9 +69,9 @@ def run_alone(
     )
 
 
-def _wait(process: subprocess.Popen[Any], max_bytes: int | None, tell: Callable[[], None]) -> bool:
+def _wait(process: subprocess.Popen[Any], max_bytes: int | None, on_status: Callable[[], None]) -> bool:
     """Wait for the end; return whether the process was ended for its memory."""
-    tell_at = time.monotonic() + _TELL_S
+    report_at = time.monotonic() + _REPORT_S
     while True:
         try:
             process.wait(_POLL_S)
@@ -80,9 +80,9 @@ def _wait(process: subprocess.Popen[Any], max_bytes: int | None, tell: Callable[
             pass
         if max_bytes is not None and held_bytes(process.pid) > max_bytes:
             return True
-        if time.monotonic() > tell_at:
-            tell()
-            tell_at = time.monotonic() + _TELL_S
+        if time.monotonic() > report_at:
+            on_status()
+            report_at = time.monotonic() + _REPORT_S
 
 
 def held_bytes(pid: int) -> int:
@@ -96,21 +96,21 @@ def held_bytes(pid: int) -> int:
 def _newest(folder: Path, kind: str, follow: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
     num_told = 0
 
-    def tell() -> None:
+    def on_status() -> None:
         nonlocal num_told
-        lines, _ = _told(folder, kind)
+        lines, _ = _read_lines(folder, kind)
         if len(lines) > num_told:
             num_told = len(lines)
             follow(lines[-1])
 
-    return tell
+    return on_status
 
 
 def _ignore(_line: dict[str, Any]) -> None:
     pass
 
 
-def _told(folder: Path, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _read_lines(folder: Path, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the lines of the process that told most, and how it ended."""
     best: tuple[list[dict[str, Any]], dict[str, Any]] = ([], {})
     for path in sorted(folder.glob("process-*.jsonl")):

@@ -62,7 +62,7 @@ def stand_in(num_devices: int) -> None:
         put(None, [_hook(module, name, answers.get(name)) for name in _functions(module, answers)])
     put(None, [Hook("torch.cuda._lazy_init", refuse_start, changes=True)])
     for name in [name for name in vars(torch.accelerator) if name in answers]:
-        put(None, [Hook(f"torch.accelerator.{name}", tell, given=(answers[name],), changes=True)])
+        put(None, [Hook(f"torch.accelerator.{name}", answer_instead, given=(answers[name],), changes=True)])
 
 
 def _functions(module: ModuleType, answers: dict[str, Function]) -> list[str]:
@@ -87,10 +87,10 @@ def _hook(module: ModuleType, name: str, answer: Function | None) -> Hook:
     target = f"{module.__name__}.{name}"
     if answer is None:
         return Hook(target, refuse, given=(target,), changes=True)
-    return Hook(target, tell, given=(answer,), changes=True)
+    return Hook(target, answer_instead, given=(answer,), changes=True)
 
 
-def tell(answer: Function, ask: Function, /, *args: Any, **kwargs: Any) -> Any:
+def answer_instead(answer: Function, ask: Function, /, *args: Any, **kwargs: Any) -> Any:
     """Answer in the place of torch, except to torch itself, which would use what is not there, and to us."""
     caller = calling_module()
     is_inside = caller.startswith(("torch.", "truestep.")) and not caller.startswith(_ANSWERED)

@@ -29,29 +29,29 @@ _WAITING_IN = (
 """In which modules a thread stands when it waits for others."""
 
 
-def hold_threads(tape: Tape) -> None:
+def order_threads(tape: Tape) -> None:
     """Run each thread to its end inside `start`."""
-    _hold(tape, Hook("threading.Thread.start", _Held.start, changes=True))
+    _put(tape, Hook("threading.Thread.start", _Ordered.start, changes=True))
 
 
-def hold_pools(tape: Tape) -> None:
+def order_pools(tape: Tape) -> None:
     """Run what is submitted to a pool of threads at once."""
     target = "concurrent.futures.thread.ThreadPoolExecutor.submit"
-    _hold(tape, Hook(target, _Held.submit, changes=True))
+    _put(tape, Hook(target, _Ordered.submit, changes=True))
 
 
-def hold_completed(tape: Tape) -> None:
+def order_completed(tape: Tape) -> None:
     """Let `as_completed` give what is done in the order in which it was submitted."""
     also = ("concurrent.futures.as_completed",)
-    _hold(tape, Hook("concurrent.futures._base.as_completed", _Held.as_completed, also=also, changes=True))
+    _put(tape, Hook("concurrent.futures._base.as_completed", _Ordered.as_completed, also=also, changes=True))
 
 
-def _hold(tape: Tape, hook: Hook) -> None:
-    if "threads" in tape.plan.hold:
-        put(tape, [hook], _Held(tape))
+def _put(tape: Tape, hook: Hook) -> None:
+    if "threads" in tape.plan.frozen:
+        put(tape, [hook], _Ordered(tape))
 
 
-class _Held:
+class _Ordered:
     """What the user's own lines start has ended before they go on."""
 
     def __init__(self, tape: Tape) -> None:
@@ -63,7 +63,7 @@ class _Held:
         is_own = self._tape.sites.reached() is not None
         start(thread)
         if is_own and not _await(lambda: _join(thread), [thread]):
-            self._tell(f"thread {thread.name}")
+            self._report(f"thread {thread.name}")
 
     def submit(self, submit: Function, pool: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Submit work to a pool and wait for it."""
@@ -73,7 +73,7 @@ class _Held:
             future._truestep_number = next(self._numbers)
             wait = sys.modules["concurrent.futures"].wait
             if not _await(lambda: bool(wait([future], _LOOK_S).done), pool._threads):
-                self._tell("work submitted to a pool")
+                self._report("work submitted to a pool")
         return future
 
     def as_completed(self, act: Function, fs: Iterable[Any], timeout: float | None = None) -> Any:
@@ -85,7 +85,7 @@ class _Held:
         left = [future for future in given if future not in done]
         return (future for part in (done, act(left, timeout)) for future in part)
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         if self._tape.is_on:
             error = f"{what} waits for others or takes long, and is not held still"
             self._tape.write("trouble", error=error)

@@ -51,7 +51,7 @@ def vary_run(tape: Tape) -> None:
         changes |= {"find_settings": _without_workers, "read_settings": _without_workers}
     home = "truestep.train.run"
     put(tape, [Hook(f"{home}.{name}", act, changes=True) for name, act in changes.items()])
-    tape.tell("run_arrives", sys.modules[home].Run)
+    tape.emit("run_arrives", sys.modules[home].Run)
 
 
 def _without_workers(find: Function, /, *args: Any, **kwargs: Any) -> Any:

@@ -47,7 +47,7 @@ class Chain:
         self._chain = ""
         self._variables: set[str] = set()
         self._at_end: dict[str, str] = {}
-        self._is_told = False
+        self._is_reported = False
         self._large: dict[int, tuple[weakref.ref[Tensor], Any, str]] = {}
         if "kept" in self._wanted:
             tape.listen(counted=self._count, ending=self._end, closing=self._close)
@@ -65,7 +65,7 @@ class Chain:
             try:
                 self._meet(module, number)
             except Exception as error:  # noqa: BLE001 - a module of the user's may list anything; written down
-                self._tell(error)
+                self._report(error)
         self._models[number] = module
         if "inputs" in self._wanted:
             self._parts.setdefault("inputs", []).append(self._try(fold_nest, inputs))
@@ -129,7 +129,7 @@ class Chain:
         try:
             return self._digests_of(find_stored(gather()))
         except Exception as error:  # noqa: BLE001 - an object of the user's may be anything; written down
-            self._tell(error)
+            self._report(error)
             return None
 
     def _alive_optimizers(self) -> dict[int, Optimizer]:
@@ -142,7 +142,7 @@ class Chain:
         try:
             return find_kept(self._tape.sites, others=others or {}, turn=turn)
         except Exception as error:  # noqa: BLE001 - as above
-            self._tell(error)
+            self._report(error)
             return {}
 
     def _without_owned(self, found: Found) -> Found:
@@ -208,8 +208,8 @@ class Chain:
 
     def _count(self) -> None:
         """A step was made: if it is the last that is wanted, write how many there would be."""
-        if self._tape.is_over and not self._is_told:
-            self._is_told = True
+        if self._tape.is_over and not self._is_reported:
+            self._is_reported = True
             self._tape.write("expected", steps=expected_steps(self._tape.sites))
 
     def _end(self) -> None:
@@ -233,7 +233,7 @@ class Chain:
         try:
             named = gather()
         except Exception as error:  # noqa: BLE001 - an optimizer of the user's may keep anything; written down
-            self._parts[part] = self._tell(error)
+            self._parts[part] = self._report(error)
             return
         self._parts[part] = self._try(fold, named)
         if self._tape.num_steps in self._tape.plan.parameters:
@@ -244,9 +244,9 @@ class Chain:
         try:
             return digest(value)
         except Exception as error:  # noqa: BLE001 - written down
-            return self._tell(error)
+            return self._report(error)
 
-    def _tell(self, error: Exception) -> str:
+    def _report(self, error: Exception) -> str:
         self._tape.note_trouble(UNREAD, error)
         return f"unreadable: {type(error).__name__}"
 

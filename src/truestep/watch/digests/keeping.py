@@ -110,12 +110,14 @@ def is_looping(frame: FrameType) -> bool:
 
 def locals_of(frame: FrameType) -> dict[str, Any]:
     """Return a function's variables without leaving them in its frame."""
-    held = frame.f_locals
-    values = dict(held)
+    local_values = frame.f_locals
+    values = dict(local_values)
     # Before Python 3.13 the frame keeps this copy, and with it tensors that the function lets go of. It is
     # emptied if only the frame has it: a function that calls `locals()` shares it.
-    if type(held) is dict and sys.getrefcount(held) <= 3:  # the frame, this name, the question
-        held.clear()
+    if (
+        type(local_values) is dict and sys.getrefcount(local_values) <= 3
+    ):  # the frame, this name, the question
+        local_values.clear()
     return values
 
 

@@ -148,11 +148,11 @@ def _inside_module(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _inside_optimizer(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield all but the parameters and their state, which are compared as such."""
-    held = dict(vars(value))
-    owned = {id(item) for group in held.pop("param_groups", ()) for item in group["params"]}
-    state = list(dict.items(held.pop("state", {})))
+    attributes = dict(vars(value))
+    owned = {id(item) for group in attributes.pop("param_groups", ()) for item in group["params"]}
+    state = list(dict.items(attributes.pop("state", {})))
     yield from _keyed((key, item) for key, item in state if id(key) not in owned)
-    yield from ((f".{name}", item) for name, item in held.items())
+    yield from ((f".{name}", item) for name, item in attributes.items())
 
 
 def _inside_function(value: FunctionType) -> Iterator[tuple[str, Any]]:

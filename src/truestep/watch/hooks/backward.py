@@ -36,7 +36,7 @@ class Backward:
         # Known at the steps that are looked at.
         facts = BackwardPass(how, *(_describe(losses) if tape.is_looked_at else (None, None, None)))
         under_way.backward_site = site = tape.sites.here(3)
-        tape.tell("backward_begins", losses, how)
+        tape.emit("backward_begins", losses, how)
         under_way.begin_backward()
         begun = perf_counter_ns()
         try:
@@ -44,7 +44,7 @@ class Backward:
         finally:
             under_way.end_backward()
         tape.mark(facts, site, begun)
-        tape.tell("backward_ends", losses, how)
+        tape.emit("backward_ends", losses, how)
 
 
 HOOKS = (

@@ -42,7 +42,7 @@ class Loaders:
         address = id(result)
         loader_of[address] = (number, weakref.ref(result, lambda _: loader_of.pop(address, None)))
         tape.mark(EpochBegan(number), site, begun)
-        tape.tell("epoch", loader, number)
+        tape.emit("epoch", loader, number)
 
     def observe_batch(self, iterator: Any) -> Observation:
         """Observe the fetching of a batch."""
@@ -58,7 +58,7 @@ class Loaders:
         tape.mark(BatchFetched(number, outline(result)), tape.sites.here(3), begun)
         if self._chain is not None:
             self._chain.take_batch(result)
-        tape.tell("batch", number, result)
+        tape.emit("batch", number, result)
 
     def observe_set_epoch(self, _sampler: Any, epoch: int) -> None:
         """Observe `set_epoch` of torch's distributed sampler."""

@@ -5,7 +5,7 @@ Owns which families a plan turns on, and the torch fact. Each family has a modul
 
 import torch
 
-from truestep.watch.control import hold, vary
+from truestep.watch.control import freeze, vary
 from truestep.watch.digests.chain import Chain
 from truestep.watch.evidence.facts.surroundings import TorchImported
 from truestep.watch.hooks import backward, data, files, forward, group, optimizer, scheduler, seeds, setup
@@ -30,7 +30,7 @@ _FAMILIES = {
 def watch_torch(tape: Tape) -> None:
     """Observe torch's entry points as the tape's plan says."""
     tape.connect(among_ourselves=among_ourselves, chain=Chain(tape) if tape.plan.digests else None)
-    hold.hold_torch(tape)
+    freeze.freeze_torch(tape)
     tape.attempt(refs.watch)
     put_family(tape, optimizer.STEPS, optimizer.Steps)
     put_family(tape, optimizer.GRADIENTS, optimizer.Gradients)
@@ -39,7 +39,7 @@ def watch_torch(tape: Tape) -> None:
             put_family(tape, family_hooks, family)
     if tape.chain is not None and tape.asks_for("files"):
         put_family(tape, files.NUMPY, files.Files)
-    forward.tell_compiler()
+    forward.allow_in_compiled_code()
     vary.vary_torch(tape)
     if tape.plan.inspect:
         from truestep.watch.inspect import inspect_torch  # noqa: PLC0415 - a lot to import; verify does without

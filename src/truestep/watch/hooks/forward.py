@@ -43,15 +43,15 @@ class Forward:
         if number not in self._met:
             self._met.add(number)
             _introduce(tape, module, number)
-        is_told = not is_transformed()
-        if chain is not None and is_told:
+        is_seen = not is_transformed()
+        if chain is not None and is_seen:
             chain.take_inputs(module, (args, kwargs))
         is_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         tensors = outline(args) if args else outline(kwargs)
         facts = ForwardPass(number, module.training, is_grad, is_inference, tensors)
         under_way.forward_site = site = tape.sites.here(3)
-        if is_told:
-            tape.tell("forward_begins", module, args, kwargs)
+        if is_seen:
+            tape.emit("forward_begins", module, args, kwargs)
         under_way.begin_forward()
         begun = perf_counter_ns()
         try:
@@ -59,8 +59,8 @@ class Forward:
         finally:
             under_way.end_forward()
         tape.mark(facts, site, begun)
-        if is_told:
-            tape.tell("forward_ends", module, args, kwargs, result)
+        if is_seen:
+            tape.emit("forward_ends", module, args, kwargs, result)
 
     def observe_train(self, module: nn.Module, mode: bool = True) -> Observation:
         """Observe a switch between training and evaluation; that of a module's parts belongs to it."""
@@ -82,7 +82,7 @@ HOOKS = (
 )
 
 
-def tell_compiler() -> None:
+def allow_in_compiled_code() -> None:
     """Let the compiler take a module's call for torch's own: it would stop at ours, if a module has hooks."""
     call: Any = nn.Module.__call__
     original = getattr(call, "__wrapped__", None)

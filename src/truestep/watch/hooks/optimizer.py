@@ -58,7 +58,7 @@ class Steps:
         number, counts = self._begin(optimizer, has_closure)
         site = tape.sites.here(3)
         tape.under_way.begin_step(has_closure=has_closure)
-        tape.tell("step_begins", optimizer, number)
+        tape.emit("step_begins", optimizer, number)
         self._is_inside = True
         begun = perf_counter_ns()
         try:
@@ -66,7 +66,7 @@ class Steps:
         finally:
             self._is_inside = False
             tape.under_way.end_step()
-        tape.tell("step_ends", optimizer, number)
+        tape.emit("step_ends", optimizer, number)
         rates = self._changed_rates(optimizer, number)
         tape.mark(OptimizerStep(number, has_closure, counts, rates), site, begun)
         self._end(optimizer, number, site=site, has_closure=has_closure)
@@ -121,11 +121,11 @@ class Gradients:
         is_optimizer = kind == "optimizer"
         facts = GradientsZeroed(number if is_optimizer else None, None if is_optimizer else number)
         site = tape.sites.here(3)
-        tape.tell("zero_begins", owner)
+        tape.emit("zero_begins", owner)
         begun = perf_counter_ns()
         yield
         tape.mark(facts, site, begun)
-        tape.tell("zero_ends", owner)
+        tape.emit("zero_ends", owner)
 
     def observe_clip(self, how: str, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe clipping, and count what an iterator of parameters gives."""
@@ -135,21 +135,21 @@ class Gradients:
         limit = args[1] if len(args) > 1 else kwargs.get("max_norm", kwargs.get("clip_value"))
         limit = float(limit) if isinstance(limit, int | float) else None
         site = tape.sites.here(3)
-        tape.tell("clip_begins", None if counted else parameters)
+        tape.emit("clip_begins", None if counted else parameters)
         begun = perf_counter_ns()
         result = yield (counted.items(), *args[1:]) if counted else None
         num = len(parameters) if isinstance(parameters, list | tuple) else None
         if counted is not None:
             num = counted.num
         tape.mark(ClippingCalled(how, limit, num, counted is not None and not num), site, begun)
-        tape.tell("clip_ends", counted.first if counted else parameters, limit, result)
+        tape.emit("clip_ends", counted.first if counted else parameters, limit, result)
 
     def observe_unscale(self, scaler: Any, optimizer: Any) -> Observation:
         """Observe the unscaling of gradients."""
         self._tape.note(GradientsUnscaled(self._tape.number("optimizer", optimizer)))
-        self._tape.tell("unscale_begins", scaler, optimizer)
+        self._tape.emit("unscale_begins", scaler, optimizer)
         yield
-        self._tape.tell("unscale_ends", scaler, optimizer)
+        self._tape.emit("unscale_ends", scaler, optimizer)
 
 
 STEPS = (Hook("torch.optim.Optimizer._patch_step_function", Steps.meet),)

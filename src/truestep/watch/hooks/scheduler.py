@@ -26,7 +26,7 @@ class Schedulers:
         tape, frame = self._tape, calling_frame()
         if self._under_way is not None:
             if self._under_way is not scheduler:
-                tape.tell("scheduler_inner", scheduler)
+                tape.emit("scheduler_inner", scheduler)
             return
         if frame is not None and frame.f_code.co_name == "_initial_step":
             return
@@ -39,7 +39,7 @@ class Schedulers:
         finally:
             self._under_way = None
         tape.mark(facts, site, begun)
-        tape.tell("scheduler_ends", scheduler, facts.scheduler)
+        tape.emit("scheduler_ends", scheduler, facts.scheduler)
 
 
 def classes_with(method: str) -> Iterator[str]:

@@ -74,7 +74,7 @@ def command(
         "plan": plan.as_fields(),
     }
     words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
-    words = [*_before(environment or {}, plan.hold), *words]
+    words = [*_before(environment or {}, plan.frozen), *words]
     return words if processes is None else _under_torchrun(words, processes)
 
 
@@ -113,12 +113,12 @@ def _under_torchrun(words: list[str], processes: int) -> list[str]:
     return [*torchrun, *(word.replace("$", "$$") for word in words)]  # it replaces ${local_rank}, and $$ by $
 
 
-def _before(environment: Mapping[str, str | None], hold: Sequence[str]) -> list[str]:
+def _before(environment: Mapping[str, str | None], frozen: Sequence[str]) -> list[str]:
     """Return what stands before the command; nothing, if nothing must be settled before Python starts."""
     # Addresses need it too: sets of names are walked while modules are imported, and objects made on the way.
-    fixed_hash = {"PYTHONHASHSEED": "0"} if {"hash", "addresses"} & set(hold) else {}
+    fixed_hash = {"PYTHONHASHSEED": "0"} if {"hash", "addresses"} & set(frozen) else {}
     settled = {**environment, **fixed_hash}
-    fixed = "addresses" in hold and sys.platform == "linux"
+    fixed = "addresses" in frozen and sys.platform == "linux"
     if not settled and not fixed:
         return []
     # -I: what the environment says is meant for the script. A torchrun has set its own by then.

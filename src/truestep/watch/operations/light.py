@@ -71,7 +71,7 @@ class LightRecorder(OperationRecorder):
             return
         super().move(num_steps)
         if self._places:
-            self._tell_places()
+            self._write_places()
         self._windows.num_noted = 0
         self._views.clear()
 
@@ -262,7 +262,7 @@ class LightRecorder(OperationRecorder):
             place.site = self._tape.sites.here(3)
         return place
 
-    def _tell_places(self) -> None:
+    def _write_places(self) -> None:
         """Note what was called too often to be noted one by one, with the time that it took."""
         places, self._places = self._places, {}
         for place in places.values():

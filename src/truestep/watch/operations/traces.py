@@ -38,7 +38,7 @@ _OVERWRITING = {
     *("copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_"),
     *("log_normal_", "cauchy_", "geometric_", "_foreach_copy_", "_foreach_zero_"),
 }
-_TOLD = (int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_PLAIN_TYPES = (int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 _NAMES: dict[torch.dtype, str] = {}
 _KEPT_DTYPES = {
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128),
@@ -149,21 +149,21 @@ def gather(args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: OperationSch
 
 def scalars_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Return a short text of all arguments that are no tensors; the end of a long one is a digest."""
-    words = ["T" if isinstance(value, Tensor) else _tell(value) for value in args]
-    words += [f"{name}={_tell(value)}" for name, value in kwargs.items() if value is not None]
+    words = ["T" if isinstance(value, Tensor) else _text_of(value) for value in args]
+    words += [f"{name}={_text_of(value)}" for name, value in kwargs.items() if value is not None]
     text = ", ".join(words)
     if len(text) > _MAX_TEXT:
         text = f"{text[:_KEPT_TEXT]}...#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return text
 
 
-def _tell(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if isinstance(value, Tensor):
         return "T"
-    if value is None or isinstance(value, _TOLD):
+    if value is None or isinstance(value, _PLAIN_TYPES):
         return repr(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_tell, value))}]"
+        return f"[{', '.join(map(_text_of, value))}]"
     return type(value).__name__  # no text with an address in it
 
 

@@ -16,22 +16,22 @@ from truestep.watch.script.tape import Tape
 _OBSERVERS = {
     # A function that is called with the tape; or a family and its hooks, if the plan asks for it.
     # Held first: what is noted is then what the script gets.
-    "os": ("control.hold:hold_os", "hooks.sources:watch_os", "script.copying:watch_os"),
-    "time": ("control.hold:hold_time", "hooks.sources:watch_time"),
-    "threading": ("control.threads:hold_threads",),
-    "concurrent.futures": ("control.threads:hold_completed",),
-    "concurrent.futures.thread": ("control.threads:hold_pools",),
+    "os": ("control.freeze:freeze_os", "hooks.sources:watch_os", "script.copying:watch_os"),
+    "time": ("control.freeze:freeze_time", "hooks.sources:watch_time"),
+    "threading": ("control.threads:order_threads",),
+    "concurrent.futures": ("control.threads:order_completed",),
+    "concurrent.futures.thread": ("control.threads:order_pools",),
     "uuid": ("hooks.sources:watch_uuid",),
     "multiprocessing.spawn": ("script.spawned:watch_spawning",),
     "multiprocessing.util": ("control.children:redirect_children",),
     "random": (
-        "control.hold:hold_random",
+        "control.freeze:freeze_random",
         "hooks.seeds:Seeds:RANDOM",
         "hooks.sources:watch_random",
         "hooks.draws:watch_random",
     ),
     "numpy": (
-        "control.hold:hold_numpy",
+        "control.freeze:freeze_numpy",
         "hooks.seeds:Seeds:NUMPY",
         "hooks.sources:watch_numpy",
         "hooks.draws:watch_numpy",

@@ -16,7 +16,7 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 _TRANSPARENT = frozenset(
     f"truestep.watch.{name}"
     for name in (
-        "control.hold",
+        "control.freeze",
         "control.threads",
         "hooks.draws",
         "hooks.seeds",

@@ -100,7 +100,7 @@ class Tape:
         self._pid = os.getpid()
         self._begun_ns = perf_counter_ns()
         # Addresses come again only if all that is asked of the allocator does: then no flush by the clock.
-        self._period_ns = sys.maxsize // 2 if "addresses" in plan.hold else int(plan.flush_s * 1e9)
+        self._period_ns = sys.maxsize // 2 if "addresses" in plan.frozen else int(plan.flush_s * 1e9)
         self._due_ns = self._begun_ns + self._period_ns
         self._kinds: dict[Key, int] = {}
         self._new_kinds: list[list[Any]] = []
@@ -194,19 +194,21 @@ class Tape:
         """Return who reads an operation's tensors."""
         return self._readers.get(name)
 
-    def tell(self, event: str, *things: Any) -> None:
+    def emit(self, event: str, *things: Any) -> None:
         """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
         is_near = self.is_looked_at or self.num_steps < self._near_until
         listeners = (*self._listeners[event], *self._near[event]) if is_near else self._listeners[event]
         if listeners:
-            self._tell(tuple(listeners), things, event)
+            self._call_listeners(tuple(listeners), things, event)
 
-    def tell_one(self, listener: Callable[..., None], *things: Any) -> None:
+    def call_listener(self, listener: Callable[..., None], *things: Any) -> None:
         """Tell one inspector, by a method of its own, what only it wants to know."""
         if id(getattr(listener, "__self__", listener)) not in self._dismissed:
-            self._tell((listener,), things, listener.__name__)
+            self._call_listeners((listener,), things, listener.__name__)
 
-    def _tell(self, listeners: tuple[Callable[..., None], ...], things: tuple[Any, ...], event: str) -> None:
+    def _call_listeners(
+        self, listeners: tuple[Callable[..., None], ...], things: tuple[Any, ...], event: str
+    ) -> None:
         recorder = self.recorder
         mode = recorder.set_aside() if recorder is not None and recorder.is_open else None
         try:
@@ -234,7 +236,9 @@ class Tape:
         """Tell an inspector nothing more: after a part that it missed, the rest would mislead it."""
         owner = getattr(listener, "__self__", listener)
         self._dismissed.add(id(owner))
-        every = [item for told in (*self._listeners.values(), *self._near.values()) for item in told]
+        every = [
+            item for listeners in (*self._listeners.values(), *self._near.values()) for item in listeners
+        ]
         self.ignore(*(item for item in every if getattr(item, "__self__", item) is owner))
 
     def come_near(self, num_steps: int) -> None:
@@ -302,7 +306,7 @@ class Tape:
             self.stop()
         if self.recorder is not None:
             self.recorder.move(self.num_steps)
-        self.tell("counted")
+        self.emit("counted")
         for act in self._after_step:
             act()
 
@@ -325,7 +329,7 @@ class Tape:
         """Leave the script. One that catches everything gets it a few times, then the process ends."""
         self._num_raised += 1
         if self._num_raised == 1:
-            self.tell("ending")
+            self.emit("ending")
         if self._num_raised > _MAX_RAISED:
             self.close()
             sys.stdout.flush()
@@ -373,7 +377,7 @@ class Tape:
             return
         if self.recorder is not None:
             self.recorder.close()
-        self.tell("closing")
+        self.emit("closing")
         error = self.failed_with
         if error is not None and not isinstance(error, SystemExit):
             ended: dict[str, Any] = {"how": "raised", "error": f"{type(error).__name__}: {error}"}

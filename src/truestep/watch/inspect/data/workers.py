@@ -68,9 +68,9 @@ class _Scout:
             return
         self._loaders[id(loader.dataset)] = number
         if not isinstance(loader.dataset, IterableDataset):
-            held = [place for place, _ in self.find(loader) if place.file is not None]
-            if held:
-                self._tape.note(GeneratorsHeld(number, held))
+            places = [place for place, _ in self.find(loader) if place.file is not None]
+            if places:
+                self._tape.note(GeneratorsHeld(number, places))
 
     def is_asked(self, dataset: Any) -> bool:
         """Whether this process is a worker that shall be looked into."""

@@ -105,26 +105,26 @@ class _States:
             result = yield
         finally:
             self._is_taking = False
-        self._tape.tell_one(self._take, result)
+        self._tape.call_listener(self._take, result)
 
     def observe_put(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe `load_state_dict`."""
         state = args[0] if args else kwargs.get("state_dict")
         strict = args[1] if len(args) > 1 else kwargs.get("strict", True)
         given: list[tuple[ModelRefilled, CheckpointLoaded | None]] = []  # a load may cause another one
-        self._tape.tell_one(self._give, module, state, bool(strict), given)
+        self._tape.call_listener(self._give, module, state, bool(strict), given)
         result = yield
         for facts, file in given:
-            self._tape.tell_one(self._put, module, result, facts, file)
+            self._tape.call_listener(self._put, module, result, facts, file)
 
     def observe_save(self, /, *args: Any, **kwargs: Any) -> None:
         """Observe `torch.save`."""
-        self._tape.tell_one(self._store, args[0] if args else kwargs.get("obj"))
+        self._tape.call_listener(self._store, args[0] if args else kwargs.get("obj"))
 
     def observe_load(self, /, *_: Any, **kwargs: Any) -> Observation:
         """Observe `torch.load`."""
         result = yield
-        self._tape.tell_one(self._open, result, kwargs.get("weights_only"))
+        self._tape.call_listener(self._open, result, kwargs.get("weights_only"))
 
     def _take(self, state: Any) -> None:
         taken = _Taken(self._num_taken, self._tape.sites.here(2), self._tape.num_steps)

@@ -269,14 +269,14 @@ class _Modes:
             self._tape.note(GradientsPresent(number, _has_gradient(optimizer)))
 
     def _note_owners(self, optimizer: Optimizer, number: int) -> None:
-        held = {id(item) for group in optimizer.param_groups for item in group["params"]}
+        optimized = {id(item) for group in optimizer.param_groups for item in group["params"]}
         for _, (model, kept) in list(self._models.items())[:_MAX_MODELS]:
             module = kept() if isinstance(kept, weakref.ref) else kept
             if module is None or (number, model) in self._met:
                 continue
             self._met.add((number, model))
             own = list(parts.parameters(module))
-            mine = [item for item in own if id(item) in held]
+            mine = [item for item in own if id(item) in optimized]
             if mine:
                 trained = sum(item.numel() for item in mine if item.requires_grad)
                 self._tape.note(OptimizerOwns(number, model, trained, sum(item.numel() for item in own)))
@@ -306,23 +306,23 @@ class _Settings:
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._seen: dict[int, dict[str, Any]] = {}
+        self._modes: dict[int, dict[str, Any]] = {}
 
     def look(self, model: nn.Module, number: int) -> None:
         """Compare with the last training pass, at the first one after an evaluation."""
-        seen = self._seen.get(number)
-        if seen is None:
-            seen = self._seen[number] = {"training": None, "train": None, "eval": None}
-        if seen["training"] == model.training and not (model.training and self._tape.is_looked_at):
+        modes = self._modes.get(number)
+        if modes is None:
+            modes = self._modes[number] = {"training": None, "train": None, "eval": None}
+        if modes["training"] == model.training and not (model.training and self._tape.is_looked_at):
             return
         now = dict(_settings(model))
         if not model.training:
-            seen["eval"] = now
-        elif seen["training"] is False and seen["train"] and seen["eval"]:
-            self._compare(model, seen["train"], evaluated=seen["eval"], now=now)
+            modes["eval"] = now
+        elif modes["training"] is False and modes["train"] and modes["eval"]:
+            self._compare(model, modes["train"], evaluated=modes["eval"], now=now)
         if model.training:
-            seen["train"] = now
-        seen["training"] = model.training
+            modes["train"] = now
+        modes["training"] = model.training
 
     def _compare(
         self, model: nn.Module, before: dict[str, Any], *, evaluated: dict[str, Any], now: dict[str, Any]

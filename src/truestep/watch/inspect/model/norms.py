@@ -25,7 +25,7 @@ def watch(tape: Tape, closeness: Closeness) -> None:
 
 
 @dataclass
-class _Seen:
+class _MovingNorm:
     """A layer whose statistics were seen to move."""
 
     ref: "weakref.ref[nn.Module]"
@@ -34,7 +34,7 @@ class _Seen:
     weight: list[float]
     """Some frozen weights of its model: those of a moving average change with each step all the same."""
     num_steps: int = 0
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class _Norms:
@@ -42,8 +42,8 @@ class _Norms:
         self._tape = tape
         self._close = closeness
         self._before: list[tuple[str, Any, Tensor]] = []
-        self._moved: list[_Seen] = []
-        self._known: dict[int, _Seen] = {}
+        self._moved: list[_MovingNorm] = []
+        self._known: dict[int, _MovingNorm] = {}
         self._lists = ByIdentity[nn.Module, list[str]]()
 
     def forward_begins(self, root: nn.Module, _args: Any, _kwargs: Any) -> None:
@@ -66,23 +66,25 @@ class _Norms:
                 self._add(root, path, norm)
 
     def _add(self, root: nn.Module, path: str, norm: nn.Module) -> None:
-        seen = self._known.get(id(norm))
+        norm_state = self._known.get(id(norm))
         weight = _weights(root)
-        if seen is None or seen.ref() is not norm or seen.weight != weight:
-            seen = self._known[id(norm)] = _Seen(weakref.ref(norm), path, _around(root, path), weight)
-        if seen not in self._moved:
-            self._moved.append(seen)
+        if norm_state is None or norm_state.ref() is not norm or norm_state.weight != weight:
+            norm_state = self._known[id(norm)] = _MovingNorm(
+                weakref.ref(norm), path, _around(root, path), weight
+            )
+        if norm_state not in self._moved:
+            self._moved.append(norm_state)
 
     def step_ends(self, _optimizer: Any, _number: int) -> None:
         moved, self._moved = self._moved, []
-        told = []
-        for seen in moved:
-            seen.num_steps += 1
-            if seen.num_steps > 1 and not seen.is_told:
-                seen.is_told = True
-                told.append(seen)
-        if told:
-            self._tape.note(StatisticsMoved([seen.path for seen in told], told[0].around))
+        lasting = []
+        for norm_state in moved:
+            norm_state.num_steps += 1
+            if norm_state.num_steps > 1 and not norm_state.is_reported:
+                norm_state.is_reported = True
+                lasting.append(norm_state)
+        if lasting:
+            self._tape.note(StatisticsMoved([norm_state.path for norm_state in lasting], lasting[0].around))
 
 
 def _find(root: nn.Module, path: str) -> Any:

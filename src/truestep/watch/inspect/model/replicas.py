@@ -58,7 +58,7 @@ class _Replicas:
     def made(self, wrapper: nn.Module, /, *_: Any, **__: Any) -> Observation:
         """A wrapper is made."""
         yield
-        self._tape.tell_one(self._meet, wrapper)
+        self._tape.call_listener(self._meet, wrapper)
 
     def _meet(self, wrapper: nn.Module) -> None:
         inner: Any = getattr(wrapper, "module", None)

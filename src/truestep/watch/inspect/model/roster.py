@@ -139,7 +139,7 @@ class _Roster:
         self._called_before: set[int] = set()
         self._leaves: list[Tensor] = []
         self._flow: GradientFlow | None = None
-        self._told: set[Facts] = set()
+        self._reported: set[Facts] = set()
 
     # Parameters
 
@@ -175,12 +175,12 @@ class _Roster:
     def observe_add(self, optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
         """Observe `add_param_group`, which is also called while an optimizer is made."""
         yield
-        self._tape.tell_one(self._add_group, optimizer)
+        self._tape.call_listener(self._add_group, optimizer)
 
     def observe_load(self, module: nn.Module, /, *_: Any, **__: Any) -> Observation:
         """Observe `load_state_dict`."""
         yield
-        self._tape.tell_one(self._fill, module)
+        self._tape.call_listener(self._fill, module)
 
     def _add_group(self, optimizer: Optimizer) -> None:
         """A group of parameters was given to an optimizer, as also happens while it is made."""
@@ -320,8 +320,8 @@ class _Roster:
             if entry.hidden is None:
                 entry.hidden = HidingPlace(holder.__qualname__, file_of(holder), attribute, what)
         for facts in (*find_repeated(root, self._kinds), *find_switches(root)):
-            if facts not in self._told:
-                self._told.add(facts)
+            if facts not in self._reported:
+                self._reported.add(facts)
                 self._tape.note(facts)
 
     def _fill(self, module: nn.Module) -> None:

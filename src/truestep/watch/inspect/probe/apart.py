@@ -49,10 +49,10 @@ def run_apart(act: Callable[[], Any], *, patience_s: float = _PATIENCE_S) -> Any
             os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):  # the script may wait for all its children, or for none
             os.waitpid(pid, 0)
-    told = json.loads(answer)
-    if "error" in told:
-        raise ApartError(told["error"])
-    return told["found"]
+    reply = json.loads(answer)
+    if "error" in reply:
+        raise ApartError(reply["error"])
+    return reply["found"]
 
 
 def _is_end_noticed() -> bool:

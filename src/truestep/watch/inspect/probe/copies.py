@@ -136,11 +136,11 @@ def run(  # limits: private to this package
     random.seed(_SEED)
     if numpy is not None:
         numpy.random.seed(_SEED)
-    with contextlib.nullcontext() if see is None else _Seen(see):
+    with contextlib.nullcontext() if see is None else _EachOperation(see):
         return replica(*args, **kwargs)
 
 
-class _Seen(TorchDispatchMode):
+class _EachOperation(TorchDispatchMode):
     """Tells of each operation: its name and what it gives."""
 
     def __init__(self, see: Callable[[str, Any], None]) -> None:

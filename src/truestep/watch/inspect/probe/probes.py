@@ -44,7 +44,7 @@ def watch(tape: Tape) -> None:
 
 
 @dataclass(kw_only=True)
-class _Held:
+class _Example:
     """A forward pass of a step that is looked at."""
 
     model: "weakref.ref[nn.Module]"
@@ -57,7 +57,7 @@ class _Held:
 
 @dataclass
 class _State:
-    held: dict[int, _Held] = field(default_factory=dict)
+    examples: dict[int, _Example] = field(default_factory=dict)
     targets: list[tuple[Tensor, int]] = field(default_factory=list)
     """What losses compare with, and the model whose output they take."""
     shapes: list[torch.Size] = field(default_factory=list)
@@ -95,14 +95,14 @@ class _Probes:
         before = state.last.get(number)
         is_new = before is None or before() is not first
         state.last[number] = Ref(first)
-        if self._tape.num_steps in _AT and (number in state.held or len(state.held) < _MAX_MODELS):
+        if self._tape.num_steps in _AT and (number in state.examples or len(state.examples) < _MAX_MODELS):
             try:
                 _expect_on_cpu(model, (args, kwargs))
                 given = copy_inputs((args, kwargs))  # no reference: it would delay the end of what is given
             except (ApartError, TypeError) as error:
                 self._tape.note_trouble("a probe", error)
                 return
-            state.held[number] = _Held(
+            state.examples[number] = _Example(
                 model=weakref.ref(model),
                 number=number,
                 given=given,
@@ -130,12 +130,12 @@ class _Probes:
         if self._tape.num_steps in _AT:
             self._tape.come_near(1)
         state = self._state
-        held, state.held = state.held, {}
+        examples, state.examples = state.examples, {}
         targets, state.targets = state.targets, []
         shapes, state.shapes = state.shapes, []
         if self._tape.num_steps - 1 not in _AT:
             return
-        for item in held.values():
+        for item in examples.values():
             model = item.model()
             if model is None:
                 continue
@@ -150,7 +150,7 @@ class _Probes:
                 self._tape.mark(unnamed(*facts), item.site, perf_counter_ns())
 
     def _probe(
-        self, model: nn.Module, item: _Held, *, shapes: list[torch.Size], targets: list[Tensor]
+        self, model: nn.Module, item: _Example, *, shapes: list[torch.Size], targets: list[Tensor]
     ) -> list[tuple[str, Facts]]:
         replica = replicate(model)
         if replica is None:
@@ -178,7 +178,7 @@ def _expect_on_cpu(model: nn.Module, given: tuple[Any, Any]) -> None:
 
 
 def _compare(
-    tape: Tape, replica: nn.Module, item: _Held, *, shapes: list[torch.Size], targets: list[Tensor]
+    tape: Tape, replica: nn.Module, item: _Example, *, shapes: list[torch.Size], targets: list[Tensor]
 ) -> list[tuple[str, Facts]]:
     has_classes = any(not target.is_floating_point() for target in targets)
     mixing = probe_samples(tape, replica, item, shapes=shapes, has_classes=has_classes)
@@ -216,7 +216,7 @@ def _owner_under(node: Any) -> int | None:
 
 
 def probe_samples(  # limits: private to this package
-    tape: Tape, replica: nn.Module, item: _Held, *, shapes: list[torch.Size], has_classes: bool
+    tape: Tape, replica: nn.Module, item: _Example, *, shapes: list[torch.Size], has_classes: bool
 ) -> SamplesMixed | None:
     """Replace one sample by another and see which outputs change; None if their axis is not certain."""
     given = item.given
@@ -379,7 +379,7 @@ def _moved(before: Tensor, after: Tensor) -> Tensor:
 
 
 def probe_tokens(  # limits: private to this package
-    tape: Tape, replica: nn.Module, item: _Held, *, targets: list[Tensor]
+    tape: Tape, replica: nn.Module, item: _Example, *, targets: list[Tensor]
 ) -> FutureSeen | None:
     """Replace later tokens and see which earlier outputs change; None unless the next one is predicted."""
     for tokens in (leaf for _, leaf in find_tensors(item.given)):
@@ -425,7 +425,7 @@ def _agree(one: Tensor, other: Tensor, counts: Tensor) -> float:
 def _look_ahead(  # limits: private to this module
     tape: Tape,
     replica: nn.Module,
-    item: _Held,
+    item: _Example,
     *,
     tokens: Tensor,
     axis: int,

@@ -37,7 +37,7 @@ class _Biases:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._sites = ByIdentity[nn.Module, int]()
-        self._told = ByIdentity[nn.Module, bool]()
+        self._reported = ByIdentity[nn.Module, bool]()
         self._num_measured = 0
 
     def made(self, module: nn.Module, /, *_: Any, **__: Any) -> Observation:
@@ -47,9 +47,9 @@ class _Biases:
             self._sites[module] = self._tape.sites.here(3)
 
     def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
-        if module in self._told or self._tape.num_steps > _STEP:
+        if module in self._reported or self._tape.num_steps > _STEP:
             return
-        self._told[module] = True
+        self._reported[module] = True
         inner = list(parts.named_modules(module))
         if not any(isinstance(item, nn.modules.batchnorm._BatchNorm) for _, item in inner):
             return

@@ -27,7 +27,7 @@ from truestep.watch.evidence.facts.optimizing import (
     StepSkipped,
 )
 from truestep.watch.hooks.table import Hook, Observation, put
-from truestep.watch.inspect.training.passes import Seen
+from truestep.watch.inspect.training.passes import PassInputs
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import has_value
 from truestep.watch.script.refs import ByIdentity, Ref
@@ -49,8 +49,8 @@ def watch(tape: Tape) -> None:
     book = _Book(tape)
     events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
     tape.attend(book, *events, "unscale_begins", "unscale_ends", "counted")
-    tape.attend(book.seen, "forward_begins", "forward_ends", near=True)
-    tape.attend(book.seen, "batch")
+    tape.attend(book.pass_inputs, "forward_begins", "forward_ends", near=True)
+    tape.attend(book.pass_inputs, "batch")
     put(tape, _HOOKS, book)
 
 
@@ -139,7 +139,7 @@ class _Page:
 class _Book:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self.seen = Seen(tape)
+        self.pass_inputs = PassInputs(tape)
         self._new: list[weakref.ref[Optimizer]] = []
         self._pages: dict[int, _Page] = {}
         self._edition = 0
@@ -171,14 +171,14 @@ class _Book:
     def scaled_step(self, scaler: Any, /, optimizer: Any, *_: Any, **__: Any) -> Observation:
         """A scaler of gradients is asked for a step."""
         if getattr(optimizer, "_step_supports_amp_scaling", False):
-            self._tape.tell("unscale_begins", scaler, optimizer)  # by the optimizer itself
+            self._tape.emit("unscale_begins", scaler, optimizer)  # by the optimizer itself
         yield
-        self._tape.tell_one(self._end_scaled, optimizer)
+        self._tape.call_listener(self._end_scaled, optimizer)
 
     def counted(self) -> None:
         self._num_here = 0
         self._is_suspect = False
-        self.seen.forget()
+        self.pass_inputs.forget()
 
     def _page(self, optimizer: Optimizer) -> _Page:
         number = self._tape.number("optimizer", optimizer)
@@ -200,7 +200,7 @@ class _Book:
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
         if how != "backward":
-            self.seen.num_grad_calls += 1
+            self.pass_inputs.num_grad_calls += 1
             return
         if self._new:
             self._meet_new()
@@ -212,7 +212,9 @@ class _Book:
         tape = self._tape
         first = self._first_at.setdefault(self._site, tape.num_steps)
         is_new = tape.num_steps - first < _NUM_FIRST
-        self._is_close = self.seen.is_close = (is_new or tape.is_looked_at) and self._num_here <= _MAX_PASSES
+        self._is_close = self.pass_inputs.is_close = (
+            is_new or tape.is_looked_at
+        ) and self._num_here <= _MAX_PASSES
         if self._has_kept:
             self._find_stale()
         if self._is_close:
@@ -272,19 +274,19 @@ class _Book:
                 self._add(page, item)
         self._before = {}
         if self._is_close:
-            seen = self.seen
+            pass_inputs = self.pass_inputs
             facts = BackwardExamined(
                 number=item.number,
                 optimizers=touched,
                 stack=_stack(self._tape),
-                inputs=seen.inputs,
-                is_chained=seen.is_chained,
-                num_forwards=seen.num_forwards,
-                num_grad_calls=seen.num_grad_calls,
-                loaders=sorted(seen.loaders),
+                inputs=pass_inputs.inputs,
+                is_chained=pass_inputs.is_chained,
+                num_forwards=pass_inputs.num_forwards,
+                num_grad_calls=pass_inputs.num_grad_calls,
+                loaders=sorted(pass_inputs.loaders),
             )
             self._tape.note(facts)
-        self.seen.end_pass()
+        self.pass_inputs.end_pass()
 
     def _add(self, page: _Page, item: _Pass) -> None:
         if page.left:

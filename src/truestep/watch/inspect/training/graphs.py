@@ -68,7 +68,7 @@ class _Graphs:
         self._last_node = 0
         """How many nodes had been made when the last step was counted."""
         self._marks: deque[_Marked] = deque(maxlen=_MAX_MARKS)
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._first_at: dict[int, int] = {}
         """The step in which a site's first backward pass was."""
 
@@ -161,8 +161,8 @@ class _Graphs:
             if item.is_alive(step - item.step):
                 alive.setdefault(item.site, []).append(item)
         for site, items in alive.items():
-            if len({item.step for item in items}) >= _NUM_KEPT and site not in self._told:
-                self._told.add(site)
+            if len({item.step for item in items}) >= _NUM_KEPT and site not in self._reported:
+                self._reported.add(site)
                 facts = GraphsKept(
                     backward_at=self._tape.sites.table[site],
                     steps=[item.step + 1 for item in items],

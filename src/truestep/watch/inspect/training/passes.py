@@ -15,7 +15,7 @@ from truestep.watch.script.tape import Tape
 _MAX_TENSORS, _NUM_VALUES, _MAX_OUTPUTS = 4, 8, 64
 
 
-class Seen:
+class PassInputs:
     """Fingerprints of what the first module since the last backward pass was given, and who made it."""
 
     def __init__(self, tape: Tape) -> None:

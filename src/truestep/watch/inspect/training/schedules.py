@@ -42,7 +42,7 @@ class _Schedules:
             yield
         finally:
             self._is_inside = False
-        self._tape.tell_one(self._meet, scheduler)
+        self._tape.call_listener(self._meet, scheduler)
 
     def _meet(self, scheduler: Any) -> None:
         tape = self._tape

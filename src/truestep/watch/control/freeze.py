@@ -26,14 +26,14 @@ def _change(target: str, act: Function, *also: str) -> Hook:
     return Hook(target, act, also=also, changes=True)
 
 
-def hold_os(tape: Tape) -> None:
+def freeze_os(tape: Tape) -> None:
     """Sort what the user's lines list; give them bytes that come again."""
-    held = _Os(tape)
-    if "listing" in tape.plan.hold:
-        put(tape, [_change("os.listdir", _Os.listdir), _change("os.scandir", _Os.scandir)], held)
-    if "entropy" in tape.plan.hold:
-        put(tape, [_change("os.urandom", _Os.urandom)], held)
-    if "addresses" in tape.plan.hold and not _addresses_are_fixed():
+    frozen = _Os(tape)
+    if "listing" in tape.plan.frozen:
+        put(tape, [_change("os.listdir", _Os.listdir), _change("os.scandir", _Os.scandir)], frozen)
+    if "entropy" in tape.plan.frozen:
+        put(tape, [_change("os.urandom", _Os.urandom)], frozen)
+    if "addresses" in tape.plan.frozen and not _addresses_are_fixed():
         error = "addresses are not held still: this system has no personality() or does not allow it"
         tape.write("trouble", error=error)
 
@@ -61,7 +61,7 @@ class _Os:
             return urandom(size)
         from hashlib import shake_128  # noqa: PLC0415 - the script may not need it
 
-        return shake_128(b"truestep.watch.control.hold %d" % next(self._numbers)).digest(size)
+        return shake_128(b"truestep.watch.control.freeze %d" % next(self._numbers)).digest(size)
 
 
 def _addresses_are_fixed() -> bool:
@@ -71,9 +71,9 @@ def _addresses_are_fixed() -> bool:
         return False
 
 
-def hold_time(tape: Tape) -> None:
+def freeze_time(tape: Tape) -> None:
     """Let readings at the user's own lines advance by one millisecond each, and by what they sleep."""
-    if "clock" not in tape.plan.hold:
+    if "clock" not in tape.plan.frozen:
         return
     readings = [
         Hook(f"time.{name}{end}", _Clock.read, given=(begin_ns, unit_ns), changes=True)
@@ -148,35 +148,35 @@ class _Seeding:
         return number
 
 
-def hold_random(tape: Tape) -> None:
+def freeze_random(tape: Tape) -> None:
     """Seed the global generator of `random`, and every one that is made without a seed."""
-    if "entropy" in tape.plan.hold:
+    if "entropy" in tape.plan.frozen:
         sys.modules["random"]._urandom = sys.modules["os"].urandom  # type: ignore[attr-defined] # imported before us
-    if "random" in tape.plan.hold:
+    if "random" in tape.plan.frozen:
         own = Hook("random.Random.seed", _Seeding.seed, given=(1,), changes=True)
         put(tape, [own, Hook("random.seed", _Seeding.seed, given=(0,), changes=True)], _Seeding())
         sys.modules["random"].seed(0)
 
 
-def hold_numpy(tape: Tape) -> None:
+def freeze_numpy(tape: Tape) -> None:
     """Seed NumPy's global generator, and all that are made without a seed."""
-    if "numpy" in tape.plan.hold:
+    if "numpy" in tape.plan.frozen:
         random, seeding = sys.modules["numpy"].random, _Seeding()
         random.bit_generator.randbits = lambda _bits: next(seeding.fresh)
         put(tape, [Hook("numpy.random.seed", _Seeding.seed, given=(0,), changes=True)], seeding)
         random.seed(0)
 
 
-def hold_torch(tape: Tape) -> None:
+def freeze_torch(tape: Tape) -> None:
     """Seed torch's generators, choose its algorithms and its number of threads as the plan says."""
-    torch, hold = sys.modules["torch"], tape.plan.hold
-    if "torch" in hold:
+    torch, frozen = sys.modules["torch"], tape.plan.frozen
+    if "torch" in frozen:
         put(tape, [_change("torch.random.seed", _Seeding.seed_torch, "torch.seed")], _Seeding())
         torch.manual_seed(0)
-    if "algorithms" in hold:
+    if "algorithms" in frozen:
         torch.use_deterministic_algorithms(True, warn_only=True)
         put(tape, [_change("torch.use_deterministic_algorithms", _switch_on)])
-    if "intraop" in hold:
+    if "intraop" in frozen:
         torch.set_num_threads(1)
         put(tape, [_change("torch.set_num_threads", _ignore)])
 

@@ -85,28 +85,28 @@ AT_START = {"hash", "addresses", "entropy"}
 """What Python draws from as it starts, which forks of one process have in common."""
 
 
-def outputs(script: Path, hold: tuple[str, ...], *, num_runs: int, folder: Path) -> list[str]:
+def outputs(script: Path, frozen: tuple[str, ...], *, num_runs: int, folder: Path) -> list[str]:
     found = []
     for _ in range(num_runs):
-        done = run_watched(script, folder=folder, plan=watch.Plan(hold=hold))
+        done = run_watched(script, folder=folder, plan=watch.Plan(frozen=frozen))
         assert done.code == 0, done.stderr
         found.append(done.stdout)
     return found
 
 
 @pytest.mark.parametrize(
-    "hold", [pytest.param(name, marks=[pytest.mark.cold] if name in AT_START else []) for name in SCRIPTS]
+    "frozen", [pytest.param(name, marks=[pytest.mark.cold] if name in AT_START else []) for name in SCRIPTS]
 )
-def test_runs_differ_without_and_are_the_same_with_it(tmp_path: Path, hold: str) -> None:
-    script = write(tmp_path, SCRIPTS[hold])
+def test_runs_differ_without_and_are_the_same_with_it(tmp_path: Path, frozen: str) -> None:
+    script = write(tmp_path, SCRIPTS[frozen])
     folder = tmp_path / "evidence"  # the script's own folder stays as it is: imports list it
     folder.mkdir()
-    num_runs = 2 if hold == "torch" else 3
+    num_runs = 2 if frozen == "torch" else 3
     assert len(set(outputs(script, (), num_runs=num_runs, folder=folder))) > 1
-    held = outputs(script, (hold,), num_runs=num_runs, folder=folder)
-    assert len(set(held)) == 1
-    if hold in FRESH:  # no draw and no reading comes twice
-        words = [word for word in held[0].replace("\n", " ").split(" ") if len(word) > 6]
+    found = outputs(script, (frozen,), num_runs=num_runs, folder=folder)
+    assert len(set(found)) == 1
+    if frozen in FRESH:  # no draw and no reading comes twice
+        words = [word for word in found[0].replace("\n", " ").split(" ") if len(word) > 6]
         assert len(set(words)) == len(words) > 3
     assert [trouble for process in watch.read(folder) for trouble in process.troubles] == []
 
@@ -172,9 +172,9 @@ def test_listings_come_sorted(tmp_path: Path) -> None:
         """,
     )
     (output,) = outputs(script, (), num_runs=1, folder=tmp_path)
-    (held,) = outputs(script, ("listing",), num_runs=1, folder=tmp_path)
-    assert held == f"{sorted(names)} {sorted(names)}\n" * 2 + f"{sorted(names)}\n" * 2
-    assert sorted(output) == sorted(held) and output != held
+    (frozen,) = outputs(script, ("listing",), num_runs=1, folder=tmp_path)
+    assert frozen == f"{sorted(names)} {sorted(names)}\n" * 2 + f"{sorted(names)}\n" * 2
+    assert sorted(output) == sorted(frozen) and output != frozen
 
 
 def test_other_callers_have_the_real_clock(tmp_path: Path) -> None:
@@ -182,9 +182,9 @@ def test_other_callers_have_the_real_clock(tmp_path: Path) -> None:
         tmp_path, "import logging, time\nprint(logging.makeLogRecord({}).created)\nprint(time.time())"
     )
     (output,) = outputs(script, ("clock",), num_runs=1, folder=tmp_path)
-    real, held = map(float, output.split())
+    real, frozen = map(float, output.split())
     assert abs(real - time.time()) < 300
-    assert held == 1_700_000_000.001
+    assert frozen == 1_700_000_000.001
 
 
 def test_a_script_that_seeds_is_unaffected(tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_a_script_that_seeds_is_unaffected(tmp_path: Path) -> None:
         """,
     )
     (plain,) = outputs(script, (), num_runs=1, folder=tmp_path)
-    (held,) = outputs(script, ("torch", "numpy", "random", "entropy"), num_runs=1, folder=tmp_path)
-    assert held == plain
+    (frozen,) = outputs(script, ("torch", "numpy", "random", "entropy"), num_runs=1, folder=tmp_path)
+    assert frozen == plain
 
 
 def test_torch_is_switched_and_stays_so(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_torch_is_switched_and_stays_so(tmp_path: Path) -> None:
         print(torch.empty(3).isnan().all().item(), torch.is_deterministic_algorithms_warn_only_enabled())
         """,
     )
-    (held,) = outputs(script, ("algorithms", "intraop"), num_runs=1, folder=tmp_path)
-    assert held == "1 True\n1 True\nTrue True\n"
+    (frozen,) = outputs(script, ("algorithms", "intraop"), num_runs=1, folder=tmp_path)
+    assert frozen == "1 True\n1 True\nTrue True\n"
 
 
 def test_numpy_may_come_first(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_variables_are_set_and_taken_away(tmp_path: Path) -> None:
 
 def test_environment_and_holds_behind_torchrun(tmp_path: Path) -> None:
     script = write(tmp_path, ENVIRONMENT)
-    plan = watch.Plan(hold=("hash", "addresses"))
+    plan = watch.Plan(frozen=("hash", "addresses"))
     words = watch.command(script, plan=plan, folder=tmp_path, environment={"TRUESTEP_A": "1", "HOME": None})
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = run([*launch, "--no-python", *words])
@@ -249,7 +249,7 @@ def test_environment_and_holds_behind_torchrun(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "hold"),
+    ("cause", "frozen"),
     [
         ("scatter_order", "algorithms"),
         ("scatter_order", "intraop"),
@@ -257,13 +257,13 @@ def test_environment_and_holds_behind_torchrun(tmp_path: Path) -> None:
         ("uninitialised_memory", "algorithms"),
     ],
 )
-def test_causes_of_the_corpus_are_held_still(tmp_path: Path, cause: str, hold: str) -> None:
-    found = outputs(CORPUS / f"{cause}.py", (hold,), num_runs=3, folder=tmp_path)
+def test_causes_of_the_corpus_are_frozen(tmp_path: Path, cause: str, frozen: str) -> None:
+    found = outputs(CORPUS / f"{cause}.py", (frozen,), num_runs=3, folder=tmp_path)
     assert len({output.splitlines()[-1] for output in found}) == 1
 
 
-def test_wrong_holds_say_what_to_do() -> None:
+def test_an_unknown_name_says_what_to_do() -> None:
     with pytest.raises(
-        UsageError, match=r"hold has 'wind'\. There are torch, numpy, random, hash, addresses"
+        UsageError, match=r"frozen has 'wind'\. There are torch, numpy, random, hash, addresses"
     ):
-        watch.Plan(hold=("wind",))
+        watch.Plan(frozen=("wind",))

@@ -21,7 +21,7 @@ _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
 _MAX_CHILDREN = 64
 
 
-class Seen:
+class FactsSoFar:
     """Facts as they become known; each telling has what is new since the last."""
 
     def __init__(self, tape: Tape) -> None:
@@ -29,7 +29,7 @@ class Seen:
         self._met: set[int] = set()
         self._is_autocast = self._keeps_gradients = False
         self._evaluates = ""
-        self._told: dict[str, Any] = {}
+        self._sent: dict[str, Any] = {}
         tape.listen(
             epoch=self._meet_loader, forward_begins=self._meet_model, step_begins=self._meet_optimizer
         )
@@ -38,9 +38,9 @@ class Seen:
     def changed(self) -> dict[str, Any]:
         """Return the facts, if they are not as they were told before."""
         facts = self.facts()
-        if facts == self._told:
+        if facts == self._sent:
             return {}
-        self._told = facts
+        self._sent = facts
         return {"facts": facts}
 
     def facts(self) -> dict[str, Any]:
@@ -139,9 +139,9 @@ class Seen:
 
 
 _HOOKS = (
-    Hook("torch.optim.Optimizer.zero_grad", Seen.observe_zero),
-    Hook("torch.nn.Module.zero_grad", Seen.observe_zero),
-    Hook("torch.amp.autocast_mode.autocast.__enter__", Seen.observe_autocast),
+    Hook("torch.optim.Optimizer.zero_grad", FactsSoFar.observe_zero),
+    Hook("torch.nn.Module.zero_grad", FactsSoFar.observe_zero),
+    Hook("torch.amp.autocast_mode.autocast.__enter__", FactsSoFar.observe_autocast),
 )
 
 

@@ -13,12 +13,12 @@ from truestep.rules.rule import SEVERITIES, Finding, Rule, Severity
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class RuleFinding:
     """A finding with the rule that made it, and what follows from it."""
 
     rule: Rule
     finding: Finding
-    consequences: tuple["Told", ...] = ()
+    consequences: tuple["RuleFinding", ...] = ()
 
     @property
     def severity(self) -> Severity:
@@ -45,53 +45,55 @@ class Told:
             "fix": self.fix,
             "step": finding.step,
             "count": finding.count,
-            "consequences": [told.as_fields() for told in self.consequences],
+            "consequences": [reported.as_fields() for reported in self.consequences],
         }
 
 
 @dataclass(kw_only=True)
-class Judgement:
+class Evaluation:
     """What all rules say."""
 
-    findings: list[Told] = field(default_factory=list)
+    findings: list[RuleFinding] = field(default_factory=list)
     not_observed: list[Rule] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     """Rules that could not be run, and why: a mistake of the rule."""
 
 
-def judge(rules: Iterable[Rule], evidence: Evidence) -> Judgement:
+def evaluate_rules(rules: Iterable[Rule], evidence: Evidence) -> Evaluation:
     """Run the rules and return what they find, the worst first, consequences under their causes."""
-    result = Judgement()
-    found: list[Told] = []
+    result = Evaluation()
+    found: list[RuleFinding] = []
     for rule in rules:
         try:
             if not _is_observed(rule, evidence):
                 result.not_observed.append(rule)
                 continue
-            found += [Told(rule=rule, finding=item) for item in _merge(rule.check(evidence))]
+            found += [RuleFinding(rule=rule, finding=item) for item in _merge(rule.check(evidence))]
         except Exception as error:  # noqa: BLE001 - one rule must not take the others' findings with it
             result.failed.append(f"{rule.meta.code} {rule.name}: {type(error).__name__}: {error}")
     result.findings = sorted(_fold(found), key=_rank)
     return result
 
 
-def flatten(findings: Iterable[Told]) -> Iterator[Told]:
+def flatten(findings: Iterable[RuleFinding]) -> Iterator[RuleFinding]:
     """Yield each finding, and after it what follows from it."""
-    for told in findings:
-        yield told
-        yield from told.consequences
+    for reported in findings:
+        yield reported
+        yield from reported.consequences
 
 
-def leave_out(findings: Iterable[Told], *, where: Callable[[Told], bool]) -> list[Told]:
+def leave_out(findings: Iterable[RuleFinding], *, where: Callable[[RuleFinding], bool]) -> list[RuleFinding]:
     """Return the others, the worst first. What follows from one that is left out is told by itself."""
     kept = []
-    for told in findings:
-        is_left_out = where(told)
-        follows = [item for item in told.consequences if not where(item)]
+    for reported in findings:
+        is_left_out = where(reported)
+        follows = [item for item in reported.consequences if not where(item)]
         if is_left_out:
             kept += follows
         else:
-            kept.append(Told(rule=told.rule, finding=told.finding, consequences=tuple(follows)))
+            kept.append(
+                RuleFinding(rule=reported.rule, finding=reported.finding, consequences=tuple(follows))
+            )
     return sorted(kept, key=_rank)
 
 
@@ -115,21 +117,21 @@ def _merge(findings: Iterable[Finding]) -> list[Finding]:
     return list(first.values())
 
 
-def _fold(found: list[Told]) -> list[Told]:
+def _fold(found: list[RuleFinding]) -> list[RuleFinding]:
     """Put what follows from a finding under it, if the rule says that it does."""
-    causes = {told.rule.meta.code: told.rule.meta.caused_by for told in found}
-    under: dict[str, list[Told]] = {}
+    causes = {reported.rule.meta.code: reported.rule.meta.caused_by for reported in found}
+    under: dict[str, list[RuleFinding]] = {}
     kept = []
-    for told in found:
-        root = _root(told.rule.meta.code, causes)
-        if root == told.rule.meta.code:
-            kept.append(told)
+    for reported in found:
+        root = _root(reported.rule.meta.code, causes)
+        if root == reported.rule.meta.code:
+            kept.append(reported)
         else:
-            under.setdefault(root, []).append(told)
+            under.setdefault(root, []).append(reported)
     result = []
-    for told in kept:
-        follows = under.pop(told.rule.meta.code, [])
-        result.append(Told(rule=told.rule, finding=told.finding, consequences=tuple(follows)))
+    for reported in kept:
+        follows = under.pop(reported.rule.meta.code, [])
+        result.append(RuleFinding(rule=reported.rule, finding=reported.finding, consequences=tuple(follows)))
     return result
 
 
@@ -144,6 +146,6 @@ def _root(code: str, causes: dict[str, tuple[str, ...]]) -> str:
         code = cause
 
 
-def _rank(told: Told) -> tuple[int, int, str]:
-    finding = told.finding
-    return (SEVERITIES.index(told.severity), finding.step or 0, told.rule.meta.code)
+def _rank(reported: RuleFinding) -> tuple[int, int, str]:
+    finding = reported.finding
+    return (SEVERITIES.index(reported.severity), finding.step or 0, reported.rule.meta.code)
