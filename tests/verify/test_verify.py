@@ -71,6 +71,33 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
+NOTHING_SEEDED = """\
+import random
+import numpy as np
+import torch
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    inputs = torch.from_numpy(np.random.rand(8, 4)).float()
+    loss = (model(inputs) * random.random()).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_generators_that_are_left_unseeded_are_named_together(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(NOTHING_SEEDED)
+    found = answer(verify(tmp_path, "--format", "json", "train.py"))["first_difference"]
+    assert (found["name"], found["line"], found["proved"]) == ("unseeded-torch", 6, True), found
+    assert "NumPy's generator is used but never seeded (train.py:9)" in found["cause"]
+    assert "Python's `random` is used but never seeded (train.py:10)" in found["cause"]
+    assert all(call in found["fix"] for call in ("torch.manual_seed", "numpy.random.seed", "random.seed"))
+
+
 def test_the_same(tmp_path: Path) -> None:
     write(tmp_path, "1.0")
     done = verify(tmp_path, "train.py", "--lr", "1")

@@ -230,5 +230,7 @@ class FoundCause:
     module: str | None = None
     distance: str | None = None
     evidence: list[str] = field(default_factory=list)
+    others: list["FoundCause"] = field(default_factory=list)
+    """Causes that have to go away together with this one."""
     is_proved: bool = False
     """Whether an experiment, or the way of running itself, leaves no other cause."""

@@ -315,12 +315,17 @@ class _Inquiry:
             file=self.runner.original(finding.file),
             line=finding.line,
             name=finding.name,
-            cause=cause.words,
+            cause="; ".join([cause.words, *map(self._other, finding.others)]),
             is_proved=finding.is_proved,
             distance=finding.distance,
             evidence=tuple(finding.evidence),
-            fix=cause.fix,
+            fix="; ".join([cause.fix, *(CAUSES[other.name].fix for other in finding.others)]),
         )
+
+    def _other(self, finding: FoundCause) -> str:
+        file = self.runner.original(finding.file)
+        where = f" ({Path(file).name}:{finding.line})" if file else ""
+        return f"{CAUSES[finding.name].words}{where}"
 
 
 def _as_far_as(first: Ran, updates: list[Update]) -> list[Update]:

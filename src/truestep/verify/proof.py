@@ -4,7 +4,7 @@ Owns which steps are looked at and which experiment is made. An experiment holds
 if they are the same, a control run without it is not, and chance is ruled out, it is the cause.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from truestep.verify import chains
@@ -39,6 +39,8 @@ _WORDS = {
 }
 _BLIND = ("torch", "random", "numpy", "hash", "threads", "listing", "clock", "algorithms", "addresses")
 """In which order experiments are made when nothing is suspected: the usual causes first."""
+_GENERATORS = ("torch", "numpy", "random")
+"""What scripts often leave unseeded together: then only all of them explain a difference."""
 _CAUSE_OF = {
     "torch": "unseeded-torch",
     "numpy": "unseeded-numpy",
@@ -65,7 +67,7 @@ class Proof:
     _num_agreed: int = 0
     """How often those were the same."""
     _control: Ran | None = None
-    _outcomes: dict[str, int] = field(default_factory=dict)
+    _outcomes: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def find(self, way: Way, *, parting: chains.Parting) -> FoundCause:
         """Return the cause of a difference, proved where an experiment can."""
@@ -130,7 +132,22 @@ class Proof:
                 num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(frozen_sources))
                 if num_runs:
                     return _proved(finding, frozen, num_runs=num_runs)
-        return None
+        by_generator = {
+            frozen: finding
+            for finding in reversed(found)
+            for frozen in CAUSES[finding.name].frozen_sources
+            if frozen in _GENERATORS
+        }
+        return self._try_together(by_generator, limit=_MAX_CHANCE / max(1, len(frozen_sources)))
+
+    def _try_together(self, by_generator: dict[str, FoundCause], *, limit: float) -> FoundCause | None:
+        """Freeze several generators at once: a script that seeds nothing needs all of them seeded."""
+        frozen = tuple(name for name in _GENERATORS if name in by_generator)
+        num_runs = self._num_same_with(*frozen, limit=limit) if len(frozen) > 1 else 0
+        if not num_runs:
+            return None
+        first, *others = (by_generator[name] for name in frozen)
+        return _proved(replace(first, others=others), *frozen, num_runs=num_runs)
 
     def _try_all(self, found: list[FoundCause], first: Ran, second: Ran) -> FoundCause | None:
         """Make every experiment that can matter: one of them may tell what the evidence did not."""
@@ -142,18 +159,18 @@ class Proof:
                 return _proved(seed_seen(finding, first.first, second.first), frozen, num_runs=num_runs)
         return None
 
-    def _num_same_with(self, frozen: str, *, limit: float) -> int:
+    def _num_same_with(self, *frozen: str, limit: float) -> int:
         """Return how many runs were the same with something held still, if that is the cause; else 0.
 
         They are as many as it takes to rule out chance, and a run without it, made after them, differs.
         """
         if frozen not in self._outcomes:
-            self.on_status(f"runs with {_WORDS[frozen]}")
+            self.on_status(f"runs with {_words(frozen)}")
             self._outcomes[frozen] = self._experiment(frozen, limit)
         return self._outcomes[frozen]
 
-    def _experiment(self, frozen: str, limit: float) -> int:
-        way = replace(self.base, kind="again", frozen=(frozen,))
+    def _experiment(self, frozen: tuple[str, ...], limit: float) -> int:
+        way = replace(self.base, kind="again", frozen=frozen)
         first = self._run(way)
         num_agreed, has_control = 0, False
         while num_agreed <= _MAX_AGREED and first.code == 0 and first.updates:
@@ -189,7 +206,11 @@ def _unknown(parting: chains.Parting) -> FoundCause:
     return FoundCause(name="unknown", file=file, line=line)
 
 
-def _proved(finding: FoundCause, frozen: str, *, num_runs: int) -> FoundCause:
+def _words(frozen: Sequence[str]) -> str:
+    return _WORDS[frozen[0]] if len(frozen) == 1 else f"the generators of {' and '.join(frozen)} seeded"
+
+
+def _proved(finding: FoundCause, *frozen: str, num_runs: int) -> FoundCause:
     finding.is_proved = True
-    finding.evidence.append(f"with {_WORDS[frozen]}, {num_runs} runs are the same; a run without it differs")
+    finding.evidence.append(f"with {_words(frozen)}, {num_runs} runs are the same; a run without it differs")
     return finding

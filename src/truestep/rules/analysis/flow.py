@@ -104,6 +104,6 @@ def place_of(operation: Operation, near: str | None = None) -> str:
     """Return where an operation was called, in words; without the file if it is the one that is near."""
     if operation.line is None:
         return "in library code"
-    inside = f" in {operation.module}" if operation.module else ""
+    inside = f" in module {operation.module}" if operation.module else ""
     file = "" if operation.file == near else f" of {operation.file}"
     return f"at line {operation.line}{file}{inside}"

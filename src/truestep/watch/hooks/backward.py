@@ -56,6 +56,8 @@ HOOKS = (
 def _losses(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
     """Return what the pass begins at; an iterator is left to its receiver."""
     given = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
+    if type(given) is Tensor:
+        return (given,)
     listed = given if isinstance(given, list | tuple) else (given,)
     return tuple(item for item in listed if is_readable(item))
 

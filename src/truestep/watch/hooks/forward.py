@@ -17,6 +17,9 @@ from truestep.watch.script import parts
 from truestep.watch.script.leaves import is_transformed, outline
 from truestep.watch.script.tape import Tape
 
+_is_compiling, _is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
+_is_grad, _is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
+
 
 class Forward:
     """`Module.__call__`, `train` and `eval`."""
@@ -33,7 +36,7 @@ class Forward:
         tape, under_way, chain = self._tape, self._under_way, self._chain
         if "_forward_hooks" not in module.__dict__:
             return  # not set up: torch will say so
-        if torch.compiler.is_compiling() or torch._C._is_tracing():
+        if _is_compiling() or _is_tracing():
             return  # what is read of a tensor now becomes part of the trace
         if threading.get_ident() != under_way.thread and not tape.claim():
             return
@@ -46,7 +49,7 @@ class Forward:
         is_seen = not is_transformed()
         if chain is not None and is_seen:
             chain.take_inputs(module, (args, kwargs))
-        is_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        is_grad, is_inference = _is_grad(), _is_inference()
         tensors = outline(args) if args else outline(kwargs)
         facts = ForwardPass(number, module.training, is_grad, is_inference, tensors)
         under_way.forward_site = site = tape.sites.here(3)

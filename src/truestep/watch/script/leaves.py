@@ -29,12 +29,17 @@ _READ = (
 )
 """What observers ask of tensors."""
 
+_tracing, _functorch = torch._guards.TracingContext.try_get, torch._C._functorch.peek_interpreter_stack
 Leaf = Tensor | str | bytes | bool | int | float | complex | None
 
 
 def outline(values: Any) -> tuple[Any, ...]:
     """Return shape and dtype of the first few tensors: hashable, and quick for the usual pair."""
     try:
+        if type(values) is tuple and len(values) == 1 and not torch._C._len_torch_function_stack():
+            (leaf,) = values
+            if type(leaf) is Tensor:
+                return ((leaf.shape, leaf.dtype),)
         with torch._C.DisableTorchFunction():
             return _outline(values)
     except Exception:  # noqa: BLE001 - nested tensors have no shape; a class of the user's may raise anything
@@ -42,8 +47,6 @@ def outline(values: Any) -> tuple[Any, ...]:
 
 
 def _outline(values: Any) -> tuple[Any, ...]:
-    if type(values) is tuple and len(values) == 1 and type(values[0]) is Tensor:
-        return ((values[0].shape, values[0].dtype),)
     if type(values) in (tuple, list) and len(values) <= _FEW:
         found = [(leaf.shape, leaf.dtype) if is_readable(leaf) else None for leaf in values]
         if found and found[0] is not None:
@@ -101,9 +104,7 @@ def _has_torchs_attributes(kind: type[Tensor]) -> bool:
 
 def is_transformed() -> bool:
     """Whether `torch.func` or the compiler is at work: their tensors have no values, or sizes, to be read."""
-    if torch._guards.TracingContext.try_get() is not None:
-        return True
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    return _tracing() is not None or _functorch() is not None
 
 
 def find_tensors(value: Any) -> Iterator[tuple[str, Tensor]]:

@@ -135,14 +135,16 @@ class Tape:
         now = perf_counter_ns()
         kind = facts.__class__
         num_shared = NUM_SHARED[kind]
-        key = (kind, site, facts[:num_shared])
+        is_whole = num_shared == len(facts)
+        key = (kind, site, facts if is_whole else facts[:num_shared])
         number = self._kinds.get(key)
         if number is None:
             number = self._add_kind(key)
         self._rows.extend((number, begun_ns, now))
-        varying = facts[num_shared:]
-        if varying and varying.count(None) < len(varying):
-            self._values.append((number, begun_ns, varying))
+        if not is_whole:
+            varying = facts[num_shared:]
+            if varying.count(None) < len(varying):
+                self._values.append((number, begun_ns, varying))
         if now > self._due_ns:
             self.flush()
 
@@ -179,8 +181,8 @@ class Tape:
 
     def ignore(self, *acts: Callable[..., None]) -> None:
         """Call these no more."""
-        for listeners in (*self._listeners.values(), *self._near.values()):
-            listeners[:] = [item for item in listeners if item not in acts]
+        for lists in (self._listeners, self._near):  # new lists: one of these may be walked now
+            lists.update({event: [item for item in lists[event] if item not in acts] for event in lists})
 
     def follow_steps(self, act: Callable[[], None]) -> None:
         """Call it once a step is counted and written: for those who end, time or hold up steps."""
@@ -196,18 +198,19 @@ class Tape:
 
     def emit(self, event: str, *things: Any) -> None:
         """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
-        is_near = self.is_looked_at or self.num_steps < self._near_until
-        listeners = (*self._listeners[event], *self._near[event]) if is_near else self._listeners[event]
+        listeners, near = self._listeners[event], self._near[event]
+        if near and (self.is_looked_at or self.num_steps < self._near_until):
+            listeners = [*listeners, *near]
         if listeners:
-            self._call_listeners(tuple(listeners), things, event)
+            self._call_listeners(listeners, things, event)
 
     def call_listener(self, listener: Callable[..., None], *things: Any) -> None:
         """Tell one inspector, by a method of its own, what only it wants to know."""
         if id(getattr(listener, "__self__", listener)) not in self._dismissed:
-            self._call_listeners((listener,), things, listener.__name__)
+            self._call_listeners([listener], things, listener.__name__)
 
     def _call_listeners(
-        self, listeners: tuple[Callable[..., None], ...], things: tuple[Any, ...], event: str
+        self, listeners: list[Callable[..., None]], things: tuple[Any, ...], event: str
     ) -> None:
         recorder = self.recorder
         mode = recorder.set_aside() if recorder is not None and recorder.is_open else None
