@@ -6,8 +6,15 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.accelerator import environment
+from truestep.watch import Plan
+from truestep.watch.inspect.model.devices import _Moves
+from truestep.watch.script.tape import Tape
 
 SCRIPT = """
 import torch
@@ -56,3 +63,29 @@ def test_check_never_waits_for_the_device_after_the_first_steps(tmp_path: Path) 
     later = range(NUM_LOOKED_AT + 1, 40)
     assert {step: watched[step] for step in later} == {step: bare[step] for step in later}
     assert watched[NUM_LOOKED_AT] <= 1
+
+
+class Counting(TorchDispatchMode):
+    """Counts what reaches a mode of the user's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_asking_where_a_tensor_lies_reaches_no_mode_and_no_transform(tmp_path: Path) -> None:
+    moves = _Moves(Tape(str(tmp_path), Plan()))
+    x = torch.ones(3)
+    with Counting() as counting:
+        next(moves.observe("to", x), None)
+    assert counting.names == []
+
+    def inside(x: torch.Tensor) -> torch.Tensor:  # torch has no rule for `is_pinned` in here
+        next(moves.observe("to", x), None)
+        return x * 2
+
+    assert torch.vmap(inside)(x).tolist() == [2.0, 2.0, 2.0]

@@ -60,6 +60,7 @@ def check(script: Path, *arguments: str, folder: Path) -> tuple[Done, watch.Proc
 
 def _without_times(text: str) -> str:
     lines = [line for line in text.splitlines() if "steps/s" not in line]  # those are printed by the clock
+    lines = [re.sub(r"^[IWE]\d{4} [\d:.]+ \d+ ", "... ", line) for line in lines]  # torch's own log
     return re.sub(r"\d+\.\d s\b", "... s", "\n".join(lines))
 
 

@@ -312,7 +312,9 @@ def _with_self(made: Function, original: types.MethodType) -> Function:
 def unseen(made: Function, original: Function) -> Function:
     """Return what we made with the original's name, and out of sight."""
     hide(made)
-    return functools.update_wrapper(made, original)
+    functools.update_wrapper(made, original)
+    made.__module__ = getattr(original, "__module__", None)  # type: ignore[assignment]
+    return made
 
 
 def drop_frames(error: BaseException) -> None:

@@ -1,7 +1,7 @@
 """What happens between host and accelerator: waiting for values, copies, and what the device can do.
 
-Owns those calls of a tensor. Put in place only where torch has an accelerator; a tensor on the host costs one
-look.
+Owns those calls of a tensor. Put in place once the script has started an accelerator: most builds of torch
+know one, also where there is none. A tensor on the host costs one look.
 """
 
 from time import perf_counter, perf_counter_ns
@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
+from truestep.device import module_in_use
 from truestep.watch.evidence.facts.surroundings import CopiedToDevice, DeviceMeasured, HostWaited
 from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.script.leaves import among_ourselves, is_transformed
 from truestep.watch.script.tape import Tape
 
 _SIDE, _TIMES = 2048, 10
@@ -18,11 +20,30 @@ _SIDE, _TIMES = 2048, 10
 
 def watch(tape: Tape) -> None:
     """Observe `item`, `tolist`, `cpu`, `to` and `cuda` of tensors."""
-    if torch.accelerator.current_accelerator() is None:
-        return
-    names = ("item", "tolist", "cpu", "to", "cuda")
-    put(tape, [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,)) for name in names], _Moves(tape))
-    tape.listen(closing=lambda: _note_device(tape))
+    if torch.accelerator.current_accelerator() is not None:
+        tape.attend(_Start(tape), "epoch", "forward_begins")
+
+
+class _Start:
+    """Waits until the script uses its accelerator. Asking whether there is one would start it."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def epoch(self, *_: Any) -> None:
+        """A loader begins: models have been moved by now."""
+        if module_in_use() is None:
+            return
+        tape = self._tape
+        tape.ignore(self.epoch, self.forward_begins)
+        names = ("item", "tolist", "cpu", "to", "cuda")
+        hooks = [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,)) for name in names]
+        put(tape, hooks, _Moves(tape))
+        tape.listen(closing=lambda: _note_device(tape))
+
+    def forward_begins(self, *_: Any) -> None:
+        """A script may have no loader."""
+        self.epoch()
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -35,9 +56,9 @@ class _Moves:
     def observe(self, name: str, tensor: torch.Tensor, /, *_: Any, **__: Any) -> Observation:
         """Observe what may wait for a device, or copy to it."""
         # Asking a subclass where it lies would call its own code.
-        if type(tensor) not in _PLAIN or torch.compiler.is_compiling():
+        if type(tensor) not in _PLAIN or is_transformed() or torch.compiler.is_compiling():
             return
-        with torch._C.DisableTorchFunction():
+        with among_ourselves():
             was_there, is_pinned = not tensor.is_cpu, None
             if not was_there and name in ("to", "cuda"):
                 is_pinned = tensor.is_pinned()
