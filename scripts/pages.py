@@ -204,6 +204,6 @@ def differences(text: str, printed: Printed) -> list[str]:
             said, shown = "\n".join(expected), "\n".join(found)
             told.append(
                 f"line {block.output.first_line}: the page says\n{said}\nbut the block prints\n{shown}\n"
-                "Mend the block, or write what it prints: python scripts/page_outputs.py PAGE"
+                "Fix the block, or write what it prints: python scripts/page_outputs.py PAGE"
             )
     return told
