@@ -56,9 +56,15 @@ def attempt(seed: int, *, num_programs: int, shrinks: bool) -> tuple[Counter[str
 
     try:
         run()
+    except hypothesis.errors.FlakyFailure as error:
+        return counts, f"fails only sometimes: {_first_line(error.exceptions[0])}"
     except AssertionError as error:
-        return counts, re.split(r"\n(?:assert|Falsifying)", str(error))[0]
+        return counts, _first_line(error)
     return counts, ""
+
+
+def _first_line(error: Exception) -> str:
+    return re.split(r"\n(?:assert|Falsifying)", str(error))[0]
 
 
 def main() -> int:

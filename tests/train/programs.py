@@ -199,11 +199,9 @@ class Stream(IterableDataset[Any]):
         self._is_endless = is_endless
 
     def __iter__(self) -> Iterator[Any]:
-        while self._next < len(self._samples):
-            self._next += 1
+        while self._is_endless or self._next < len(self._samples):
+            self._next = self._next % len(self._samples) + 1
             yield self._samples[self._next - 1]
-            if self._is_endless and self._next == len(self._samples):
-                self._next = 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"next": self._next}
