@@ -76,6 +76,7 @@ def turn(case: Case, folder: Path, *, is_recorded: bool) -> float:
     path = folder / "record.jsonl"
     path.unlink(missing_ok=True)
     journal = Journal(Record(path))
+    journal.name_rates([optimizer])
     per_flush = max(1, int(case.steps_per_s * TICK_S))
     group, add_step, clock = optimizer.param_groups[0], journal.steps.append, time.monotonic
     begun_s = time.process_time()
