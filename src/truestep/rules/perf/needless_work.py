@@ -41,8 +41,8 @@ _LAYERS = ("aten.convolution.default", "aten.addmm.default", "aten.linear.defaul
 _MIN_CALLS = 400
 _MIN_SHARE = 0.05
 _LEAST_SHARE = 0.01
-_LEAST_S = 2e-6
-"""Less than any operation on one element takes, with its call."""
+_LEAST_S = 5e-6
+"""Less than it takes to pick one element, to use it, and to do both again backward, with their calls."""
 _MIN_PICKED = 48
 _NUM_LOOKED_AT = 3
 _READING = ("aten._local_scalar_dense.default", "aten.lift_fresh.default")
