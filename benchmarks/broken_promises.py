@@ -101,8 +101,8 @@ CHANGES = [
     Change(
         "what runs for a probe draws from the script's generator",
         "watch/inspect/probe/probes.py",
-        "                with copying(self._tape):\n",
-        "                torch.rand(1)\n                with copying(self._tape):\n",
+        "                with self._tape.under_way.copying():\n",
+        "                torch.rand(1)\n                with self._tape.under_way.copying():\n",
         "tests/watch/test_odd.py",
     ),
     Change(
@@ -173,12 +173,20 @@ def run_tests(copy: Path, words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def stale(root: Path = ROOT) -> list[str]:
+    """Return the changes that the sources no longer have a place for."""
+    texts = {change: (root / "src" / "truestep" / change.file).read_text("utf-8") for change in CHANGES}
+    return [
+        f"{change.file}: {change.old!r}"
+        for change in CHANGES
+        if change.old and texts[change].count(change.old) != 1
+    ]
+
+
 def try_change(copy: Path, change: Change) -> Row:
     """Make a change, run the tests that guard the promise, and take the change back."""
     path = copy / "src" / "truestep" / change.file
     text = path.read_text(encoding="utf-8")
-    if change.old and text.count(change.old) != 1:
-        raise SystemExit(f"{change.file} does not hold this once: {change.old!r}")
     if change.old:
         path.write_text(text.replace(change.old, change.new), encoding="utf-8")
     else:
@@ -202,6 +210,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="changes whose description holds these words")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
+    if stale():
+        raise SystemExit(f"not in the sources once: {', '.join(stale())}")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(

@@ -57,6 +57,11 @@ def test_writing_the_record_costs_a_step_a_few_us() -> None:
     assert all(claim["found"] < 3 * claim["limit"] for claim in result["claims"]), result["claims"]
 
 
+def test_every_promise_can_still_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    assert importlib.import_module("broken_promises").stale() == []
+
+
 @pytest.fixture
 def scale(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(FOLDER))
