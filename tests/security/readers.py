@@ -339,7 +339,7 @@ def _judge_machine(folder: Path) -> None:
     from truestep.cli import doctor
 
     machine = doctor._read(folder / "machine.json")
-    evaluation = check.evaluate(_machine_rules(), rules.Evidence(machine=machine))
+    evaluation = check.evaluate_rules(_machine_rules(), rules.Evidence(machine=machine))
     with contextlib.redirect_stdout(io.StringIO()):
         doctor._Answer().show(machine, evaluation)
 
