@@ -173,9 +173,9 @@ def run_tests(copy: Path, words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def stale(root: Path = ROOT) -> list[str]:
+def stale() -> list[str]:
     """Return the changes that the sources no longer have a place for."""
-    texts = {change: (root / "src" / "truestep" / change.file).read_text("utf-8") for change in CHANGES}
+    texts = {change: (ROOT / "src" / "truestep" / change.file).read_text("utf-8") for change in CHANGES}
     return [
         f"{change.file}: {change.old!r}"
         for change in CHANGES
@@ -210,8 +210,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="changes whose description holds these words")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
-    if stale():
-        raise SystemExit(f"not in the sources once: {', '.join(stale())}")
+    if missing := stale():
+        raise SystemExit(f"not in the sources once: {', '.join(missing)}")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(

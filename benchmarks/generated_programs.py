@@ -57,13 +57,13 @@ def attempt(seed: int, *, num_programs: int, shrinks: bool) -> tuple[Counter[str
     try:
         run()
     except hypothesis.errors.FlakyFailure as error:
-        return counts, f"fails only sometimes: {_first_line(error.exceptions[0])}"
+        return counts, f"fails only sometimes: {_reason(error.exceptions[0])}"
     except AssertionError as error:
-        return counts, _first_line(error)
+        return counts, _reason(error)
     return counts, ""
 
 
-def _first_line(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return re.split(r"\n(?:assert|Falsifying)", str(error))[0]
 
 

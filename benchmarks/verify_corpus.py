@@ -131,17 +131,17 @@ def main() -> int:
     at_least = -(-len(rows) * 22 // 24) if args.at_least is None else args.at_least
     num_right = sum(row["right"] for row in rows)
     num_accused = sum(row["twin"] == "different" for row in rows)
-    frozen_sources = num_right >= at_least and num_accused == 0
+    holds = num_right >= at_least and num_accused == 0
     if args.json:
         figures = {"right": num_right, "of": len(rows), "at_least": at_least, "twins_accused": num_accused}
-        print(json.dumps({"holds": frozen_sources, **figures, "cases": rows}, indent=2))
+        print(json.dumps({"holds": holds, **figures, "cases": rows}, indent=2))
     else:
         Console(width=None if sys.stdout.isatty() else 130).print(render(rows))
         print(f"{num_right} of {len(rows)} right (at least {at_least}), {num_accused} twins called different")
         for row in rows:
             if row["reason"]:
                 print(f"{row['cause']}: {row['reason']}")
-    return 0 if frozen_sources else 1
+    return 0 if holds else 1
 
 
 if __name__ == "__main__":

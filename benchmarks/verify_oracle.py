@@ -282,14 +282,14 @@ def main() -> int:
     with preloaded_python(), ThreadPoolExecutor(args.jobs) as pool:
         answers = list(pool.map(lambda job: _report(job[0](job[1])), work))
     num_targets = sum(answer.way != "clean" and answer.said != "void" for answer in answers)
-    frozen_sources = not any(map(is_wrong, answers)) and num_targets >= args.at_least
+    holds = not any(map(is_wrong, answers)) and num_targets >= args.at_least
     if args.json:
-        told = {"holds": frozen_sources, "targets": num_targets, "figures": figures(answers)}
+        told = {"holds": holds, "targets": num_targets, "figures": figures(answers)}
         print(json.dumps({**told, "answers": [asdict(answer) for answer in answers]}, indent=2))
     else:
         render(answers)
-        print(f"{num_targets} targets, {dict(Counter(answer.said for answer in answers))}: {frozen_sources=}")
-    return 0 if frozen_sources else 1
+        print(f"{num_targets} targets, {dict(Counter(answer.said for answer in answers))}: {holds=}")
+    return 0 if holds else 1
 
 
 def _report(answer: Answer) -> Answer:

@@ -48,7 +48,8 @@ class Row:
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    words, *rest = " ".join(sys.argv[1:]).split(" -- ", 1)
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -56,8 +57,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the environments")
     parser.add_argument("--keep", type=Path, help="keep environments in this folder, and use those there")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(words.split())
-    options.tests = rest[0].split() if rest else []
+    options = parser.parse_args(words[:end])
+    options.tests = words[end + 1 :]
     return options
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.watch.watching import run, run_watched
+from tests.watch.watching import run, run_watched, write
 from truestep import watch
 from truestep.errors import UsageError
 
@@ -71,14 +71,6 @@ SCRIPTS = {
     """,
 }
 FRESH = {"torch", "numpy", "random", "entropy", "clock"}
-
-
-def write(folder: Path, text: str) -> Path:
-    lines = text.strip("\n").splitlines()
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    script = folder / "script.py"
-    script.write_text("\n".join(line[indent:] for line in lines) + "\n")
-    return script
 
 
 AT_START = {"hash", "addresses", "entropy"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.watch.watching import SCRIPTS, Done, run, run_bare, run_watched
+from tests.watch.watching import SCRIPTS, Done, run, run_bare, run_watched, write
 from truestep import watch
 from truestep.errors import UsageError
 
@@ -67,14 +67,6 @@ SHORT = {
         print(colorsys.NAME)
     """,
 }
-
-
-def write(folder: Path, text: str) -> Path:
-    lines = text.strip("\n").splitlines()
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    script = folder / "script.py"
-    script.write_text("\n".join(line[indent:] for line in lines) + "\n")
-    return script
 
 
 @pytest.mark.parametrize("text", SHORT.values(), ids=SHORT.keys())

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,10 @@ def seen(process: watch.Process, script: Path) -> dict[str, set[int]]:
         if moment.file == str(script):
             found.setdefault(type(moment.facts).__name__, set()).add(moment.line or 0)
     return found
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write a script that is indented in the test's source."""
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text).strip("\n") + "\n")
+    return script

@@ -148,7 +148,7 @@ def is_of_doctor(rule: Rule) -> bool:
 def evaluate_closely(
     rules: Sequence[Rule], evidence: Evidence, *, replay: Callable[[Plan], Evidence] | None
 ) -> Evaluation:
-    """Judge; if a value was not finite, replay that step, see where it came from, and judge again."""
+    """Evaluate the rules; if a value was not finite, replay that step to see its origin, and again."""
     evaluation = evaluate_rules(rules, evidence)
     steps = [
         reported.finding.step for reported in evaluation.findings if reported.rule.meta.code == _NON_FINITE

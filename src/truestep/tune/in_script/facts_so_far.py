@@ -1,6 +1,6 @@
 """What is seen of a script while it takes its first steps: loaders, optimizers, models, settings.
 
-Owns the facts of `knob.Facts` that only the script's own process can tell. Runs there.
+Owns the facts of `ScriptFacts` that only the script's own process knows. Runs there.
 """
 
 import inspect
@@ -22,7 +22,7 @@ _MAX_CHILDREN = 64
 
 
 class FactsSoFar:
-    """Facts as they become known; each telling has what is new since the last."""
+    """Facts as they become known; `changed` has what is new since the last call."""
 
     def __init__(self, tape: Tape) -> None:
         self._facts: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "models": []}
@@ -36,7 +36,7 @@ class FactsSoFar:
         put(tape, _HOOKS, self)
 
     def changed(self) -> dict[str, Any]:
-        """Return the facts, if they are not as they were told before."""
+        """Return the facts, if they are not as they were sent before."""
         facts = self.facts()
         if facts == self._sent:
             return {}
