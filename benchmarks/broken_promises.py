@@ -101,8 +101,8 @@ CHANGES = [
     Change(
         "what runs for a probe draws from the script's generator",
         "watch/inspect/probe/probes.py",
-        "                with self._tape.under_way.copying():\n",
-        "                torch.rand(1)\n                with self._tape.under_way.copying():\n",
+        "            with self._tape.under_way.copying():\n",
+        "            torch.rand(1)\n            with self._tape.under_way.copying():\n",
         "tests/watch/test_odd.py",
     ),
     Change(

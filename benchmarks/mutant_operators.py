@@ -501,10 +501,12 @@ class Operator:
     rules: frozenset[str] = field(default=frozenset())
     is_graph: bool = False
     """Whether it changes what is kept of the graph wherever it runs with gradients on, not the numbers."""
+    is_factor: bool = False
+    """Whether it multiplies the loss: then only weights show whether training changes."""
 
 
-def _operator(plant: Callable[[Source], Iterator[Planted]], *rules: str, is_graph: bool = False) -> Operator:
-    return Operator(plant=plant, rules=frozenset(rules), is_graph=is_graph)
+def _operator(plant: Callable[[Source], Iterator[Planted]], *rules: str, **kinds: bool) -> Operator:
+    return Operator(plant=plant, rules=frozenset(rules), **kinds)
 
 
 _ALL = (
@@ -513,17 +515,17 @@ _ALL = (
     _operator(step_before_backward, "LOOP01", "LOOP02", "LOOP10"),
     _operator(drop_step, "LOOP02", "LOOP10", "LOOP01", "PAR07", "PROBE08"),
     _operator(double_step, "LOOP17"),
-    _operator(double_backward, "LOOP03"),
+    _operator(double_backward, "LOOP03", is_factor=True),
     _operator(detach_loss, "LOOP12", "PAR06"),
     _operator(keep_loss, "LOOP15", is_graph=True),
-    _operator(average_twice, "LOSS09", "PROBE05", "PROBE07", "LOOP03"),
+    _operator(average_twice, "LOSS09", "PROBE05", "PROBE07", "LOOP03", "LOOP21", is_factor=True),
     _operator(drop_clip, "PROBE05", "PROBE07", "LOOP11"),
     _operator(clip_after_step, "LOOP05"),
     _operator(clip_before_backward, "LOOP05"),
     _operator(drop_schedule, "LOOP10", "LOOP09"),
     _operator(schedule_every_batch, "LOOP09", "LOOP10"),
     _operator(schedule_first, "LOOP10", "LOOP09"),
-    _operator(warmup_not_applied, "LOOP10", "LOOP09"),
+    _operator(warmup_not_applied, "LOOP10", "LOOP09", "LOOP19"),
     _operator(rate_too_high, "LOOP11", "PROBE04", "PROBE05", "PROBE06", "PROBE07", "PROBE08"),
     _operator(rate_zero, "PAR07", "PROBE07", "PROBE08"),
     _operator(drop_eval, "MODE01"),
@@ -547,16 +549,16 @@ _ALL = (
     _operator(softmax_over_batch, "LOSS04", "PROBE01"),
     _operator(sigmoid_twice, "LOSS02"),
     _operator(broadcast_target, "LOSS03"),
-    _operator(sum_for_mean, "LOSS09", "PROBE05", "PROBE07"),
+    _operator(sum_for_mean, "LOSS09", "PROBE05", "PROBE07", is_factor=True),
     _operator(predict_itself, "PROBE08", "LOSS06", "PAR06", "PAR07"),
     _operator(swap_arguments, "LOOP12", "LOSS02", "LOSS01", "PAR06"),
-    _operator(roll_labels, "PROBE01", "LOSS08", "DATA04"),
-    _operator(clamp_logits, "PROBE04", "PROBE06", "LOSS10"),
+    _operator(roll_labels, "PROBE01", "LOSS08", "DATA04", "DATA09"),
+    _operator(clamp_logits, "PROBE04", "PROBE06", "LOSS10", "LOSS12"),
     _operator(wrong_axis, "PROBE01", "LOSS04", "LOSS03"),
-    _operator(reshape_for_transpose, "PROBE01", "PROBE02"),
-    _operator(mix_samples, "PROBE01"),
+    _operator(reshape_for_transpose, "PROBE01", "PROBE02", "PROBE09"),
+    _operator(mix_samples, "PROBE01", "PROBE09"),
     _operator(drop_mask, "PROBE02", "LOSS07"),
-    _operator(predict_the_input, "PROBE02", "LOSS08"),
+    _operator(predict_the_input, "PROBE02", "LOSS08", "LOSS11"),
     _operator(shuffle_off, "DATA04", "DATA03"),
     _operator(test_on_training_data, "DATA05"),
     _operator(raw_pixels, "DATA07"),

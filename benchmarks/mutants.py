@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import random
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -81,7 +82,7 @@ class Original:
 
     def __init__(self, place: Place) -> None:
         self.first = place.trace(lines=True)
-        again = place.trace()
+        self.again = again = place.trace()
         other = place.trace(seed=1)
         if any(run["code"] != 0 or "losses" not in run for run in (self.first, again, other)):
             raise CannotFetch(f"{place.script.name} does not run bare: {self.first['why']}")
@@ -96,8 +97,12 @@ class Original:
         self.has_steps = answer["steps"] > 0
         self.lines = set(self.first["lines"])
 
-    def effect(self, mutant: dict[str, Any]) -> str:
+    def effect(self, mutant: dict[str, Any], *, is_factor: bool = False) -> str:
         """Return what a mutant changes, or nothing."""
+        if is_factor:  # what is passed to backward, and how often, differs as it was planted
+            gap = difference(self.first, mutant, "weights")
+            is_changed = gap > max(LEAST, 3 * difference(self.first, self.again, "weights"))
+            return "training" if is_changed else ""
         gap = difference(self.first, mutant)
         if gap > max(LEAST, 3 * self.noise):
             return "training" if gap <= self.spread else "training, more than another seed"
@@ -137,7 +142,7 @@ def try_mutant(place: Place, original: Original, name: str, planted: Planted) ->
         if run["code"] != 0 or "losses" not in run:
             return {**row, "state": "crashes", "why": run["why"]}
         is_kept = operator.is_graph and planted.line in original.first["graph_lines"]
-        effect = original.effect(run) or ("graph" if is_kept else "")
+        effect = original.effect(run, is_factor=operator.is_factor) or ("graph" if is_kept else "")
         if not effect:
             return {**row, "state": "equivalent"}
         answer = place.check()
@@ -168,12 +173,20 @@ def judge(
     }
 
 
+def order_operators(script: str, names: Sequence[str]) -> list[str]:
+    """Return the operators in an order of this script's own, so that a limit leaves none out everywhere."""
+    return random.Random(script).sample(names, len(names))
+
+
 def try_script(
-    script: Script, names: Sequence[str], asked: argparse.Namespace, done: set[tuple[str, str]]
+    script: Script, names: Sequence[str], asked: argparse.Namespace, earlier: Sequence[dict[str, Any]]
 ) -> None:
-    """Try all operators on a script, and write a line for each mutant."""
-    wanted = [name for name in names if (script.name, name) not in done]
-    if not wanted:
+    """Try operators on a script until enough mutants count, and write a line for each mutant."""
+    own = [row for row in earlier if row["script"] == script.name]
+    left = asked.per_script - sum(row["state"] == "counted" for row in own)
+    tried = {row["operator"] for row in own}
+    wanted = [name for name in order_operators(script.name, names) if name not in tried]
+    if not wanted or left <= 0:
         return
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -184,7 +197,7 @@ def try_script(
             print(f"{script.name}: {error}", file=sys.stderr)
             return
         for name, found in plans:
-            if perf_counter() > asked.end:
+            if perf_counter() > asked.end or left <= 0:
                 return
             rows = []
             for planted in found:
@@ -196,6 +209,7 @@ def try_script(
                 assert original is not None
                 rows.append(try_mutant(place, original, name, planted))
             keep = rows or [{"script": script.name, "operator": name, "state": "does not fit"}]
+            left -= sum(row["state"] == "counted" for row in rows)
             with asked.results.open("a") as file:
                 file.writelines(json.dumps(row) + "\n" for row in keep)
             for row in rows:
@@ -223,6 +237,32 @@ def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Row]:
             }
         )
     return lines
+
+
+def halves(rows: Sequence[dict[str, Any]], blind_scripts: set[str]) -> list[Row]:
+    """Return how much was found in what rules were tuned on, and in what was kept out of all tuning."""
+    groups: dict[str, list[dict[str, Any]]] = {
+        "tuned on": [],
+        "blind operators": [],
+        "blind scripts": [],
+    }
+    for row in rows:
+        if row["state"] == "counted":
+            is_blind = row["script"] in blind_scripts
+            name = (
+                "blind scripts" if is_blind else "blind operators" if row["operator"] in BLIND else "tuned on"
+            )
+            groups[name].append(row)
+    return [
+        {
+            "mutants": name,
+            "scripts": float(len({row["script"] for row in own})),
+            "counted": float(len(own)),
+            "found": float(sum(row["found"] for row in own)),
+            "at line": float(sum(row["at line"] for row in own)),
+        }
+        for name, own in groups.items()
+    ]
 
 
 def claims_of(lines: Sequence[Row], wanted: int) -> list[Claim]:
@@ -254,6 +294,7 @@ def main() -> int:
     parser.add_argument("--operators", help="names, with commas between; all unless given")
     parser.add_argument("--blind", choices=("all", "without", "only"), default="all", help="blind operators")
     parser.add_argument("--limit", type=int, default=1, help="counted mutants of one operator in one script")
+    parser.add_argument("--per-script", type=int, default=1000, help="counted mutants in one script")
     parser.add_argument("--wanted", type=int, default=1500, help="how many have to count")
     parser.add_argument("--seconds", type=float, default=36000.0, help="start no further mutant after this")
     parser.add_argument("--mirror", default=os.environ.get(MIRROR, str(Path.home() / ".cache/truestep-wild")))
@@ -266,11 +307,11 @@ def main() -> int:
         parser.error(f"unknown operators: {', '.join(sorted(unknown))}. There are {', '.join(OPERATORS)}")
     names = [name for name in names if asked.blind == "all" or (name in BLIND) == (asked.blind == "only")]
     scripts = wild_scripts.choose(asked.scripts)
-    done = {(row["script"], row["operator"]) for row in read_results(asked.results)}
+    earlier = read_results(asked.results)
     with wild_scripts.quick_starts():
         for script in scripts:
             if perf_counter() < asked.end and script.processes == 1:
-                try_script(script, names, asked, done)
+                try_script(script, names, asked, earlier)
     kept = {script.name for script in scripts}
     rows = [row for row in read_results(asked.results) if row["script"] in kept and row["operator"] in names]
     lines = table(rows, names)
@@ -284,7 +325,9 @@ def main() -> int:
         }
         for r in missed
     ]
+    blind = {script.name for script in scripts if script.blind}
     sheets = [
+        Sheet(title="halves", rows=halves(rows, blind), num_digits=0),
         Sheet(title="operators", rows=lines, num_digits=0),
         Sheet(title="missed", rows=listed, num_digits=0),
     ]

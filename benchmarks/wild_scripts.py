@@ -95,14 +95,16 @@ def _read_entry(fields: dict[str, Any]) -> Script:
 
 
 def choose(names: str | None, *, blind: str = "all") -> list[Script]:
-    """Return the scripts whose names are listed, or all; with or without the blind ones, or those alone."""
+    """Return the scripts whose names are listed, in that order, or all; `blind` is all, without or only."""
     scripts = read_manifest()
     if names:
         wanted = names.split(",")
         unknown = set(wanted) - {script.name for script in scripts}
         if unknown:
             raise SystemExit(f"not in the manifest: {', '.join(sorted(unknown))}")
-        scripts = [script for script in scripts if script.name in wanted]
+        scripts = sorted(
+            (script for script in scripts if script.name in wanted), key=lambda item: wanted.index(item.name)
+        )
     return [script for script in scripts if blind == "all" or script.blind == (blind == "only")]
 
 

@@ -59,6 +59,11 @@ PARTS = {
             ),
         ],
     ),
+    "check": Part(
+        "Checking a block of code",
+        "The rules of `truestep check` in your own process: [how to](../how-to/in-process.md).",
+        full("truestep", "checking", "check.within.Check"),
+    ),
     "report": Part(
         "Records and reports",
         "A run's record read, shown and sent on: [report.md](../report.md), [watching.md](../watching.md).",

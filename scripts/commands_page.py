@@ -26,13 +26,17 @@ TABLES = {
 OPTION = re.compile(r"(?<![`\w-])--[a-z][a-z-]*")
 GUIDES = {
     "check": "../check.md",
+    "rule": "../rules.md",
     "verify": "../verify.md",
     "tune": "../tune.md",
+    "replay": "../how-to/replay.md",
     "run": "../scale.md",
     "report": "../report.md",
     "watch": "../watching.md",
     "export": "../watching.md#for-other-tools",
     "explain": "../tensors.md",
+    "schema": "../agents.md",
+    "mcp": "../agents.md#as-an-mcp-server",
 }
 """Where there is more to read than the help."""
 

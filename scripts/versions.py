@@ -85,7 +85,7 @@ def install(folder: Path, version: str, python: str) -> Path:
     pin = folder / "pin.txt"
     pin.write_text(f"torch=={version}\n")
     uv = [folder / "bin" / "uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", found]
-    run(*uv, "--constraint", pin, "--editable", ".[test]")
+    run(*uv, "--constraint", pin, "--editable", ".[test,check]")
     return found
 
 

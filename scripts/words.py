@@ -156,7 +156,7 @@ PACKAGES = sorted(
 )
 AREAS: dict[str, Callable[[], Iterator[Text]]] = {
     "readme": lambda: pages("README.md"),
-    "project": lambda: pages("CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"),
+    "project": lambda: pages("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "deploy/README.md"),
     "changelog": lambda: pages("CHANGELOG.md"),
     "docs": lambda: pages("docs/**/*.md"),
     "help": command_help,

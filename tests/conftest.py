@@ -64,7 +64,8 @@ def restore_global_settings() -> Iterator[None]:
     torch.set_num_threads(threads)
     # `use_deterministic_algorithms` would import inductor, 1.5 s, to set the same flag there.
     torch.set_deterministic_debug_mode(deterministic_mode)
-    if inductor := sys.modules.get("torch._inductor.config"):
+    inductor = sys.modules.get("torch._inductor.config")
+    if hasattr(inductor, "deterministic"):  # from torch 2.10 on
         inductor.deterministic = deterministic_mode > 0
     torch.utils.deterministic.fill_uninitialized_memory = fills_memory
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn

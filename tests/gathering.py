@@ -51,12 +51,13 @@ def run_script(script: Path, *arguments: str, plan: Plan | None = None, timeout_
 _find_rules = functools.cache(find_rules)
 
 
-def judged(script: Path, *, steps: int | None = None) -> tuple[Gathered, Evaluation]:
+def judged(
+    script: Path, *, steps: int | None = None, timeout_s: float = 120.0
+) -> tuple[Gathered, Evaluation]:
     """Run a script and judge it, as `truestep check` does; with `--steps` if a number is given."""
-    found = run_script(script, plan=check_plan(steps))
-    told = evaluate_closely(
-        _find_rules(), found.evidence, replay=lambda plan: run_script(script, plan=plan).evidence
-    )
+    run = functools.partial(run_script, script, timeout_s=timeout_s)
+    found = run(plan=check_plan(steps))
+    told = evaluate_closely(_find_rules(), found.evidence, replay=lambda plan: run(plan=plan).evidence)
     return found, told
 
 

@@ -67,6 +67,7 @@ def run_processes(function: Callable[..., Any], *args: Any, size: int, timeout_s
 
 def _collect(pipes: list[Any], timeout_s: float) -> list[Any]:
     results: dict[int, Any] = {}
+    failures: list[str] = []
     deadline_s = time.monotonic() + timeout_s
     while len(results) < len(pipes):
         open_pipes = [pipe for rank, pipe in enumerate(pipes) if rank not in results]
@@ -81,5 +82,7 @@ def _collect(pipes: list[Any], timeout_s: float) -> list[Any]:
             except EOFError:
                 raise RuntimeError(f"rank {rank} died without an answer") from None
             if not is_good:
-                raise RuntimeError(f"rank {rank} failed:\n{results[rank]}")
+                failures.append(f"rank {rank} failed:\n{results[rank]}")
+        if failures:  # of all that have answered: the first one may have failed because of another
+            raise RuntimeError("\n".join(failures))
     return [results[rank] for rank in range(len(pipes))]

@@ -99,3 +99,38 @@ def test_a_difference_is_named_with_part_process_and_first_step(scale: Any) -> N
 def test_check_changes_nothing_about_scripts_of_the_corpus_and_programs_made_by_chance() -> None:
     result = _run("non_interference.py", "--preloaded", "--only", "/", "--corpus", "6")
     assert result["claims"][0]["verdict"] == "holds", result["tables"]
+
+
+@pytest.mark.parametrize(
+    ("code", "before", "after"),
+    [
+        (
+            "DATA04",
+            "loader = DataLoader(data, batch_size=8)",
+            "loader = DataLoader(data, batch_size=8, shuffle=True)",
+        ),
+        ("LOOP14", "y = self.body.forward(x)", "y = self.body(x)"),
+        (
+            "LOSS02",
+            "loss = F.binary_cross_entropy(torch.sigmoid(z), y)",
+            "loss = F.binary_cross_entropy_with_logits(z, y)",
+        ),
+        (
+            "PAR02",
+            "self.blocks = nn.ModuleList([Block(8)] * n)",
+            "self.blocks = nn.ModuleList([Block(8) for _ in range(n)])",
+        ),
+        ("PAR12", "best = model.state_dict()", "best = copy.deepcopy(model.state_dict())"),
+        ("LOOP14", "y = self.body(x)", None),
+    ],
+)
+def test_a_program_follows_the_remedy_of_a_finding(code: str, before: str, after: str | None) -> None:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        agent_loop = importlib.import_module("agent_loop")
+    finally:
+        sys.path.remove(str(FOLDER))
+    lines = ["from torch import (", "    nn,", ")", before]
+    assert agent_loop.REMEDIES[code](lines, 3) is (after is not None)
+    assert lines[-1] == (after or before)
+    assert ("import copy" in lines) is (code == "PAR12")

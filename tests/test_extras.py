@@ -40,6 +40,7 @@ CALLS = {
     "mlflow": ("mlflow", ["-c", MLFLOW]),
     "wandb": ("wandb", ["-c", WANDB]),
     "shards": ("fsspec", ["-c", SHARDS]),
+    "mcp": ("mcp", ["-m", "truestep", "mcp"]),
 }
 """By extra: the package that is hidden, and a call that needs it."""
 
@@ -73,8 +74,9 @@ def test_an_extra_that_is_missing_is_told_in_one_sentence(tmp_path: Path, extra:
 
 
 def test_every_extra_that_users_install_is_asked_here() -> None:
-    # torchmetrics is handed in by the user's script: truestep imports it nowhere.
-    for_developers = {"test", "check", "bench", "docs", "metrics"}
+    # torchmetrics is handed in by the user's script: truestep imports it nowhere. py-spy is a program, not a
+    # module: tests/hang/test_attach.py.
+    for_developers = {"test", "check", "bench", "docs", "metrics", "attach"}
     assert set(PROJECT["project"]["optional-dependencies"]) - for_developers == set(CALLS)
 
 

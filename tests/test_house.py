@@ -25,6 +25,7 @@ OPTIONAL = [
     "mlflow",
     "wandb",
     "fsspec",
+    "mcp",
 ]
 
 
@@ -70,6 +71,7 @@ def test_optional_dependencies_are_those_of_the_extras() -> None:
         "mlflow",
         "wandb",
         "shards",
+        "mcp",
     )
     declared = [extras[name][0].split(">")[0] for name in names]
     assert declared == OPTIONAL

@@ -184,3 +184,33 @@ def test_output_is_compared_at_its_end_and_without_numbers(benchmark: Any) -> No
         "start\nloss 0.52\nis good: True\ndone in 3 s\n", "loss 0.4\nis good: False\ndone in 4 s\n"
     )
     assert lost_lines("loss 0.52\ndone\n", "loss 0.48\n") == {"done"}
+
+
+def test_a_factor_of_the_loss_counts_only_if_weights_differ(benchmark: Any) -> None:
+    mutants = benchmark("mutants")
+    original = mutants.Original.__new__(mutants.Original)
+    original.first = original.again = {"losses": [2.0], "weights": [4.0], "outputs": [], "num_graphs": 1}
+    original.noise = original.spread = 0.0
+    scaled = {**original.first, "losses": [2.0 / 64]}
+    assert original.effect(scaled) and not original.effect(scaled, is_factor=True)
+    assert original.effect({**scaled, "weights": [3.9]}, is_factor=True)
+
+
+def test_scripts_try_the_same_operators_each_in_another_order(benchmark: Any) -> None:
+    mutants = benchmark("mutants")
+    first, second = (mutants.order_operators(name, [*mutants.OPERATORS]) for name in ("a", "b"))
+    assert sorted(first) == sorted(second) and first != second
+    assert first == mutants.order_operators("a", [*mutants.OPERATORS])
+
+
+def test_blind_mutants_are_reported_apart(benchmark: Any) -> None:
+    mutants = benchmark("mutants")
+    row = {"state": "counted", "found": True, "at line": False}
+    blind = next(iter(mutants.BLIND))
+    rows = [
+        {**row, "script": "a", "operator": "drop_eval"},
+        {**row, "script": "a", "operator": blind},
+        {**row, "script": "b", "operator": blind},
+        {"state": "equivalent", "script": "a", "operator": "drop_eval"},
+    ]
+    assert [line["counted"] for line in mutants.halves(rows, {"b"})] == [1.0, 1.0, 1.0]

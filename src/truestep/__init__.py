@@ -11,6 +11,7 @@ from truestep import errors
 if TYPE_CHECKING:
     from truestep import model
     from truestep.bits import digest, digest_state
+    from truestep.check.within import checking
     from truestep.data import Loader, Packed, Padded, ShardCache, Shards, pad_collate, split
     from truestep.model import decay_groups
     from truestep.tensor import explain
@@ -27,6 +28,7 @@ __all__ = [
     "Shards",
     "Snapshots",
     "__version__",
+    "checking",
     "decay_groups",
     "digest",
     "digest_state",
@@ -45,6 +47,7 @@ _HOMES = {
     "ShardCache": "truestep.data",
     "Shards": "truestep.data",
     "Snapshots": "truestep.train",
+    "checking": "truestep.check.within",
     "decay_groups": "truestep.model",
     "digest": "truestep.bits",
     "digest_state": "truestep.bits",
@@ -65,6 +68,11 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add the magics for notebooks; IPython calls it for `%load_ext truestep`."""
+    import_module("truestep.notebook").add_magics(shell)
 
 
 def __dir__() -> list[str]:

@@ -3,10 +3,13 @@
 Owns what `torch.accelerator` cannot tell, and the only lines of training that know a kind of device by name.
 """
 
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 import torch
+
+_WITHOUT_LATE_COPIES = ("cpu", "meta", "mps")
 
 
 def pick_device(local_rank: int) -> torch.device:
@@ -30,28 +33,51 @@ def module_in_use() -> ModuleType | None:
 
 def is_copied_late(tensor: torch.Tensor) -> bool:
     """Whether its copy to the host can be made while the host goes on: into pinned memory."""
-    return tensor.device.type not in ("cpu", "meta", "mps")
+    return tensor.device.type not in _WITHOUT_LATE_COPIES
+
+
+def copy_late(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy on the host. It is complete when what the device was asked for is done: see `Arrival`."""
+    # Not `tensor.to`, which may be observed: the copy is not the script's.
+    return torch._C.TensorBase.to(tensor.detach(), "cpu", non_blocking=is_copied_late(tensor))
+
+
+class Arrival:
+    """The end of what some devices were asked for so far."""
+
+    def __init__(self, devices: Iterable[torch.device]) -> None:
+        self._ends: list[torch.Event] = []
+        for device in devices:
+            if device.type not in _WITHOUT_LATE_COPIES:
+                end = torch.Event(device)
+                end.record(torch.accelerator.current_stream(device))
+                self._ends.append(end)
+
+    def has_come(self) -> bool:
+        """Whether it is over. Does not wait."""
+        return all(end.query() for end in self._ends)
+
+    def wait(self) -> None:
+        """Wait until it is over."""
+        for end in self._ends:
+            if not end.query():
+                end.synchronize()
 
 
 class LateCopy:
     """A tensor's copy on the host, made while the host goes on."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self._copy = tensor.to("cpu", non_blocking=is_copied_late(tensor))
-        self._end: torch.Event | None = None
-        if is_copied_late(tensor):
-            self._end = torch.Event(tensor.device)
-            self._end.record(torch.accelerator.current_stream(tensor.device))
+        self._copy = copy_late(tensor)
+        self._arrival = Arrival([tensor.device])
 
     def has_arrived(self) -> bool:
         """Whether `wait` would not wait."""
-        return self._end is None or self._end.query()
+        return self._arrival.has_come()
 
     def wait(self) -> torch.Tensor:
         """Return the copy when it is complete."""
-        if not self.has_arrived():
-            assert self._end is not None
-            self._end.synchronize()
+        self._arrival.wait()
         return self._copy
 
 

@@ -46,6 +46,10 @@ class FolderUnusable(TruestepError):
     """A run folder cannot be written, or has a link, a pipe or a device in the place of one of its files."""
 
 
+class CheckFailed(TruestepError, AssertionError):
+    """Training that was checked in this process has mistakes in it, or could not be checked."""
+
+
 class NonFiniteError(TruestepError):
     """A loss or gradient is not finite; the weights were not touched."""
 

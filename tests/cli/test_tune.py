@@ -12,6 +12,7 @@ import typer
 
 from tests.tune.planting import SCRIPTS, put
 from truestep.cli import tune as command
+from truestep.cli._progress import Progress
 from truestep.errors import UsageError
 from truestep.picture import Picture
 from truestep.tune.search.compare import Comparison
@@ -142,10 +143,12 @@ class Found:
 def test_settings_that_cannot_be_written_are_told_after_the_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = command._Answer(Script(path="train.py"), is_json=True, picture=None, record=None)
-    monkeypatch.setattr(answer, "_follow", lambda _: Found())
+    answer = command._Answer(
+        Script(path="train.py"), is_json=True, picture=None, record=None, progress=Progress("")
+    )
+    monkeypatch.setattr("truestep.tune.search.search.tune", lambda *_, **__: Found())
     with pytest.raises(UsageError, match=r"truestep.toml cannot be written"):
-        answer.show_settings(Any)  # type: ignore[arg-type]
+        answer.show_settings(knobs=None, budget_s=1)
     assert json.loads(capsys.readouterr().out) == {"settings": "found"}
 
 
@@ -154,7 +157,11 @@ def test_a_picture_that_cannot_be_written_is_told_after_the_answer_and_the_recor
 ) -> None:
     pytest.importorskip("matplotlib")
     answer = command._Answer(
-        Script(path="train.py"), is_json=False, picture=tmp_path / "gone" / "a.svg", record=tmp_path
+        Script(path="train.py"),
+        is_json=False,
+        picture=tmp_path / "gone" / "a.svg",
+        record=tmp_path,
+        progress=Progress(""),
     )
     with pytest.raises(UsageError, match=r"a.svg cannot be written"):
         answer._finish(Found(), render=lambda _: ["found"], draw=lambda _: Picture(width=1, height=1))
@@ -220,13 +227,15 @@ PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
 def test_what_was_not_measured_is_not_called_no_gain(
     monkeypatch: pytest.MonkeyPatch, result: Result, code: int, said: str
 ) -> None:
-    answer = command._Answer(Script(path="train.py"), is_json=False, picture=None, record=None)
-    monkeypatch.setattr(answer, "_follow", lambda _: result)
+    answer = command._Answer(
+        Script(path="train.py"), is_json=False, picture=None, record=None, progress=Progress("")
+    )
+    monkeypatch.setattr("truestep.tune.search.search.tune", lambda *_, **__: result)
     assert said in told_of(result)
     assert ("no setting made this script faster" in told_of(result)) is (code == 0)
     if not code:
-        answer.show_settings(Any)  # type: ignore[arg-type]
+        answer.show_settings(knobs=None, budget_s=1)
         return
     with pytest.raises(typer.Exit) as ended:
-        answer.show_settings(Any)  # type: ignore[arg-type]
+        answer.show_settings(knobs=None, budget_s=1)
     assert ended.value.exit_code == code

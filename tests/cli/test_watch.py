@@ -48,6 +48,12 @@ def test_watch_refuses_what_is_no_folder(tmp_path: Path) -> None:
     )
 
 
+def test_watch_refuses_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    done = run("watch", str(tmp_path / "digitz"))
+    assert done.returncode == 2
+    assert "digitz does not exist. Start the run first, or pass its folder" in done.stderr
+
+
 def has_more(terminal: int, *, wait_s: float) -> bool:
     poll = select.poll()  # not select.select, which takes no descriptor above 1,023
     poll.register(terminal, select.POLLIN)
@@ -131,4 +137,5 @@ def test_export_says_where_it_wrote(tmp_path: Path) -> None:
 def test_a_name_that_is_too_long_is_a_mistake_of_the_user(words: tuple[str, ...]) -> None:
     done = run(*words, "n" * 300)
     assert done.returncode == 2, done.stderr
-    assert "has no record.jsonl" in done.stderr or "cannot be read (File name too long)" in done.stderr
+    told = ("has no record.jsonl", "cannot be read (File name too long)", "does not exist")
+    assert any(words in done.stderr for words in told)

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.gathering import expected, judged
+from truestep.check.early import FIRST_STEPS, cut, find_lasting, key_of
+from truestep.check.evaluate import flatten
+from truestep.rules import Evidence, find_rules
 
 HERE = Path(__file__).parent
 BUGGY, TWINS, CLEAN = (sorted((HERE / name).glob("*.py")) for name in ("buggy", "twins", "clean"))
@@ -32,6 +35,7 @@ ends = pytest.mark.parametrize("steps", [STEPS, pytest.param(None, marks=pytest.
 def mistakes(path: Path, steps: int | None) -> list[tuple[str, int | None, str]]:
     """Return what is found that is worse than a remark."""
     found, told = judged(path, steps=steps)
+    assert_early_findings_last(found.evidence)
     assert found.code == 0, found.output
     assert found.evidence.first.troubles == []
     assert told.failed == []
@@ -40,6 +44,18 @@ def mistakes(path: Path, steps: int | None) -> list[tuple[str, int | None, str]]
         for item in told.findings
         if item.severity != "info"
     ]
+
+
+LASTING = [rule for rule in find_rules() if rule.meta.is_lasting]
+
+
+def assert_early_findings_last(evidence: Evidence) -> None:
+    """What is reported after some steps is among what is found in all of them, before a replay."""
+    whole = cut(evidence, evidence.first.num_steps)
+    in_the_end = {key_of(item) for item in flatten(find_lasting(LASTING, whole))}
+    for num_steps in (FIRST_STEPS, 3 * FIRST_STEPS):
+        early = {key_of(item) for item in flatten(find_lasting(LASTING, cut(evidence, num_steps)))}
+        assert early <= in_the_end, num_steps
 
 
 def test_the_corpus_is_large_enough() -> None:
@@ -59,6 +75,7 @@ def test_the_mistake_is_found_at_its_line(
     ((code, lines),) = expected(path.read_text()).items()
     found, told = judged(path, steps=None if path.stem in LATE else steps)
     assert told.failed == [] and found.evidence.first.troubles == []
+    assert_early_findings_last(found.evidence)
     everything = [*told.findings, *(item for one in told.findings for item in one.consequences)]
     hits = [item for item in everything if item.rule.meta.code == code and item.finding.line in lines]
     assert hits, [(item.rule.meta.code, item.finding.line) for item in everything]

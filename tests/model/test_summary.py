@@ -224,7 +224,8 @@ def test_attention_is_counted_where_torch_counts_nothing(name: str) -> None:
     pairs = 10 * 10 + 6 * 6 + 6 * 10 if name == "t5" else 10 * 10  # of positions
     attention = 2 * 2 * (2 * 4 * 4 * pairs * 8)  # layers, products; batch, heads and their width
     with torch.no_grad():
-        assert _torch_counts(model, inputs) == found.flops - attention
+        # From 2.15 on torch counts the fused attention of the CPU too.
+        assert _torch_counts(model, inputs) in (found.flops - attention, found.flops)
 
 
 def test_what_is_not_counted_is_told_instead_of_zero() -> None:

@@ -539,3 +539,18 @@ def test_steps_as_large_as_the_weights_are_a_warning_if_the_loss_does_not_fall()
     (small,) = run("PROBE07", script)
     (large,) = run("PROBE07", script.replace("lr=1.0", "lr=100.0"))
     assert (small.severity, large.severity) == (None, "warning")
+
+
+PICKLED = """
+import os, tempfile
+path = os.path.join(tempfile.mkdtemp(), "kept.pt")
+torch.save(nn.Linear(2, 2), path)
+os.rename(path, path + "2")
+torch.load(path + "2", weights_only=False)
+"""
+
+
+def test_a_pickled_module_is_a_remark_unless_the_file_is_somebody_elses() -> None:
+    assert [item.severity for item in run("CKPT03", PICKLED)] == ["info", None]
+    own = PICKLED.replace('os.rename(path, path + "2")\n', "").replace('path + "2"', "path")
+    assert [item.severity for item in run("CKPT03", own)] == ["info", "info"]

@@ -1,5 +1,7 @@
 """Unseeded generators: one finding for all of them, as severe as what the script promises."""
 
+from pathlib import Path
+
 from tests.gathering import run_text
 from truestep.check import RuleFinding, evaluate_rules
 from truestep.rules import find_rules
@@ -44,3 +46,16 @@ def test_a_line_that_never_ran_is_not_named() -> None:
     (told,) = unseeded("import numpy, torch\n" + unused + net + made)
     assert told.finding.line == 6
     assert "RandomState" not in told.finding.evidence
+
+
+def test_a_seed_that_a_library_takes_back_is_no_seed_of_the_script(tmp_path: Path) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "pretrained.py").write_text(
+        "import torch\ndef build():\n    with torch.random.fork_rng():\n"
+        "        torch.manual_seed(0)\n        return torch.nn.Linear(4, 4)\n"
+    )
+    path = f"import sys, torch\nsys.path.insert(0, {str(folder)!r})\nimport pretrained\n"
+    (told,) = unseeded(path + "noise = torch.randn(8)\npretrained.build()\norder = [*range(32)]\n" + TRAINING)
+    assert told.severity == "info"
+    assert "never seeded" in told.finding.message

@@ -276,27 +276,13 @@ processes have nothing; 3 samples are such a batch alone."""
 SHORT = (50, 3, 1)
 
 
-def on_every_size(folder: str) -> dict[int, dict[str, Any]]:
-    """Do everything on the first 2, 3, 4 and 5 of these processes: starting them takes longest."""
-    rank, found = dist.get_rank(), {}
-    for size in SIZES:
-        evaluating._BATCHES_PER_MESSAGE = size - 1  # the value must not depend on that either
-        dist.barrier()
-        dist.destroy_process_group()
-        if rank >= size:
-            dist.init_process_group(
-                "gloo", init_method=f"file://{folder}/rest{size}-{rank}", rank=0, world_size=1
-            )
-        else:
-            dist.init_process_group("gloo", init_method=f"file://{folder}/{size}", rank=rank, world_size=size)
-            found[size] = {
-                "values": [every_metric(*case) for case in CASES if case[0] >= size],
-                "in step": [in_step(5, num_samples) for num_samples in SHORT],
-                # Of one sample, most processes have none, and must hear of it from the others.
-                "refusals": [refusals(num_samples) for num_samples in (50, 1)] if size < 5 else [],
-            }
-        dist.destroy_process_group()
-        dist.init_process_group(
-            "gloo", init_method=f"file://{folder}/all{size}", rank=rank, world_size=max(SIZES)
-        )
-    return found
+def on_this_size() -> dict[str, Any]:
+    """Do everything on as many processes as there are."""
+    size = dist.get_world_size()
+    evaluating._BATCHES_PER_MESSAGE = size - 1  # the value must not depend on that either
+    return {
+        "values": [every_metric(*case) for case in CASES if case[0] >= size],
+        "in step": [in_step(5, num_samples) for num_samples in SHORT],
+        # Of one sample, most processes have none, and must hear of it from the others.
+        "refusals": [refusals(num_samples) for num_samples in (50, 1)] if size < 5 else [],
+    }

@@ -27,7 +27,7 @@ from tests.train.lane_metrics import (
     in_step,
     net,
     numbers,
-    on_every_size,
+    on_this_size,
     plain,
     refusals,
     values,
@@ -40,10 +40,9 @@ Found = dict[int, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found() -> Found:
     """What each process of each number of them found."""
-    ranks = run_processes(on_every_size, str(tmp_path_factory.mktemp("stores")), size=max(SIZES))
-    return {size: [rank[size] for rank in ranks if size in rank] for size in SIZES}
+    return {size: run_processes(on_this_size, size=size) for size in SIZES}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torchmetrics finds three samples few

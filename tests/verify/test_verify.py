@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from truestep.cli import verify as command
+from truestep.verify.describe import source_line
 
 CAUSES = Path(__file__).parents[2] / "benchmarks" / "corpus" / "causes"
 TRUESTEP = str(Path(sys.executable).with_name("truestep"))
@@ -306,7 +306,7 @@ def test_what_looks_like_markup_in_a_variable_is_told_as_it_is(tmp_path: Path) -
 
 def test_a_form_feed_ends_no_line_of_a_source(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_bytes(b"\x0cimport torch\r\nloss.backward()\r\n")
-    assert command._source(str(tmp_path / "train.py"), 2) == "loss.backward()"
+    assert source_line(str(tmp_path / "train.py"), 2) == "loss.backward()"
 
 
 AVERAGED = """\

@@ -8,11 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.accelerator import environment
+from tests.gathering import judged, run_script
 from truestep.watch import Plan
+from truestep.watch.evidence.facts.passes import LayerActivity
 from truestep.watch.inspect.model.devices import _Moves
 from truestep.watch.script.tape import Tape
 
@@ -23,7 +26,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(7)
-x = torch.rand(320, 16)
+x = torch.rand(2400, 16)
 loader = DataLoader(TensorDataset(x, (x.sum(1) > 8).long()), batch_size=16, shuffle=True, pin_memory=True)
 model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.Dropout(0.1), nn.ReLU(), nn.Linear(32, 10))
 model.to("toy")
@@ -37,8 +40,10 @@ for epoch in range(2):
         optimizer.step()
     print(loss.item())
 """
-NUM_LOOKED_AT = 8
-"""Steps that are looked at closely."""
+NUM_STEPS = 300
+"""More than those after which values are read again on the CPU."""
+NUM_LOOKED_AT, MAX_AT_END = 8, 5
+"""Steps that are looked at closely, and waits after the last of them: what its update has changed."""
 
 
 def waits_by_step(folder: Path, *words: str) -> tuple[str, Counter[int]]:
@@ -50,7 +55,7 @@ def waits_by_step(folder: Path, *words: str) -> tuple[str, Counter[int]]:
     assert done.returncode == 0, done.stdout + done.stderr
     processes = [json.loads(line) for line in log.read_text().splitlines()]
     (trained,) = [process for process in processes if process["steps"]]
-    assert trained["steps"] == 40
+    assert trained["steps"] == NUM_STEPS
     return done.stdout + done.stderr, Counter(wait["step"] for wait in trained["waits"])
 
 
@@ -58,11 +63,11 @@ def test_check_never_waits_for_the_device_after_the_first_steps(tmp_path: Path) 
     (tmp_path / "train.py").write_text(SCRIPT)
     printed, bare = waits_by_step(tmp_path)
     told, watched = waits_by_step(tmp_path, "-m", "truestep", "check")
-    assert "nothing found in 40 steps" in told
+    assert f"nothing found in {NUM_STEPS} steps" in told
     assert all(line in told for line in printed.splitlines())  # the losses, to the last digit
-    later = range(NUM_LOOKED_AT + 1, 40)
+    later = range(NUM_LOOKED_AT + 1, NUM_STEPS)
     assert {step: watched[step] for step in later} == {step: bare[step] for step in later}
-    assert watched[NUM_LOOKED_AT] <= 1
+    assert watched[NUM_LOOKED_AT] <= MAX_AT_END
 
 
 class Counting(TorchDispatchMode):
@@ -89,3 +94,50 @@ def test_asking_where_a_tensor_lies_reaches_no_mode_and_no_transform(tmp_path: P
         return x * 2
 
     assert torch.vmap(inside)(x).tolist() == [2.0, 2.0, 2.0]
+
+
+LARGE = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.EmbeddingBag(210_000, 100), nn.ReLU(), nn.Linear(100, 2)).to("{device}")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    tokens = torch.randint(0, 210_000, (8, 3)).to("{device}")
+    loss = nn.functional.cross_entropy(model(tokens), tokens[:, 0] % 2)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_large_models_are_probed_on_the_cpu_and_named_on_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    found = {}
+    for device in ("cpu", "toy"):
+        script = tmp_path / f"{device}.py"
+        script.write_text(LARGE.format(device=device))
+        found[device] = run_script(script).evidence
+    assert found["cpu"].first.not_checked == []
+    assert found["cpu"].of(LayerActivity) and not found["toy"].of(LayerActivity)
+    (reason,) = found["toy"].first.not_checked
+    assert reason == "a model with 21M parameters is too large to be copied from toy:0"
+
+
+def test_waits_and_copies_of_every_step_are_reported_at_their_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(TOY_KERNEL_US="300").items():
+        monkeypatch.setenv(name, value)
+    script = tmp_path / "train.py"
+    text = SCRIPT.replace("rand(2400, 16)", "rand(640, 1024)").replace("Linear(16,", "Linear(1024,")
+    text = text.replace(", pin_memory=True", "").replace(", non_blocking=True", "")
+    script.write_text(text.replace("optimizer.step()", "optimizer.step()\n        loss.item()"))
+    _, evaluation = judged(script)
+    lines = {(item.rule.meta.code, item.finding.line) for item in evaluation.findings}
+    at = [number for number, line in enumerate(script.read_text().splitlines(), start=1) if "to(" in line][-1]
+    assert {("PERF05", at + 5), ("PERF06", at)} <= lines

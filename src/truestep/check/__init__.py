@@ -3,21 +3,27 @@
 Owns the way from a script to its findings. What is wrong is for `rules` to say.
 """
 
+from truestep.check.annotations import as_annotations
 from truestep.check.baseline import write_baseline
+from truestep.check.code_quality import as_code_quality
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules
-from truestep.check.examine import Result, examine
+from truestep.check.examine import Listener, Result, examine
 from truestep.check.fixing import Fixed, apply_fixes, propose
-from truestep.check.gather import check_plan, gather
+from truestep.check.gather import CheckOptions, check_plan, gather
 from truestep.check.sarif import as_sarif
 from truestep.check.settings import Settings, read_settings
 
 __all__ = [
+    "CheckOptions",
     "Evaluation",
     "Fixed",
+    "Listener",
     "Result",
     "RuleFinding",
     "Settings",
     "apply_fixes",
+    "as_annotations",
+    "as_code_quality",
     "as_sarif",
     "check_plan",
     "evaluate_rules",

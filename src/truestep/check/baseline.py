@@ -19,7 +19,7 @@ _VERSION = 1
 
 def write_baseline(path: Path, findings: Iterable[RuleFinding], *, evidence: Evidence) -> None:
     """Write what is known from here on."""
-    known = [_sign(reported, evidence, path.parent) for reported in flatten(findings)]
+    known = [fingerprint(reported, evidence, folder=path.parent) for reported in flatten(findings)]
     rows = [dict(zip(("code", "file", "text"), row, strict=True)) for row in sorted(known)]
     text = json.dumps({"version": _VERSION, "findings": rows}, indent=2) + "\n"
     try:
@@ -34,7 +34,7 @@ def leave_out_known(findings: Sequence[RuleFinding], path: Path, *, evidence: Ev
     known = read_baseline(path)
 
     def is_known(reported: RuleFinding) -> bool:
-        sign = _sign(reported, evidence, path.parent)
+        sign = fingerprint(reported, evidence, folder=path.parent)
         known[sign] -= 1
         return known[sign] >= 0
 
@@ -58,7 +58,8 @@ def read_baseline(path: Path) -> Counter[tuple[str, str, str]]:
     return Counter(rows)
 
 
-def _sign(reported: RuleFinding, evidence: Evidence, folder: Path) -> tuple[str, str, str]:
+def fingerprint(reported: RuleFinding, evidence: Evidence, *, folder: Path) -> tuple[str, str, str]:
+    """Return how a finding is known again: its rule, its file as seen from a folder, its line's text."""
     finding = reported.finding
     source = evidence.source(finding.file)
     text = source.line(finding.line).strip() if source else ""

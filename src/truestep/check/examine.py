@@ -3,14 +3,15 @@
 Owns the order of these. The command prints what comes of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
 
 from truestep.check.baseline import leave_out_known, read_baseline
+from truestep.check.early import EarlyFindings, Key, OnFinding, key_of
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules, flatten
-from truestep.check.gather import check_plan, gather
+from truestep.check.gather import CheckOptions, check_plan, gather
 from truestep.check.replay import find_origin, replay_plan
 from truestep.check.settings import Settings
 from truestep.check.suppress import Comment, hide, unknown_names
@@ -19,6 +20,7 @@ from truestep.rules.evidence import Evidence
 from truestep.rules.rule import Rule, find_rules
 from truestep.watch import Operation, Plan, Script
 from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import Scratch
 
 _NON_FINITE = "LOOP11"
@@ -39,6 +41,8 @@ class Result:
     evaluation: Evaluation
     arguments: Sequence[str] = ()
     """Those of the script."""
+    timed_out_s: float | None = None
+    """After how many seconds the script was ended, if that was so."""
     num_hidden: int = 0
     """Findings that are hidden by comments or known from a baseline."""
     unused: list[Comment] = field(default_factory=list)
@@ -50,6 +54,10 @@ class Result:
     def findings(self) -> list[RuleFinding]:
         """What is told."""
         return self.evaluation.findings
+
+    def new(self, reported: Collection[Key]) -> list[RuleFinding]:
+        """Return the findings that were not reported before."""
+        return [item for item in self.findings if key_of(item) not in reported]
 
     @property
     def has_mistakes(self) -> bool:
@@ -64,6 +72,11 @@ class Result:
     @property
     def inconclusive(self) -> str | None:
         """Why nothing can be concluded from finding nothing; None if something can."""
+        if self.timed_out_s is not None:
+            return (
+                f"The script was ended after {self.timed_out_s:g} s (--timeout). Allow more time, or check "
+                f"fewer steps with --steps."
+            )
         if self.code in INTERRUPTED:
             return "Ctrl-C or SIGTERM ended the script"
         if self.code:
@@ -93,43 +106,78 @@ def _hint(arguments: Sequence[str]) -> str:
     return f". The script got {misplaced}: if it is an option of truestep, put it before the script."
 
 
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """Who wants to know how far it is."""
+
+    on_status: Callable[[str], None] = lambda _words: None
+    """Gets what is being done."""
+    on_step: OnStep = ignore_steps
+    on_finding: OnFinding | None = None
+    """Gets each finding that is certain while the script still runs, once, with the evidence so far."""
+
+
 def examine(
     script: Script,
     settings: Settings,
     *,
-    steps: int | None = None,
-    processes: int = 1,
-    stdout: int | IO[Any] | None = None,
+    options: CheckOptions = CheckOptions(),  # noqa: B008 - it cannot change
     before_start: Callable[[], None] = lambda: None,
+    listener: "Listener | None" = None,
 ) -> Result:
     """Run a script once under observation and judge it; once more if a value in it was not finite.
 
     `before_start` is called when all that can be refused without the script's run has been let through.
     """
+    listener = listener or Listener()
     everything = find_rules(settings.rules)
     rules = [rule for rule in settings.choose(everything) if not is_of_doctor(rule)]
-    plan = check_plan(steps)
+    plan = check_plan(options.steps, deep=options.deep)
     if settings.baseline is not None:
         read_baseline(settings.baseline)
     before_start()
-    code, evidence = gather(script, plan=plan, processes=processes, stdout=stdout)
+    listener.on_status(f"running {script.name}")
+    early = None if listener.on_finding is None else _early(rules, settings, listener.on_finding)
+    code, evidence, is_timed_out = gather(
+        script,
+        plan=plan,
+        options=options,
+        on_step=listener.on_step,
+        beside=nullcontext if early is None else early.beside,
+    )
+    listener.on_status("evaluating the rules")
 
     def replay(plan: Plan) -> Evidence:
+        listener.on_status(f"running {script.name} again up to the step with a non-finite value")
         with Scratch(Path.cwd()) as scratch:  # what the script writes is written once
             try:
-                again = gather(script, plan=plan, scratch=scratch)[1]
+                again = gather(
+                    script, plan=plan, options=options, scratch=scratch, on_step=listener.on_step
+                ).evidence
             except UsageError:  # no room for a copy: the finding stays, without the operation
                 return Evidence()
         for process in again.processes:
             process.operations = [_of_own_files(item, scratch) for item in process.operations]
         return again
 
-    evaluation = evaluate_closely(rules, evidence, replay=None if processes > 1 else replay)
+    evaluation = evaluate_closely(rules, evidence, replay=None if options.processes > 1 else replay)
     result = Result(
-        code=code, evidence=evidence, rules=rules, evaluation=evaluation, arguments=script.arguments
+        code=code,
+        evidence=evidence,
+        rules=rules,
+        evaluation=evaluation,
+        arguments=script.arguments,
+        timed_out_s=options.timeout_s if is_timed_out else None,
     )
-    _leave_out(result, settings, everything)
+    suppress(result, settings, everything=everything)
     return result
+
+
+def _early(rules: Sequence[Rule], settings: Settings, on_finding: OnFinding) -> EarlyFindings:
+    def leave_out(found: list[RuleFinding], evidence: Evidence) -> list[RuleFinding]:
+        return _kept(found, settings, evidence)[0]
+
+    return EarlyFindings(rules, leave_out=leave_out, on_finding=on_finding)
 
 
 def _of_own_files(operation: Operation, scratch: Scratch) -> Operation:
@@ -160,15 +208,24 @@ def evaluate_closely(
     return evaluate_rules(rules, evidence)
 
 
-def _leave_out(result: Result, settings: Settings, everything: Sequence[Rule]) -> None:
+def _kept(
+    found: list[RuleFinding], settings: Settings, evidence: Evidence
+) -> tuple[list[RuleFinding], list[Comment]]:
+    """Return what neither a comment nor the baseline suppresses, and the comments that suppress nothing."""
+    kept, unused = hide(found, evidence.sources)
+    if settings.baseline is not None:
+        kept = leave_out_known(kept, settings.baseline, evidence=evidence)
+    return kept, unused
+
+
+def suppress(result: Result, settings: Settings, *, everything: Sequence[Rule]) -> None:
+    """Leave out the findings that comments or a baseline suppress, and note comments without effect."""
     reported = result.evaluation.findings
-    kept, unused = hide(reported, result.evidence.sources)
+    kept, unused = _kept(reported, settings, result.evidence)
     if (
         not settings.select and not settings.ignore
     ):  # otherwise a comment may be meant for a rule that was not asked
         result.unused = unused
     result.unknown = unknown_names(unused, everything)
-    if settings.baseline is not None:
-        kept = leave_out_known(kept, settings.baseline, evidence=result.evidence)
     result.num_hidden = len([*flatten(reported)]) - len([*flatten(kept)])
     result.evaluation.findings = kept

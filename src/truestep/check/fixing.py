@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from truestep.cells import is_notebook
 from truestep.check.evaluate import RuleFinding, flatten
 from truestep.check.examine import Result
 from truestep.errors import UsageError
@@ -143,7 +144,9 @@ def propose(findings: Iterable[RuleFinding], evidence: Evidence) -> dict[str, st
 
 
 def edits_of(reported: RuleFinding, source: Source) -> list[Edit]:
-    """Return what would fix one finding; nothing if its rule does not know."""
+    """Return what would fix one finding; nothing if its rule does not know, or if it is in a notebook."""
+    if is_notebook(source.path):
+        return []
     return reported.rule.make_edits(source, reported.finding) if reported.rule.make_edits is not None else []
 
 

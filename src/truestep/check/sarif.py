@@ -15,7 +15,12 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 
 
 def as_sarif(
-    findings: Iterable[RuleFinding], *, rules: Sequence[Rule], version: str, folder: Path
+    findings: Iterable[RuleFinding],
+    *,
+    rules: Sequence[Rule],
+    version: str,
+    folder: Path,
+    inconclusive: str | None = None,
 ) -> dict[str, Any]:
     """Return a log with one run in it; paths under the folder are relative to it."""
     driver = {
@@ -25,8 +30,20 @@ def as_sarif(
     }
     numbers = {rule.meta.code: number for number, rule in enumerate(rules)}
     results = [_result(reported, numbers, folder) for reported in flatten(findings)]
-    run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [_invocation(inconclusive)],
+        "results": results,
+        "columnKind": "unicodeCodePoints",
+    }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _invocation(inconclusive: str | None) -> dict[str, Any]:
+    if inconclusive is None:
+        return {"executionSuccessful": True}
+    notification = {"level": "error", "message": {"text": f"inconclusive: {inconclusive}"}}
+    return {"executionSuccessful": False, "toolExecutionNotifications": [notification]}
 
 
 def _describe(rule: Rule) -> dict[str, Any]:

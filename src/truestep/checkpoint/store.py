@@ -32,6 +32,18 @@ _ATTACHMENT_FORMAT, _ATTACHMENT_VERSION = "truestep-attachment", 1
 _TEMPORARY, _TRASH = ".tmp-", ".trash-"
 
 
+def snapshot_name(cursor: int) -> str:
+    """Return the name of a snapshot's folder; names of its attachments begin with it and a dot."""
+    return f"step-{cursor:012d}"
+
+
+def find_cursors(folder: Path) -> list[int]:
+    """Return the cursors of all published snapshots in a folder, good or not, newest first."""
+    names = os.listdir(folder) if folder.is_dir() else []
+    found = [int(match[1]) for name in names if (match := _FOLDER.fullmatch(name))]
+    return sorted((cursor for cursor in found if snapshot_name(cursor) in names), reverse=True)
+
+
 class Damage(NamedTuple):
     """A snapshot that cannot be used, and why, in one line."""
 
@@ -112,7 +124,7 @@ class Store:
         come whole, or where `target` names a DTensor spread like that one, however they were when saved.
         """
         damages = []
-        for cursor in self.crew.gather(self._cursors())[0]:
+        for cursor in self.crew.gather(find_cursors(self._folder))[0]:
             try:
                 loaded = self._load(cursor, target)
             except (MemoryError, StateError):
@@ -251,7 +263,7 @@ class Store:
     def _remove_old(self, saved: int) -> None:
         num_good = 0
         old = []
-        for cursor in self._cursors():
+        for cursor in find_cursors(self._folder):
             if cursor == saved:
                 num_good += 1
             elif num_good < self._keep:
@@ -322,18 +334,12 @@ class Store:
                 return path
 
     def _path(self, cursor: int) -> Path:
-        return self._folder / f"step-{cursor:012d}"
+        return self._folder / snapshot_name(cursor)
 
     def _attachment(self, cursor: int, name: str) -> Path:
         if not _NAME.fullmatch(name):
             raise UsageError(f"name must be lower-case letters, digits, - and _, got {name!r}.")
-        return self._folder / f"{self._path(cursor).name}.{name}.json"
-
-    def _cursors(self) -> list[int]:
-        """The cursors of all published snapshots, good or not, newest first."""
-        names = os.listdir(self._folder) if self._folder.is_dir() else []
-        found = [int(match[1]) for name in names if (match := _FOLDER.fullmatch(name))]
-        return sorted((cursor for cursor in found if self._path(cursor).name in names), reverse=True)
+        return self._folder / f"{snapshot_name(cursor)}.{name}.json"
 
     def _attachments(self) -> list[tuple[int, Path]]:
         matches = [(name, _ATTACHMENT.fullmatch(name)) for name in os.listdir(self._folder)]

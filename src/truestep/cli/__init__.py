@@ -10,19 +10,40 @@ from typing import Annotated
 import typer
 
 import truestep
-from truestep.cli import _help, check, doctor, explain, export, report, run, tune, verify, watch
+from truestep.cli import (
+    _help,
+    attach,
+    check,
+    doctor,
+    explain,
+    export,
+    mcp,
+    replay,
+    report,
+    rule,
+    run,
+    schema,
+    tune,
+    verify,
+    watch,
+)
 from truestep.errors import TruestepError
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     check.add_to,
+    rule.add_to,
     verify.add_to,
     tune.add_to,
+    replay.add_to,
     run.add_to,
+    attach.add_to,
     report.add_to,
     watch.add_to,
     export.add_to,
     explain.add_to,
     doctor.add_to,
+    schema.add_to,
+    mcp.add_to,
 )
 """The function `add_to(app)` of each file beside this one, in the order in which help lists them."""
 

@@ -17,12 +17,21 @@ _TAIL = re.compile(r"^(?:Exit codes|Examples):$", re.MULTILINE)
 _NAMES_WIDTH = 28
 _OPTIONS = "Options"
 _MAX_UNGROUPED = 6
+_ENDED = 130
 
 Row = tuple[str, str]
 
 
 class Command(TyperCommand):
     """A command whose help is written here, without rich: it starts in half the time."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it. Ctrl-C before there is anything to report is one line, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("truestep: ended by Ctrl-C or SIGTERM before anything was known", err=True)
+            raise typer.Exit(_ENDED) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page."""

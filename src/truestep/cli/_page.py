@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -160,13 +160,22 @@ def short(file: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
-class Page:
-    """Lines on standard output, with colours if it is a terminal."""
+def line_name(file: str, line: int | None) -> str:
+    """Return file and line; in a notebook the cell and the line in it."""
+    from truestep.cells import is_notebook, place
 
-    def __init__(self) -> None:
+    found = place(file, line) if is_notebook(file) else None
+    return f"{short(file)}:{line}" if found is None else f"{short(file)}, cell {found[0]}, line {found[1]}"
+
+
+class Page:
+    """Lines on standard output, with colours if it is a terminal; or in a file, without."""
+
+    def __init__(self, file: IO[str] | None = None) -> None:
         from rich.console import Console
 
-        self.console = Console(highlight=False, soft_wrap=True)
+        colours: Literal["auto"] | None = "auto" if file is None else None
+        self.console = Console(file=file, color_system=colours, highlight=False, soft_wrap=True)
 
     def print(self, *parts: str | tuple[str, str]) -> None:
         """Print texts, those with a style in it; nothing in them is taken for markup."""
@@ -183,7 +192,7 @@ class Page:
 
     def show_place(self, file: str, line: int | None, *, source: str) -> None:
         """Print where something is, and the line of code there."""
-        self.print((f"  {short(file)}:{line}", "bold"))
+        self.print((f"  {line_name(file, line)}", "bold"))
         if source:
             self.print((f"    {source}", "cyan"))
 

@@ -1,23 +1,22 @@
 """`truestep check`: what is wrong with this training script, seen while it runs.
 
-Owns the options and what is printed. The run and the rules are in `truestep.rules`.
+Owns the options. The run is in `truestep.check`, what the answer looks like in `_answer`.
 """
 
-import json
+import subprocess
 import sys
-from dataclasses import dataclass
-from enum import StrEnum
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-import truestep
+from truestep.cli._answer import Answer, Format, LiveAnswer, diff_lines, make_patch, switched_off
 from truestep.cli._help import Command
 from truestep.cli._page import (
     ANSWER,
     STARTING,
-    STYLES,
     DeviceName,
     IsModule,
     Page,
@@ -25,38 +24,49 @@ from truestep.cli._page import (
     ScriptArguments,
     ScriptName,
     add_to_record,
-    device_fields,
     named_script,
     open_record,
     short,
 )
-from truestep.errors import UsageError
+from truestep.cli._progress import Progress
+from truestep.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from truestep.check import Result, RuleFinding, Settings
+    from truestep.check import CheckOptions, Listener, Result, RuleFinding, Settings
+    from truestep.check.early import OnFinding
+    from truestep.rules.evidence import Evidence
     from truestep.watch import Script
 
 _FOUND, _INCONCLUSIVE, _OWN_FAULT, _ENDED = 1, 2, 3, 130
 _EXAMPLE = "truestep check --steps 100 train.py --lr 0.1"
 _RULES = "Rules"
-_MAX_EVIDENCE = 400
-
-
-class Format(StrEnum):
-    """How the answer is printed."""
-
-    text = "text"
-    json = "json"
-    sarif = "sarif"
+_MAX_TAIL_BYTES, _MAX_TAIL_LINES = 20_000, 20
 
 
 _Steps = Annotated[
     int | None,
     typer.Option(metavar="N", help="Stop the script after N optimizer steps.", rich_help_panel=STARTING),
 ]
+_Timeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="End the script after this time and report the findings so far.",
+        rich_help_panel=STARTING,
+    ),
+]
 _Processes = Annotated[
     int,
     typer.Option(metavar="N", help="Start N processes through torchrun.", rich_help_panel=STARTING),
+]
+_Deep = Annotated[
+    bool,
+    typer.Option(
+        "--deep",
+        help="Also train a copy of the model on its first batches, in a copy of the process, and report "
+        "what it learns. Takes up to two minutes.",
+        rich_help_panel=STARTING,
+    ),
 ]
 _Select = Annotated[
     str | None,
@@ -96,8 +106,34 @@ _Fix = Annotated[
 _AsFormat = Annotated[
     Format,
     typer.Option(
-        "--format", metavar="text|json|sarif", help="How to print the answer.", rich_help_panel=ANSWER
+        "--format",
+        metavar="FORMAT",
+        help="How to print the answer: text, json, jsonl (a line for each finding as it happens), sarif, "
+        "github, gitlab, or diff, what --fix would edit, as a patch.",
+        rich_help_panel=ANSWER,
     ),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the answer in --format to this file, and print it as text.",
+        rich_help_panel=ANSWER,
+    ),
+]
+_Quiet = Annotated[
+    bool,
+    typer.Option(
+        "-q", "--quiet", help="Discard what the script prints, unless it fails.", rich_help_panel=ANSWER
+    ),
+]
+_Verbose = Annotated[
+    bool,
+    typer.Option("-v", "--verbose", help="Also list the rules that did not apply.", rich_help_panel=ANSWER),
+]
+_ExitZero = Annotated[
+    bool,
+    typer.Option("--exit-zero", help="Exit with 0 instead of 1 on findings.", rich_help_panel=ANSWER),
 ]
 
 
@@ -106,8 +142,10 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     arguments: ScriptArguments = None,
     *,
     steps: _Steps = None,
+    timeout: _Timeout = None,
     processes: _Processes = 1,
     device: DeviceName = None,
+    deep: _Deep = False,
     is_module: IsModule = False,
     select: _Select = None,
     ignore: _Ignore = None,
@@ -117,14 +155,19 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     fix: _Fix = False,
     record: RecordFolder = None,
     format_: _AsFormat = Format.text,
+    output: _Output = None,
+    quiet: _Quiet = False,
+    verbose: _Verbose = False,
+    exit_zero: _ExitZero = False,
 ) -> None:
     """Run a training script and report the bugs in it.
 
     The script runs unmodified in the working folder. Each finding has the line, the evidence, the fix, and
     the cost where it was measured. Options of truestep come before SCRIPT.
 
-    Ctrl-C and SIGTERM end the script and report the findings so far. With --format json or sarif only the
-    answer goes to standard output, and the script's own output goes to standard error.
+    A finding is printed once it is certain, while the script runs, or at the end. Ctrl-C and SIGTERM end the
+    script and report the findings so far. If --format is not text, only the
+    answer goes to standard output, and the script's own output to standard error.
 
     To suppress a finding, add a comment to its line: # truestep: ignore[stale-gradients] and why. Settings
     for every check are in pyproject.toml: [tool.truestep.check].
@@ -142,24 +185,38 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep check --select LOOP,LOSS train.py     two families of rules
       truestep check --processes 2 train.py          through torchrun
       truestep check --device cpu --steps 5 train.py a CUDA script without a GPU
-      truestep check -m package.train                as python -m package.train
-      truestep check --format sarif train.py > check.sarif
+      truestep check --format sarif --output check.sarif train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
-    if processes < 1:
-        raise UsageError(f"--processes must be at least 1, got {processes}.")
+    options = _options(steps=steps, processes=processes, timeout=timeout, deep=deep)
+    shown = _Shown(format=format_, output=output, record=record, is_quiet=quiet, is_verbose=verbose)
+    with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
+        settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline)
+        request = _Request(script=given, settings=settings, options=options, shown=shown, progress=progress)
+        answer = request.fix() if fix else request.examine()
+    request.show(answer)
+    request.keep(answer, baseline=write_baseline)
+    raise typer.Exit(_exit_code(answer.result, found=0 if exit_zero else _FOUND))
+
+
+def _settings(
+    *, select: str | None, ignore: str | None, rules: Path | None, baseline: Path | None
+) -> "Settings":
     from truestep.check import read_settings
 
-    settings = read_settings(Path.cwd()).updated(
+    return read_settings(Path.cwd()).updated(
         select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
     )
-    look = _Request(
-        script=given, settings=settings, steps=steps, processes=processes, format=format_, record=record
-    )
-    result = look.fix() if fix else look.examine()
-    look.show(result, is_fixed=fix)
-    look.keep(result, baseline=write_baseline)
-    raise typer.Exit(_exit_code(result))
+
+
+def _options(*, steps: int | None, processes: int, timeout: float | None, deep: bool) -> "CheckOptions":
+    from truestep.check import CheckOptions
+
+    if processes < 1:
+        raise UsageError(f"--processes must be at least 1, got {processes}.")
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"--timeout must be more than 0 seconds, got {timeout:g}.")
+    return CheckOptions(steps=steps, processes=processes, timeout_s=timeout, deep=deep)
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -167,42 +224,60 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """What is shown, and where."""
+
+    format: Format
+    output: Path | None
+    record: Path | None
+    is_quiet: bool
+    is_verbose: bool
+
+    @property
+    def is_text(self) -> bool:
+        """Whether standard output gets the answer as text, beside what the script prints."""
+        return self.format is Format.text or self.output is not None
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Request:
     script: "Script"
     settings: "Settings"
-    steps: int | None
-    processes: int
-    format: Format
-    record: Path | None
+    options: "CheckOptions"
+    shown: _Shown
+    progress: Progress
 
-    def examine(self) -> "Result":
-        """Run the script and judge it; the record's folder is made when nothing else can be refused."""
-        from truestep.check import examine
+    def examine(self) -> Answer:
+        """Run the script and judge it; return what is known, and what could be fixed.
 
-        stdout = None if self.format is Format.text else sys.stderr  # stdout is for the answer alone
-        return examine(
-            self.script,
-            self.settings,
-            steps=self.steps,
-            processes=self.processes,
-            stdout=stdout,
-            before_start=lambda: open_record(self.record),
-        )
+        Findings are printed as they happen.
+        """
+        from truestep.check import propose
 
-    def fix(self) -> "Result":
+        live = LiveAnswer(Format.text if self.shown.is_text else self.shown.format)
+
+        def on_finding(reported: "RuleFinding", evidence: "Evidence") -> None:
+            live.show(reported, evidence)
+            self.progress.found(len(live.above))
+
+        result = self._examine(on_finding)
+        patch = make_patch(propose(result.findings, result.evidence), result)
+        return replace(self._answer(result, patch=patch), above=live.above)
+
+    def fix(self) -> Answer:
         """Examine, change the user's files where that is safe, and return what is known of them then."""
         from truestep.check import apply_fixes
 
-        result = self.examine()
+        result = self._examine()
 
         def show_changes(changed: dict[str, str]) -> None:
-            _print_status(*_diff_lines(changed, result))
+            _print_status(*diff_lines(changed, result))
             _print_status(f"truestep: changed {', '.join(map(short, changed))}; checking again")
 
         try:
-            fixed = apply_fixes(result, self.examine, on_change=show_changes)
+            fixed = apply_fixes(result, self._examine, on_change=show_changes)
         except UsageError:
-            self.show(result, is_fixed=True)
+            self.show(self._answer(result, patch="", is_fixed=True))
             raise
         for reported, reason in fixed.withdrawn:
             where = f"{short(reported.finding.file or '')}:{reported.finding.line}"
@@ -215,44 +290,95 @@ class _Request:
             )
         elif not fixed.changed:
             _print_status("truestep: nothing was changed")
-        return fixed.result
+        return self._answer(fixed.result, patch=make_patch(fixed.changed, result), is_fixed=True)
 
-    def show(self, result: "Result", *, is_fixed: bool) -> None:
-        """Print the answer."""
-        if self.format is Format.text:
-            _Answer().show(result, is_fixed=is_fixed)
-            Page().show_device(self.script)
+    def show(self, answer: Answer) -> None:
+        """Print the answer: as text, if its other form goes to a file."""
+        if self.shown.is_text:
+            answer.show(Page())
         else:
-            fields = self._fields(result) if self.format is Format.json else _sarif(result)
-            print(json.dumps(fields, indent=2))
+            print(answer.render(self.shown.format), end="")
 
-    def _fields(self, result: "Result") -> dict[str, Any]:
-        return {**_fields(result), **device_fields(self.script)}
-
-    def keep(self, result: "Result", *, baseline: Path | None) -> None:
+    def keep(self, answer: Answer, *, baseline: Path | None) -> None:
         """Write the answer where it was asked for."""
-        if self.record is not None:
+        if self.shown.output is not None:
+            _write_output(self.shown.output, replace(answer, above=()).render(self.shown.format))
+        if self.shown.record is not None:
             add_to_record(
-                self.record, kind="check", fields={"script": self.script.path, **self._fields(result)}
+                self.shown.record, kind="check", fields={"script": self.script.path, **answer.as_fields()}
             )
         if baseline is not None:
-            _write_baseline(baseline, result)
+            _write_baseline(baseline, answer.result)
+
+    def _answer(self, result: "Result", *, patch: str, is_fixed: bool = False) -> Answer:
+        return Answer(
+            script=self.script,
+            result=result,
+            patch=patch,
+            is_fixed=is_fixed,
+            is_verbose=self.shown.is_verbose,
+        )
+
+    def _examine(self, on_finding: "OnFinding | None" = None) -> "Result":
+        from truestep.check import Listener
+
+        listener = Listener(
+            on_status=self.progress.status, on_step=self.progress.count, on_finding=on_finding
+        )
+        if self.shown.is_quiet:
+            with tempfile.TemporaryFile() as printed:
+                result = self._run(listener, stdout=subprocess.DEVNULL, stderr=printed)
+                if result.inconclusive:
+                    _print_status(*_last_lines(printed))
+                return result
+        return self._run(listener, stdout=None if self.shown.is_text else sys.stderr, stderr=None)
+
+    def _run(
+        self, listener: "Listener", *, stdout: IO[str] | int | None, stderr: IO[bytes] | None
+    ) -> "Result":
+        from truestep.check import examine
+
+        options = replace(self.options, stdout=stdout, stderr=stderr)
+        return examine(
+            self.script,
+            self.settings,
+            options=options,
+            before_start=self._refuse_unwritable,
+            listener=listener,
+        )
+
+    def _refuse_unwritable(self) -> None:
+        """Refuse what cannot be written before the script runs, when nothing else can be refused."""
+        output = self.shown.output
+        if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
+            raise UsageError(
+                f"--output needs a file in an existing folder, got {output}. Create the folder, or name "
+                f"another file."
+            )
+        open_record(self.shown.record)
+
+
+def _last_lines(file: IO[bytes]) -> list[str]:
+    """Return the end of what a script printed: there is its error."""
+    file.seek(0, 2)
+    file.seek(max(0, file.tell() - _MAX_TAIL_BYTES))
+    lines = file.read().decode(errors="replace").splitlines()
+    return [printable(line, keep="\t") for line in lines[-_MAX_TAIL_LINES:]]
+
+
+def _write_output(path: Path, text: str) -> None:
+    from truestep.runfiles import replacing
+
+    try:
+        with replacing(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}). Name another file.") from error
 
 
 def _print_status(*lines: str) -> None:
     for line in lines:
         print(line, file=sys.stderr)
-
-
-def _diff_lines(changed: dict[str, str], result: "Result") -> list[str]:
-    from truestep.rules import diff
-
-    lines: list[str] = []
-    for file, text in changed.items():
-        source = result.evidence.source(file)
-        if source is not None:
-            lines += diff(source, text, name=short(file))
-    return lines
 
 
 def _write_baseline(path: Path, result: "Result") -> None:
@@ -263,138 +389,19 @@ def _write_baseline(path: Path, result: "Result") -> None:
     print(f"truestep: wrote {count} finding{'s' * (count != 1)} to {path}", file=sys.stderr)
 
 
-def _exit_code(result: "Result") -> int:
+def _exit_code(result: "Result", *, found: int) -> int:
     from truestep.check.examine import INTERRUPTED
 
-    if result.code and result.code not in INTERRUPTED:
+    is_ended = result.code in INTERRUPTED or result.timed_out_s is not None
+    if result.code and not is_ended:
         return _INCONCLUSIVE
     if result.has_mistakes:
-        return _FOUND
-    if result.evaluation.failed or _switched_off(result):
+        return found
+    if result.evaluation.failed or switched_off(result):
         return _OWN_FAULT
-    if result.code:
+    if result.code and result.timed_out_s is None:
         return _ENDED
     return _INCONCLUSIVE if result.inconclusive else 0
-
-
-def _fields(result: "Result") -> dict[str, Any]:
-    return {
-        "findings": [reported.as_fields() for reported in result.findings],
-        "not_observed": [rule.meta.code for rule in result.evaluation.not_observed],
-        "steps": result.num_steps,
-        "inconclusive": result.inconclusive,
-        "exit_code": result.code,
-        "hidden": result.num_hidden,
-        "unused_comments": [{"file": item.file, "line": item.line} for item in result.unused],
-        "failed_rules": result.evaluation.failed,
-        "failed_observers": _switched_off(result),
-    }
-
-
-def _switched_off(result: "Result") -> list[str]:
-    """Return what truestep could not observe, and why."""
-    texts = (text for process in result.evidence.processes for text in process.switched_off)
-    return list(dict.fromkeys(texts))
-
-
-def _sarif(result: "Result") -> dict[str, Any]:
-    from truestep.check import as_sarif
-
-    return as_sarif(result.findings, rules=result.rules, version=truestep.__version__, folder=Path.cwd())
-
-
-class _Answer:
-    """The answer for a terminal: findings, the worst first, each with its line of code."""
-
-    def __init__(self) -> None:
-        self._page = Page()
-
-    def show(self, result: "Result", *, is_fixed: bool) -> None:
-        """Print all of it; what `--fix` would do, unless it has been done."""
-        remarks = [reported for reported in result.findings if reported.severity == "info"]
-        for reported in result.findings:
-            if remarks and reported is remarks[0]:
-                self._page.print("")
-                self._page.print(("remarks, which do not change the exit code:", "bold"))
-            self._show(reported, result)
-        for comment, name in result.unknown:
-            where = f"{short(comment.file)}:{comment.line}"
-            self._page.print(f"{where}: {name} is not a rule, so this comment suppresses nothing")
-        unknown = {comment for comment, _ in result.unknown}
-        for comment in result.unused:
-            if comment not in unknown:
-                names = ", ".join(comment.names)
-                self._page.print(
-                    f"{short(comment.file)}:{comment.line}: suppresses nothing; remove ignore[{names}]"
-                )
-        for text in result.evaluation.failed:
-            self._page.print(("a rule failed: ", "bold red"), text)
-        for text in _switched_off(result):
-            self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
-        if not is_fixed:
-            self._show_fixes(result)
-        self._show_end(result)
-
-    def _show_fixes(self, result: "Result") -> None:
-        from truestep.check import propose
-
-        lines = _diff_lines(propose(result.findings, result.evidence), result)
-        if lines:
-            self._page.print("")
-            self._page.print(("with --fix:", "bold"))
-        styles = {"+": "green", "-": "red", "@": "dim"}
-        for line in lines:
-            self._page.print((line, styles.get(line[0], "dim")))
-
-    def _show(self, reported: "RuleFinding", result: "Result") -> None:
-        finding = reported.finding
-        rule = reported.rule
-        self._page.print("")
-        self._page.print((reported.severity, STYLES[reported.severity]), f"  {rule.meta.code} {rule.name}")
-        if finding.file:
-            source = result.evidence.source(finding.file)
-            text = source.line(finding.line).strip() if source else ""
-            self._page.show_place(finding.file, finding.line, source=text)
-        self._page.print(f"  {finding.message}")
-        self._page.show_rows({"seen": _evidence_text(reported), "cost": finding.cost, "fix": reported.fix})
-        for item in reported.consequences:
-            where = f"line {item.finding.line}: " if item.finding.line else ""
-            words = f"{item.rule.meta.code} {where}{item.finding.message}"
-            self._page.show_rows({"so": words})
-
-    def _show_end(self, result: "Result") -> None:
-        steps = result.num_steps
-        num = {name: sum(reported.severity == name for reported in result.findings) for name in STYLES}
-        plural = {"error": "errors", "warning": "warnings", "info": "remarks"}
-        single = {"error": "error", "warning": "warning", "info": "remark"}
-        parts = [
-            f"{count} {(single if count == 1 else plural)[name]}" for name, count in num.items() if count
-        ]
-        self._page.print("")
-        if result.inconclusive is not None:
-            self._page.print(("inconclusive", "bold yellow"), f": {result.inconclusive}")
-        if parts or result.inconclusive is None:
-            style = "bold green" if not result.has_mistakes else "bold"
-            self._page.print((", ".join(parts) if parts else "nothing found", style), f" in {steps} steps")
-        ran = len(result.rules) - len(result.evaluation.not_observed)
-        rest = f"{ran} rule{'s' * (ran != 1)} ran, {len(result.evaluation.not_observed)} did not apply"
-        words = "finding" if result.num_hidden == 1 else "findings"
-        hidden = f"; {result.num_hidden} {words} suppressed" if result.num_hidden else ""
-        self._page.print((rest + hidden, "dim"))
-
-
-def _evidence_text(reported: "RuleFinding") -> str:
-    finding = reported.finding
-    times = f", {finding.count} times" if finding.count > 1 else ""
-    when = f"step {finding.step}{times}" if finding.step else "before the first step"
-    if not finding.evidence:
-        return when if finding.step is not None else ""
-    text = (
-        finding.evidence
-        if len(finding.evidence) <= _MAX_EVIDENCE
-        else finding.evidence[:_MAX_EVIDENCE] + "..."
-    )
-    return f"{when}: {text}" if finding.step is not None else text
 
 
 def add_to(app: typer.Typer) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from truestep.cli._help import Command
 from truestep.cli._page import short
+from truestep.errors import UsageError
 
 
 def report(
@@ -20,6 +21,8 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Where to write it.", show_default="RUN/report.html"),
     ] = None,
+    *,
+    is_opened: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write a report of a run as one HTML file.
 
@@ -35,13 +38,22 @@ def report(
       3  a bug in truestep: please report it
 
     Examples:
-      truestep report runs/digits
+      truestep report --open runs/digits
       truestep report runs/a runs/b --out compared.html
     """
     from truestep.report.compose import write_report
 
     path = write_report(runs, out=out)
     print(f"{short(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
+    if is_opened:
+        _open(path)
+
+
+def _open(path: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(path.absolute().as_uri()):
+        raise UsageError(f"no browser was found. The page is written: open {path} in a browser.")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -16,14 +16,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from truestep.cli._help import Command
 from truestep.cli._page import ScriptArguments, require_script
+from truestep.cli._progress import Progress
 from truestep.errors import UsageError
 from truestep.lifetime import end_with_parent
+from truestep.watch.launch.command import plain_command
+
+if TYPE_CHECKING:
+    from truestep.hang import Cause, Patrol, Verdict
 
 _LOOK_S = 0.05
 _END_S = 2.0
@@ -31,6 +36,8 @@ _END_S = 2.0
 _STOP_S = 60.0
 """How long processes may take to stop at their next step, with a snapshot."""
 _HURRY_S = 5.0
+_LOG_AFTER_S = 300.0
+"""Until a log gets the first line about the run: scripts have lines of their own."""
 
 # A process that is killed cannot end its children. The kernel can: each asks to be killed when the thread
 # that started it ends, then becomes the script. The environment stays as the user set it.
@@ -99,10 +106,11 @@ class _Children:
     Looks without reaping (`WNOWAIT`): a process id stays taken, and the agent finds what it expects to find.
     """
 
-    def __init__(self, stop: _Stop, *, lost_peer: int) -> None:
+    def __init__(self, stop: _Stop, *, lost_peer: int, patrol: "Patrol") -> None:
         self.cause: _Cause | None = None
         self._stop = stop
         self._lost_peer = lost_peer
+        self._patrol = patrol
         self._pids: dict[int, int] = {}
 
     def begin(self, pids: dict[int, int]) -> None:
@@ -120,7 +128,15 @@ class _Children:
             rank = min(failed, key=lambda rank: self._blame(failed[rank]))
             self._end_rest(_Cause(rank=rank, pid=self._pids[rank], code=failed[rank]))
             return True
+        self._report(self._patrol.look())
         return len(codes) == len(self._pids)
+
+    @staticmethod
+    def _report(found: "tuple[Verdict, Cause | None] | None") -> None:
+        if found is not None:
+            from truestep.hang import as_text
+
+            _print(as_text(*found) + "\n  The job still runs. Ctrl-C ends it.")
 
     def _blame(self, code: int) -> tuple[bool, bool]:
         """Of those that ended between two looks: the killed first, those that only lost a peer last."""
@@ -194,14 +210,26 @@ class _Try:
     num_processes: int
     restart: int
     max_restarts: int
-    command: tuple[str, ...]
+    script: Path
+    script_arguments: tuple[str, ...]
 
     @property
-    def arguments(self) -> list[str]:
-        """What the Python that becomes the script is given."""
+    def words(self) -> str:
+        """What the progress line says of it."""
+        again = f", restart {self.restart} of {self.max_restarts}" if self.restart else ""
+        return f"running {self.script.name} in {_count(self.num_processes)}{again}"
+
+    def command(self, folder: Path) -> list[str]:
+        """Return what a process runs; one of several writes into the folder where it stands."""
+        if self.num_processes == 1:
+            return [sys.executable, "-u", str(self.script), *self.script_arguments]
+        return plain_command(self.script, self.script_arguments, folder=folder)
+
+    def arguments(self, folder: Path) -> list[str]:
+        """Return what the Python that becomes the script is given."""
         numbers = (os.getpid(), self.num_processes, self.restart, self.max_restarts)
         code = inspect.getsource(end_with_parent) + _BECOME_SCRIPT
-        arguments = ["-I", "-S", "-c", code, *map(str, numbers), *self.command]
+        arguments = ["-I", "-S", "-c", code, *map(str, numbers), *self.command(folder)]
         # The agent replaces ${local_rank} in arguments, and $$ by $: these are the script's own.
         return [argument.replace("$", "$$") for argument in arguments]
 
@@ -242,7 +270,7 @@ def _build_agent(attempt: _Try, children: _Children, *, stop: _Stop, folder: str
         role="truestep",
         local_world_size=attempt.num_processes,
         entrypoint=sys.executable,
-        args=tuple(attempt.arguments),
+        args=tuple(attempt.arguments(Path(folder))),
         rdzv_handler=get_rendezvous_handler(rendezvous),
         # A restart inside of one agent meets the addresses of the dead processes in its store, and fails to
         # connect (torch 2.13): a try is an agent of its own, with a store of its own.
@@ -258,9 +286,11 @@ def _run_once(attempt: _Try, stop: _Stop) -> _Cause | None:
     from torch.distributed.elastic.multiprocessing import SignalException
 
     from truestep.dist.pulse import LOST_PEER
+    from truestep.hang import Patrol, as_text
 
-    children = _Children(stop, lost_peer=LOST_PEER)
     with tempfile.TemporaryDirectory(prefix="truestep-run-") as folder:
+        patrol = Patrol(Path(folder))
+        children = _Children(stop, lost_peer=LOST_PEER, patrol=patrol)
         agent = _build_agent(attempt, children, stop=stop, folder=folder)
         try:
             agent.run()
@@ -270,11 +300,20 @@ def _run_once(attempt: _Try, stop: _Stop) -> _Cause | None:
             stop.received = stop.received or error.sigval
         finally:
             agent.get_worker_group().spec.rdzv_handler.shutdown()
+        explained = patrol.explain_failure() if children.cause is not None else None
+        if explained is not None:
+            _print(as_text(*explained))
     return children.cause
 
 
 def _run_until_done(
-    command: tuple[str, ...], *, processes: int, min_processes: int, max_restarts: int
+    script: Path,
+    arguments: tuple[str, ...],
+    *,
+    processes: int,
+    min_processes: int,
+    max_restarts: int,
+    progress: Progress,
 ) -> int:
     """Run, run again what is worth it, with fewer processes in the end; return the exit code."""
     stop = _Stop()
@@ -284,7 +323,14 @@ def _run_until_done(
 
     num, restart = processes, 0
     while stop.received is None:
-        attempt = _Try(num_processes=num, restart=restart, max_restarts=max_restarts, command=command)
+        attempt = _Try(
+            num_processes=num,
+            restart=restart,
+            max_restarts=max_restarts,
+            script=script,
+            script_arguments=arguments,
+        )
+        progress.status(attempt.words)
         cause = _run_once(attempt, stop)
         if stop.received is not None:
             break
@@ -387,10 +433,15 @@ def run(
     """
     min_processes = processes if min_processes is None else min_processes
     _check(script, processes=processes, min_processes=min_processes, max_restarts=max_restarts)
-    command = (sys.executable, "-u", str(script), *(arguments or ()))
-    code = _run_until_done(
-        command, processes=processes, min_processes=min_processes, max_restarts=max_restarts
-    )
+    with Progress(f"starting {_count(processes)} of {script.name}", log_after_s=_LOG_AFTER_S) as progress:
+        code = _run_until_done(
+            script,
+            tuple(arguments or ()),
+            processes=processes,
+            min_processes=min_processes,
+            max_restarts=max_restarts,
+            progress=progress,
+        )
     raise typer.Exit(code)
 
 

@@ -25,6 +25,7 @@ from truestep.cli._page import (
     named_script,
     open_record,
 )
+from truestep.cli._progress import Progress
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from truestep.tune.profile.profile_page import Line
     from truestep.tune.search.loading import Advice
     from truestep.tune.search.result import Result, Trial
-    from truestep.tune.search.search import TuneOptions
     from truestep.watch import Script
 
 _EXAMPLE = "truestep tune --budget 300 train.py --lr 0.1"
@@ -137,21 +137,18 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     _refuse_unused(asked_for, steps=steps, search={"--knobs": knobs, "--budget": budget, "--record": record})
     if device is not None and not profile_only:
         raise UsageError("--device goes with --profile-only: what pays off on the CPU need not on a GPU.")
-    answer = _Answer(given, is_json=format_ is Format.json, picture=picture, record=record)
-    if profile_only:
-        answer.show_profile(steps)
-    elif learning_rate:
-        answer.show_learning_rate(steps)
-    elif batch_size:
-        answer.show_batch_sizes()
-    else:
-        from truestep.tune.knob import pick
-        from truestep.tune.search.search import TuneOptions
-
-        names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
-        asked = TuneOptions(budget_s=_BUDGET_S if budget is None else budget, knobs=pick(names), names=names)
-        open_record(record)
-        answer.show_settings(asked)
+    with Progress(f"starting {given.name}") as progress:
+        answer = _Answer(
+            given, is_json=format_ is Format.json, picture=picture, record=record, progress=progress
+        )
+        if profile_only:
+            answer.show_profile(steps)
+        elif learning_rate:
+            answer.show_learning_rate(steps)
+        elif batch_size:
+            answer.show_batch_sizes()
+        else:
+            answer.show_settings(knobs=knobs, budget_s=_BUDGET_S if budget is None else budget)
 
 
 def _refuse_unused(instead: "Sequence[str]", *, steps: int | None, search: "Mapping[str, object]") -> None:
@@ -172,8 +169,16 @@ def _refuse_unused(instead: "Sequence[str]", *, steps: int | None, search: "Mapp
 class _Answer:
     """One answer: progress while it is found, then what was found, in the form that was asked for."""
 
-    def __init__(self, script: "Script", *, is_json: bool, picture: Path | None, record: Path | None) -> None:
-        self._script = script
+    def __init__(
+        self,
+        script: "Script",
+        *,
+        is_json: bool,
+        picture: Path | None,
+        record: Path | None,
+        progress: Progress,
+    ) -> None:
+        self._script, self._on_status = script, progress.status
         self._is_json, self._picture, self._record = is_json, picture, record
         self._page = Page()
         self._has_head = False
@@ -186,42 +191,36 @@ class _Answer:
         from truestep.tune.profile.step_picture import draw
         from truestep.tune.search.loading import data_advice
 
-        found = self._follow(
-            lambda on_status: profile(self._script, on_status=on_status, steps=steps or PROFILE_STEPS)
-        )
+        found = profile(self._script, on_status=self._on_status, steps=steps or PROFILE_STEPS)
         advice = data_advice(found, num_cores())
         self._finish(found, render=lambda found: render(found, advice=advice), draw=draw)
 
     def show_learning_rate(self, steps: int | None) -> None:
         from truestep.tune.search.learning_rate import STEPS, draw, range_test, render
 
-        found = self._follow(
-            lambda on_status: range_test(self._script, on_status=on_status, steps=steps or STEPS)
-        )
+        found = range_test(self._script, on_status=self._on_status, steps=steps or STEPS)
         self._finish(found, render=render, draw=draw)
 
     def show_batch_sizes(self) -> None:
         from truestep.tune.search.batch_size import batch_sizes, draw, render
 
-        found = self._follow(lambda on_status: batch_sizes(self._script, on_status=on_status))
+        found = batch_sizes(self._script, on_status=self._on_status)
         self._finish(found, render=render, draw=draw)
 
-    def show_settings(self, asked: "TuneOptions") -> None:
+    def show_settings(self, *, knobs: str | None, budget_s: float) -> None:
+        from truestep.tune.knob import pick
         from truestep.tune.profile.step_picture import draw
+        from truestep.tune.search.search import TuneOptions
         from truestep.tune.search.search import tune as tune_script
 
-        if self._is_json:
-            found = self._follow(lambda on_status: tune_script(self._script, asked, on_status=on_status))
-        else:
-            found = self._follow(
-                lambda on_status: tune_script(
-                    self._script,
-                    asked,
-                    on_status=on_status,
-                    on_trial=self._show_trial,
-                    on_profile=self._show_time,
-                )
-            )
+        names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
+        asked = TuneOptions(budget_s=budget_s, knobs=pick(names), names=names)
+        if self._record is not None:
+            open_record(self._record)
+        shown: dict[str, Any] = {"on_trial": self._show_trial, "on_profile": self._show_time}
+        found = tune_script(
+            self._script, asked, on_status=self._on_status, **({} if self._is_json else shown)
+        )
         written, trouble = _write_settings(found)
         self._finish(
             found,
@@ -232,16 +231,6 @@ class _Answer:
             raise trouble
         if found.inconclusive is not None:
             raise typer.Exit(_ENDED if found.is_interrupted else _INCONCLUSIVE)
-
-    def _follow(self, work: "Callable[[Callable[[str], None]], Any]") -> Any:
-        """Do the work; on a terminal a line says what is being done."""
-        from rich.text import Text
-
-        console = self._page.console
-        if console.is_terminal and not self._is_json:
-            with console.status("starting ...") as status:
-                return work(lambda words: status.update(Text(f"{words} ...")))
-        return work(lambda _: None)
 
     def _finish(
         self,

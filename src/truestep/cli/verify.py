@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +28,7 @@ from truestep.cli._page import (
     named_script,
     open_record,
 )
+from truestep.cli._progress import Progress
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 _EXAMPLE = "truestep verify --kill train.py --lr 0.1"
 _WAYS = "What to compare with"
-_WRITTEN = {"aten.lift_fresh": "torch.tensor", "aten.set_": "torch.load"}
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:
@@ -143,10 +143,11 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     --format json only the answer goes to standard output.
 
     Exit codes:
-      0  all runs are the same
-      1  a run differs
-      2  inconclusive, or bad usage
-      3  a bug in truestep: please report it
+      0    all runs are the same
+      1    a run differs
+      2    inconclusive, or bad usage
+      3    a bug in truestep: please report it
+      130  ended by Ctrl-C or SIGTERM before a difference was found
 
     Examples:
       truestep verify train.py                       twice, 100 steps each
@@ -158,40 +159,51 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep verify --workers 0,2 --env PYTHONHASHSEED= train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
-    from truestep.verify import VerifyOptions
+    with Progress(f"starting {given.name}") as progress:
+        from truestep.verify import VerifyOptions  # a second, so the line is there before
 
-    asked = VerifyOptions(
-        steps=steps or None,
-        runs=runs,
-        is_killed=kill,
-        resume_arguments=_words(resume_with or ""),
-        processes=_numbers("--processes", processes),
-        workers=_numbers("--workers", workers),
-        threads=_numbers("--threads", threads),
-        environments=tuple(map(_variable, env or ())),
-    )
-    open_record(record)
-    verdict = _answer(given, asked, is_json=format_ is Format.json)
-    if record is not None:
-        add_to_record(record, kind="verify", fields=_record_fields(given, verdict))
+        asked = VerifyOptions(
+            steps=steps or None,
+            runs=runs,
+            is_killed=kill,
+            resume_arguments=_words(resume_with or ""),
+            processes=_numbers("--processes", processes),
+            workers=_numbers("--workers", workers),
+            threads=_numbers("--threads", threads),
+            environments=tuple(map(_variable, env or ())),
+        )
+        open_record(record)  # after bad usage is refused
+        verdict = _answer(given, asked, is_json=format_ is Format.json, progress=progress)
+        _add_to(record, given, verdict)
     raise typer.Exit(verdict.exit_code)
 
 
-def _record_fields(script: "Script", verdict: "Verdict") -> dict[str, Any]:
-    runs = [dataclasses.asdict(run) for run in verdict.runs]
-    return {"script": script.path, **verdict.as_fields(), **device_fields(script), "runs": runs}
+def _add_to(record: Path | None, script: "Script", verdict: "Verdict") -> None:  # limits: three things meet
+    if record is not None:
+        runs = [dataclasses.asdict(run) for run in verdict.runs]
+        fields = {"script": script.path, **verdict.as_fields(), **device_fields(script), "runs": runs}
+        add_to_record(record, kind="verify", fields=fields)
 
 
-def _answer(script: "Script", asked: "VerifyOptions", *, is_json: bool) -> "Verdict":
-    """Verify, print the answer, and return it."""
+def _answer(script: "Script", asked: "VerifyOptions", *, is_json: bool, progress: Progress) -> "Verdict":
+    """Verify, print the answer, and return it.
+
+    The script's output is shown in logs; on a terminal the progress line is.
+    """
     from truestep.verify import verify as verify_script
 
+    answer = _Answer()
+    verdict = verify_script(
+        script,
+        asked,
+        show=None if progress.is_live else sys.stderr,
+        on_status=progress.status,
+        on_step=progress.count,
+        on_run=(lambda _run: None) if is_json else answer.show_run,
+    )
     if is_json:
-        verdict = verify_script(script, asked, show=sys.stderr)
         print(json.dumps({**verdict.as_fields(), **device_fields(script)}, indent=2))
     else:
-        answer = _Answer()
-        verdict = answer.follow(script, asked)
         answer.show(verdict)
         Page().show_device(script)
     return verdict
@@ -204,23 +216,8 @@ class _Answer:
         self._page = Page()
         self._num_runs = 0
 
-    def follow(self, script: "Script", asked: "VerifyOptions") -> "Verdict":
-        """Verify; on a terminal one more line says what is being done."""
-        from rich.text import Text
-
-        from truestep.verify import verify as verify_script
-
-        if not self._page.console.is_terminal:
-            return verify_script(script, asked, show=sys.stderr, on_run=self._show_run)
-        with self._page.console.status("starting ...") as status:
-            return verify_script(
-                script,
-                asked,
-                on_status=lambda line: status.update(Text(f"{line} ...")),
-                on_run=self._show_run,
-            )
-
-    def _show_run(self, run: "RunSummary") -> None:
+    def show_run(self, run: "RunSummary") -> None:
+        """Print one line for a run that is over."""
         self._num_runs += 1
         text = "" if run.parted_at is None else f"  diverges at step {run.parted_at}"
         steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
@@ -229,65 +226,27 @@ class _Answer:
 
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
+        from truestep.verify.describe import compared_text, steps_text
+
+        if verdict.is_interrupted:
+            self._page.print("")  # after the ^C that a terminal shows
         if verdict.same is None:
             self._page.print(("inconclusive", "bold yellow"), f": {verdict.reason}")
         elif verdict.same:
-            words = f": {_compared(verdict)} are bit-for-bit identical in {_steps(verdict)}"
+            words = f": {compared_text(verdict)} are bit-for-bit identical in {steps_text(verdict)}"
             self._page.print(("same", "bold green"), words)
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference)
 
     def _show_difference(self, found: "Difference") -> None:
-        when = f"at step {found.step}" if found.step else "before the first step"
-        self._page.print(("different", "bold red"), f": {when}, {found.what}")
+        from truestep.verify.describe import rows_of, source_line, when_text
+
+        self._page.print(("different", "bold red"), f": {when_text(found)}, {found.what}")
         if found.file is not None:
             self._page.print("")
             line = found.line or 0
-            self._page.show_place(found.file, line, source=_source(found.file, line))
-        rows = {
-            "cause": found.cause,
-            "proof" if found.is_proved else "signs": "; ".join(found.evidence),
-            "first": _operation(found),
-            "fix": found.fix,
-        }
-        self._page.show_rows(rows)
-
-
-def _compared(verdict: "Verdict") -> str:
-    """Return what all runs had in common: each of several processes has its own batches and losses."""
-    if any(run.kind == "processes" for run in verdict.runs):
-        return "gradients, weights and optimizer state"
-    return "losses, gradients, weights, optimizer state, buffers, other tensors kept and files saved"
-
-
-def _steps(verdict: "Verdict") -> str:
-    if verdict.is_whole:
-        return f"all {verdict.num_steps} steps"
-    if verdict.expected_steps is None:
-        return f"the first {verdict.num_steps} steps. The script runs more: --steps 0 compares all of them"
-    return f"the first {verdict.num_steps} of about {verdict.expected_steps} steps; --steps 0 compares all"
-
-
-def _operation(found: "Difference") -> str:
-    if found.operation is None:
-        return ""
-    where = f" in module {found.module}" if found.module else ""
-    name = _plain(found.operation)
-    return f"{name}{where}{f': {found.distance}' if found.distance else ''}"
-
-
-def _plain(operation: str) -> str:
-    """Return an operation's name without its overload, and with what people write for it."""
-    name = ".".join(operation.split(".")[:2])
-    return f"{_WRITTEN[name]} ({name})" if name in _WRITTEN else name
-
-
-def _source(file: str, line: int) -> str:
-    try:
-        lines = Path(file).read_text(encoding="utf-8").split("\n")  # as Python counts, not at form feeds
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+            self._page.show_place(found.file, line, source=source_line(found.file, line))
+        self._page.show_rows(rows_of(found))
 
 
 def add_to(app: typer.Typer) -> None:

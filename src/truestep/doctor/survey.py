@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 from truestep.cores import num_cores
 from truestep.rules.env._machine import Machine
 from truestep.rules.env._versions import Need, read_needs
+from truestep.variables import read_variables
 
 COMPANIONS = (
     "accelerate",
@@ -271,7 +272,6 @@ def _print_facts(facts: dict[str, Any]) -> None:
 
 
 def _about_build(torch: Any) -> dict[str, Any]:
-    fingerprint = import_module("truestep.train.fingerprint")  # not above: it imports torch
     flags = getattr(torch._C, "_cuda_getArchFlags", None)
     facts = {
         "torch": torch.__version__,
@@ -279,7 +279,7 @@ def _about_build(torch: Any) -> dict[str, Any]:
         "build_hip": torch.version.hip,
         "archs": (flags() or "").split() if flags else [],
         "threads": torch.get_num_threads(),
-        "variables": fingerprint.read_variables(VARIABLES),
+        "variables": read_variables(VARIABLES),
     }
     try:
         torch.zeros(1).numpy()

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from truestep import watch
+from truestep.cells import code_of, is_notebook
 from truestep.watch import Moment, Operation, Process
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.moment import Observed
+from truestep.watch.evidence.standing import Standing
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,12 @@ class Evidence(Observed):
     processes: list[Process] = field(default_factory=list)
     machine: Any = None
     """What is known of the machine; only the doctor asks."""
+    is_part: bool = False
+    """Whether a part of a run was observed: what was seeded, made or loaded before it is not known."""
     origin: Operation | None = None
     """The operation that made the first value that is not finite, if the step was replayed."""
+    standings: list[Standing] = field(default_factory=list)
+    """Where each rank stood when the job hung, or when a collective failed in it."""
     texts: dict[str, str] = field(default_factory=dict)
     """Sources by path, for those that are not on this machine."""
 
@@ -109,6 +115,6 @@ class Evidence(Observed):
         if path in self.texts:
             return Source(path, self.texts[path])
         try:
-            return Source(path, Path(path).read_bytes().decode())
-        except (OSError, UnicodeDecodeError):
+            return Source(path, code_of(path) if is_notebook(path) else Path(path).read_bytes().decode())
+        except (OSError, ValueError):
             return None

@@ -71,6 +71,8 @@ class Meta:
     """Kinds of moments that the rule needs; without them it does not apply."""
     caused_by: tuple[str, ...] = ()
     """Codes of rules whose findings explain this one's. It is shown under theirs."""
+    is_lasting: bool = False
+    """Whether later evidence cannot take a finding back. Such findings are reported while the script runs."""
     is_preview: bool = False
     """Whether it is untested on the hardware that it is about."""
 

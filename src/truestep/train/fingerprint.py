@@ -3,9 +3,7 @@
 Owns torch's global settings and the environment variables that change kernels. Compares nothing.
 """
 
-import os
 import platform
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ import torch
 from truestep.bits import matmul_precision
 from truestep.cores import num_cores
 from truestep.device import describe, pinned_variables
+from truestep.variables import read_variables, set_defaults
 
 
 def pin_settings(threads: int | None, *, num_lanes: int) -> None:
@@ -30,8 +29,7 @@ def pin_settings(threads: int | None, *, num_lanes: int) -> None:
     torch.set_deterministic_debug_mode("error")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
-    for name, value in pinned_variables().items():
-        os.environ.setdefault(name, value)
+    set_defaults(pinned_variables())
 
 
 def fingerprint(device: torch.device) -> dict[str, Any]:
@@ -48,12 +46,4 @@ def fingerprint(device: torch.device) -> dict[str, Any]:
         "default_dtype": str(torch.get_default_dtype()),
         "mkldnn": torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
     }
-    for variable in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_CBWR"):
-        if variable in os.environ:
-            facts[variable] = os.environ[variable]
-    return facts
-
-
-def read_variables(names: Iterable[str]) -> dict[str, str]:
-    """Return those of these environment variables that are set."""
-    return {name: os.environ[name] for name in names if name in os.environ}
+    return facts | read_variables(("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_CBWR"))

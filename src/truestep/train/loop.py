@@ -185,7 +185,7 @@ class Steps:
         if left_out is not None and self._parts.nonfinite == "stop":
             raise NonFiniteError(
                 f"step {left_out}: the loss or a gradient is not finite. The weights are those before it. "
-                f"{NONFINITE_ADVICE}"
+                f"{NONFINITE_ADVICE} {self._parts.look_at(left_out)}"
             )
 
     def _save(self, *, wait: bool, is_end: bool = False) -> None:

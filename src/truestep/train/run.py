@@ -277,6 +277,7 @@ class Run:
             scaler=self._scaler,
             nonfinite=self._nonfinite,
             tracked=frozenset(map(id, tracked.values())),
+            folder=self.folder,
         )
         self._journal.name_rates(item for item in tracked.values() if isinstance(item, Optimizer))
         around = Surroundings(

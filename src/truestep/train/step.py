@@ -5,9 +5,11 @@ What the user's loop holds in its hand. Knows nothing of snapshots, records or t
 
 import contextlib
 import math
+import shlex
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -70,6 +72,12 @@ class Parts:
     nonfinite: NonFinite
     tracked: Collection[int]
     """Identities of the tracked objects."""
+    folder: Path
+    """The run's, for messages."""
+
+    def look_at(self, index: int) -> str:
+        """Return the advice to look at a step."""
+        return f"Look at that step: truestep replay --step {index} {shlex.quote(str(self.folder))}"
 
     @cached_property
     def schedule_of(self) -> Callable[[int], Schedule]:
@@ -425,7 +433,8 @@ class Step:
         if self._parts.nonfinite == "stop":
             raise shared(
                 NonFiniteError(
-                    f"step {self.index}: {where}. The weights were not touched. {NONFINITE_ADVICE}"
+                    f"step {self.index}: {where}. The weights were not touched. {NONFINITE_ADVICE} "
+                    f"{self._parts.look_at(self.index)}"
                 )
             )
         self.log(skipped=1.0)

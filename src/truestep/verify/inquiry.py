@@ -11,13 +11,14 @@ from typing import IO, Any
 from truestep.errors import TruestepError, UsageError
 from truestep.verify import chains, ranks, resume, streams
 from truestep.verify.causes import CAUSES, FoundCause
-from truestep.verify.proof import Proof
+from truestep.verify.proof import Proof, unknown_cause
 from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.suspects import drawn_by_dataset
 from truestep.verify.verdict import Difference, RunSummary, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import DIGESTS, Plan, Script, Update
 from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved
+from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import Scratch
 
 
@@ -60,6 +61,11 @@ class VerifyOptions:
         )
 
     @property
+    def num_runs(self) -> int:
+        """How many runs are compared, the first one included."""
+        return self.runs + len(self.ways)
+
+    @property
     def ways(self) -> list[Way]:
         """All ways that differ from the first in one thing."""
         base = self.base
@@ -83,21 +89,25 @@ def verify(
     *,
     show: IO[Any] | None = None,
     on_status: Callable[[str], None] = lambda _line: None,
+    on_step: OnStep = ignore_steps,
     on_run: Callable[[RunSummary], None] = lambda _run: None,
 ) -> Verdict:
     """Run a script again and again in copies of the working folder, and say whether it repeats.
 
     `show` is where the script's own output of the first run goes. `on_status` is called with what is being
-    done, `on_run` with each run that is over.
+    done, `on_step` hears of steps, `on_run` is called with each run that is over. Ctrl-C ends it: what is
+    known by then is in the verdict.
     """
     verdict = Verdict()
     with Scratch(Path.cwd()) as scratch:
         located = script if script.is_module else replace(script, path=scratch.locate(script.path))
-        runner = Runner(script=located, scratch=scratch, steps=asked.steps, show=show)
+        runner = Runner(script=located, scratch=scratch, steps=asked.steps, show=show, on_step=on_step)
         try:
             _Inquiry(runner=runner, asked=asked, verdict=verdict, on_status=on_status, on_run=on_run).answer()
         except _Inconclusive as error:
-            verdict.reason = str(error)
+            verdict.same, verdict.first_difference, verdict.reason = None, None, str(error)
+        except KeyboardInterrupt:
+            verdict.end_early(num_wanted=asked.num_runs)
     return verdict
 
 
@@ -128,7 +138,10 @@ class _Inquiry:
                 self._check_apart(ran)
                 parting = chains.compare(self._first, ran, outcome=way.outcome)
                 self._note(ran, ran.updates, parting=parting)
-                finding = self._explain(ran, parting) if parting is not None else None
+                finding = None
+                if parting is not None:
+                    self._note_difference(parting)
+                    finding = self._explain(ran, parting)
             if parting is not None and finding is not None:
                 self.verdict.same = False
                 self.verdict.first_difference = self._difference(parting, finding)
@@ -147,9 +160,12 @@ class _Inquiry:
             )
 
     def _run(self, way: Way) -> Ran:
-        self.on_status(way.words)
+        self._show(way.words)
         ran = self.runner.run(way)
         return self._checked(ran)
+
+    def _show(self, words: str) -> None:
+        self.on_status(f"run {len(self.verdict.runs) + 1} of {self.asked.num_runs}: {words}")
 
     def _checked(self, ran: Ran) -> Ran:
         if ran.code != 0:
@@ -216,6 +232,7 @@ class _Inquiry:
         self._note(ran, whole, parting=parting, num_before=len(before))
         if parting is None:
             return None, None
+        self._note_difference(parting)
         if parting.place < len(before):
             return parting, self._explain(ran, parting)
         finding = resume.explain(self._first, ran, parting=parting, resumed=resumed)
@@ -226,7 +243,7 @@ class _Inquiry:
         return parting, finding
 
     def _kill(self, way: Way, kill_at: int) -> tuple[Ran, chains.Resumed]:
-        self.on_status(f"killed after step {kill_at} and resumed")
+        self._show(f"killed after step {kill_at} and resumed")
         ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
         if not ran.processes and ran.code == 0:
             raise _Inconclusive(f"the script ended before step {kill_at}, where it should be killed.")
@@ -301,6 +318,15 @@ class _Inquiry:
         if self.asked.runs < 2 and ran.way.kind != "again":
             finding.is_proved = False
         return finding
+
+    def _note_difference(self, parting: chains.Parting) -> None:
+        """Keep what is known before the cause is: the search for it can be ended."""
+        self.verdict.same = False
+        self.verdict.first_difference = replace(
+            self._difference(parting, unknown_cause(parting)),
+            cause="unknown: Ctrl-C ended the search for it",
+            fix="run the same command again and let it finish",
+        )
 
     def _difference(self, parting: chains.Parting, finding: FoundCause) -> Difference:
         cause = CAUSES[finding.name]

@@ -86,10 +86,10 @@ class Proof:
                 return finding
         if way.kind in ("first", "again", "killed"):
             proved = self._try(found[:_MAX_SUSPECTS])
-            proved = proved or self._try_all(found or [_unknown(parting)], first, second)
+            proved = proved or self._try_all(found or [unknown_cause(parting)], first, second)
             if proved is not None:
                 return proved
-        return found[0] if found else _unknown(parting)
+        return found[0] if found else unknown_cause(parting)
 
     def _look(self, way: Way, step: int) -> tuple[Ran, Ran, int]:
         """Run both with operations noted, and return the step at which they part this time.
@@ -199,7 +199,7 @@ class Proof:
         return self.runner.run(way, plan=Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS))
 
 
-def _unknown(parting: chains.Parting) -> FoundCause:
+def unknown_cause(parting: chains.Parting) -> FoundCause:
     """Return what can be said without a suspect: the line of the optimizer's step."""
     update = parting.first or parting.second
     file, line = (update.file, update.line) if update is not None else (None, None)

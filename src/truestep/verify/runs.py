@@ -10,6 +10,8 @@ from typing import IO, Any
 
 from truestep import watch
 from truestep.verify.ways import Way
+from truestep.watch.launch import following
+from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import Scratch, tail_of
 
 _KILLED = -9
@@ -46,6 +48,7 @@ class Runner:
     steps: int | None
     show: IO[Any] | None = None
     """Where the script's own output goes in the first run; that of later ones is kept for their errors."""
+    on_step: OnStep = ignore_steps
     num_runs: int = 0
 
     def run(
@@ -105,7 +108,7 @@ class Runner:
                 stderr=goes_to,
             )
             try:
-                code = done.wait()
+                code = following.wait(done, folder, plan=plan, on_step=self.on_step)
             except BaseException:
                 done.terminate()
                 done.wait()

@@ -6,6 +6,8 @@ Owns what is told, as plain values by the command's contract. How it looks is le
 from dataclasses import dataclass, field
 from typing import Any
 
+_ENDED = 130
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
@@ -72,9 +74,20 @@ class Verdict:
     expected_steps: int | None = None
     """How many it makes, if those are not all and its loops say so."""
 
+    is_interrupted: bool = False
+    """Whether Ctrl-C ended it before it could tell."""
+
+    def end_early(self, *, num_wanted: int) -> None:
+        """Ctrl-C: a difference that was found by then stays found."""
+        if self.same is None:
+            self.is_interrupted = True
+            self.reason = f"Ctrl-C or SIGTERM ended it after {len(self.runs)} of {num_wanted} runs"
+
     @property
     def exit_code(self) -> int:
-        """0 the same, 1 different, 2 could not tell."""
+        """0 the same, 1 different, 2 could not tell, 130 ended by Ctrl-C before it could."""
+        if self.is_interrupted:
+            return _ENDED
         return 2 if self.same is None else int(not self.same)
 
     def as_fields(self) -> dict[str, Any]:

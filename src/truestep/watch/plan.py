@@ -33,7 +33,9 @@ FREEZABLE = (
 BITS = ("digests", "finite", "none")
 """What is read of the tensors that operations take and give."""
 
-_NUM_FIRST, _EVERY = 8, 256
+NUM_FIRST = 8
+"""Steps at the start whose values are read, also from an accelerator, for which the script then waits."""
+_EVERY = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,10 @@ class Plan:
     """What is read of each operation's tensors: all bits, whether they are finite, or shapes alone."""
     inspect: bool = False
     """Whether what rules need is kept too: gradients, structure of models, losses, samples."""
+    hangs: bool = False
+    """Whether each of several processes writes down where it stands when it makes no progress."""
+    deep: bool = False
+    """Whether a copy of the model is trained on the first batches, to see what it can learn."""
     flush_s: float = 0.5
     """What a killed process may lose. With digests every step is written at once."""
 
@@ -93,7 +99,7 @@ class Plan:
     def looks_at(self, step: int) -> bool:
         """Whether values are read at this step."""
         if self.look == "sampled":
-            return step < _NUM_FIRST or step % _EVERY == 0
+            return step < NUM_FIRST or step % _EVERY == 0
         return self.look == "every"
 
     def as_fields(self) -> dict[str, Any]:

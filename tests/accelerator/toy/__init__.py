@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -177,6 +178,7 @@ def _make_module() -> types.ModuleType:
         stream=_stream,
         get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
         is_bf16_supported=lambda: True,
+        num_waits=lambda: len(waits()),
     )
     return module
 
@@ -185,6 +187,7 @@ def _append_log(path: str) -> None:
     found = [vars(wait) | {"line": wait.line} for wait in waits()]
     process = {
         "process": os.getpid(),
+        "script": sys.argv[0],
         "steps": _CODE.toy_step(),
         "operators": num_operators(),
         "waits": found,

@@ -119,3 +119,13 @@ def diff(source: Source, changed: str, *, name: str) -> Iterator[str]:
     yield from difflib.unified_diff(
         before, after, f"a/{name.lstrip('/')}", f"b/{name.lstrip('/')}", lineterm="", n=2
     )
+
+
+def patch(source: Source, changed: str, *, name: str) -> str:
+    """Return a unified diff that `patch` and `git apply` take: exact ends of lines, three lines around."""
+    before, after = (io.StringIO(text, newline="\n").readlines() for text in (source.raw, changed))
+    plain = name.lstrip("/")
+    lines = difflib.unified_diff(before, after, f"a/{plain}", f"b/{plain}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )

@@ -2,7 +2,8 @@
 
 ## What it finds
 `torch.save(model)` instead of `torch.save(model.state_dict())`, and `torch.load(..., weights_only=False)` on
-a file that does not need it or that contains a whole module.
+a file that does not need it or that contains a whole module. A remark, unless the run loads a file that it
+did not save itself.
 
 ## Why it matters
 A pickled module stores the import path of its class, not the class. After you rename or move code, the file
@@ -16,11 +17,13 @@ Save `model.state_dict()`, build the model in code, and load with `weights_only=
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
 from truestep.watch.evidence.facts.structure import CheckpointLoaded, FileLoaded, FileSaved, StateSaved
 
 RULE = Meta(
     code="CKPT03",
     severity="warning",
+    is_lasting=True,
     fix="Save model.state_dict(), and load it with weights_only=True into a model built in code.",
 )
 
@@ -38,6 +41,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 saved,
                 "a whole module is pickled: the file stops loading when its class moves",
                 evidence=f"the saved object contains {', '.join(saved.facts.modules)}",
+                severity="info",
             )
     for moment in evidence.of(CheckpointLoaded):
         facts = moment.facts
@@ -49,7 +53,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             found = "contains only tensors and plain values, which weights_only=True can load"
         else:
             continue
-        yield Finding.at(moment, "weights_only=False lets the file run code", evidence=f"the file {found}")
+        yield Finding.at(
+            moment,
+            "weights_only=False lets the file run code",
+            evidence=f"the file {found}",
+            severity="info" if _is_own(evidence, moment) else None,
+        )
+
+
+def _is_own(evidence: Evidence, loaded: Moment[CheckpointLoaded]) -> bool:
+    """Whether this run has saved the file itself, or it has no path."""
+    place = (loaded.file, loaded.line)
+    paths = {item.facts.path for item in evidence.of(FileLoaded) if (item.file, item.line) == place}
+    return paths <= {None, *(item.facts.path for item in evidence.of(FileSaved))}
 
 
 BUGGY = """

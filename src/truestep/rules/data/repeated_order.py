@@ -41,21 +41,22 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find epochs with one number."""
-    if len({moment.facts.epoch for moment in evidence.of(EpochSet)}) > 1:
-        return
+    is_set = len({moment.facts.epoch for moment in evidence.of(EpochSet)}) > 1
     for loader in find_loaders(evidence):
         numbers, name = _epochs(loader), _name(loader)
-        if loader.is_training and len(numbers) > 1 and len(set(numbers)) == 1:
+        is_same = len(numbers) > 1 and len(set(numbers)) == 1 and (not is_set or _is_repeated(loader))
+        if loader.is_training and is_same:
+            how = "called on another sampler, or too late" if is_set else f"never called on the {name}"
             yield Finding.at(
                 loader.epochs[1],
-                f"every epoch has the same order: set_epoch() is never called on the {name}",
+                f"every epoch has the same order: set_epoch() is {how}",
                 line=_line(evidence, loader, name),
                 evidence=f"{len(loader.trained_epochs)} epochs; in each of the first {len(numbers)} the "
                 f"epoch of the {name} was {numbers[0]}",
             )
 
     for first, numbers in _rebuilt(find_loaders(evidence)):
-        if len(set(numbers)) == 1:
+        if not is_set and len(set(numbers)) == 1:
             name = _name(first)
             yield Finding.at(
                 first.epochs[0],

@@ -23,6 +23,7 @@ RULE = Meta(
     code="DIST01",
     severity="error",
     needs=(ParallelMade, ForwardPass, OptimizerStep),
+    is_lasting=True,
     fix="Call the wrapper in training, not the module inside it.",
 )
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.dist._ranks import allows_uneven
 from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.surroundings import BESIDE, UNWRAPPED, ReplicaDigested
 
@@ -26,6 +27,7 @@ RULE = Meta(
     code="DIST02",
     severity="error",
     needs=(ReplicaDigested,),
+    is_lasting=True,
     fix="Call the DDP wrapper so that gradients are exchanged; change weights in all processes the same way.",
     caused_by=("DIST01",),
 )
@@ -38,6 +40,8 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find the first step after which replicas differ."""
+    if allows_uneven(evidence):
+        return  # a rank that has no more batches gets the others' weights at the end
     ranks: list[dict[tuple[int, int, int], Moment[ReplicaDigested]]] = []
     for process in evidence.processes:
         found = {

@@ -3,9 +3,11 @@
 Owns putting the two together, and telling whether the script reads gradients itself.
 """
 
+import re
 from dataclasses import dataclass
 
 from truestep.rules import Evidence
+from truestep.rules.analysis.optimizers import find_optimizer
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,
@@ -19,6 +21,8 @@ from truestep.watch.evidence.facts.optimizing import (
 )
 
 _LAST_LOOKED_AT = 2
+_ADAPTIVE = re.compile("ada|rms|rprop|lion|lamb|lars|sophia|muon|shampoo", re.IGNORECASE)
+"""Optimizers that divide a gradient by its own size."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,12 @@ def usual_number(evidence: Evidence, optimizer: int) -> int:
     """Return how many backward passes an optimizer's step most uses."""
     steps = [moment for moment in evidence.of(GradientsApplied) if moment.facts.optimizer == optimizer]
     return max((len(moment.facts.passes) for moment in steps), default=0)
+
+
+def is_adaptive(evidence: Evidence, optimizer: int) -> bool:
+    """Whether an optimizer divides by the gradient's size, or may: a factor of the loss then does nothing."""
+    found = find_optimizer(evidence, optimizer)
+    return found is None or bool(_ADAPTIVE.search(found.class_name))
 
 
 def is_looked_at(step: int) -> bool:

@@ -2,8 +2,10 @@
 
 ## What it finds
 A backward pass whose gradients are all zeroed before an optimizer step could use them: `zero_grad` between
-`backward` and `step`, or at each micro-batch of an accumulation. A pass is not reported if it had another
-purpose: weights changed in between, it computed the gradient of an input, or the script reads gradients.
+`backward` and `step`, or at each micro-batch of an accumulation. The reported line is that of the backward
+pass if the optimizer is never stepped, and that of the step if it comes before the backward pass. A pass is
+not reported if it had another purpose: weights changed in between, it computed the gradient of an input, or
+the script reads gradients.
 
 ## Why it matters
 The pass is wasted, and so is its data. If you accumulate over four micro-batches and call `zero_grad` at each
@@ -20,6 +22,7 @@ from truestep.rules.loop._passes import find_passes, is_looked_at, reads_gradien
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import BackwardExamined, GradientsDropped, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="LOOP02",
@@ -42,14 +45,42 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moments in found.values():
         if len(moments) < _MIN_TIMES + (not has_steps):
             continue
-        first = moments[0]
-        num, line = len(first.facts.passes), first.facts.backward_at.line
-        yield Finding.at(
+        yield _report(evidence, moments)
+
+
+def _report(evidence: Evidence, moments: list[Moment[GradientsDropped]]) -> Finding:
+    first = moments[0]
+    passed = first.facts.backward_at
+    num, line = len(first.facts.passes), passed.line
+    text = (
+        f"the gradients of {num} backward pass{'es' if num > 1 else ''} at line {line} were zeroed at "
+        f"line {first.line} before any optimizer step used them; it happened {len(moments)} times"
+    )
+    steps = [item for item in evidence.of(OptimizerStep) if item.facts.optimizer == first.facts.optimizer]
+    early = next((item for item in steps if _is_before(item, passed)), None)
+    if not steps and passed.file and evidence.first.ended == "finished":
+        return Finding.at(
             first,
-            "gradients are zeroed before a step uses them",
-            evidence=f"the gradients of {num} backward pass{'es' if num > 1 else ''} at line {line} were "
-            f"zeroed at this line before any optimizer step used them; it happened {len(moments)} times",
+            "no optimizer step uses the gradients of this backward pass: step() is missing",
+            file=passed.file,
+            line=line,
+            evidence=text,
+            fix="Call optimizer.step() after this backward pass.",
         )
+    if early is not None:
+        return Finding.at(
+            early,
+            "the optimizer steps before the backward pass: its gradients are zeroed before a step uses them",
+            evidence=text,
+            fix="Call optimizer.step() after the backward pass.",
+        )
+    return Finding.at(first, "gradients are zeroed before a step uses them", evidence=text)
+
+
+def _is_before(step: Moment[OptimizerStep], passed: Place) -> bool:
+    """Whether a step is written before the backward pass, in the same function."""
+    is_same = (step.file, step.function) == (passed.file, passed.function)
+    return is_same and step.line is not None and passed.line is not None and step.line < passed.line
 
 
 def _dropped(evidence: Evidence) -> Iterator[Moment[GradientsDropped]]:

@@ -24,6 +24,7 @@ RULE = Meta(
     code="LOOP08",
     severity="error",
     needs=(ClippingCalled, BackwardPass),
+    is_lasting=True,
     fix="Pass model.parameters() at each call, or keep the parameters in a list.",
 )
 

@@ -26,6 +26,7 @@ RULE = Meta(
     severity="error",
     needs=(BackwardPass, OptimizerStep),
     caused_by=("DATA07",),
+    is_lasting=True,
     fix="Find the operation whose derivative is not finite, and clamp or mask its input.",
 )
 

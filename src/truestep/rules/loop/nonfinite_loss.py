@@ -24,6 +24,7 @@ RULE = Meta(
     severity="error",
     needs=(BackwardPass, OptimizerStep),
     caused_by=("LOOP11", "DATA07"),
+    is_lasting=True,
     fix="Find the term of the loss that is not finite, and clamp its input or leave the sample out.",
 )
 

@@ -21,6 +21,7 @@ RULE = Meta(
     code="LOOP07",
     severity="error",
     needs=(GradientsClipped, GradientsApplied),
+    is_lasting=True,
     fix="Clip once, right before optimizer.step().",
 )
 

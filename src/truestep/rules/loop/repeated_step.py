@@ -22,6 +22,7 @@ RULE = Meta(
     code="LOOP17",
     severity="error",
     needs=(BackwardPass, GradientsApplied),
+    is_lasting=True,
     fix="Remove one of the two calls of optimizer.step().",
 )
 

@@ -21,6 +21,7 @@ RULE = Meta(
     code="LOOP06",
     severity="error",
     needs=(ClippingCalled, GradientsUnscaled),
+    is_lasting=True,
     fix="Call scaler.unscale_(optimizer) between backward and clipping.",
 )
 

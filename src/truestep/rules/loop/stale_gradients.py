@@ -26,6 +26,7 @@ RULE = Meta(
     code="LOOP01",
     severity="error",
     needs=(BackwardPass, GradientsApplied),
+    is_lasting=True,
     fix="Call optimizer.zero_grad() before this backward pass, once for every optimizer.step().",
 )
 

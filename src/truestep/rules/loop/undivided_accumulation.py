@@ -15,14 +15,13 @@ Divide the loss by the number of micro-batches in the step before you call `back
 """
 
 import ast
-import re
 from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, call_at, replace_node, text_of
 from truestep.rules.analysis.syntax import walk
-from truestep.rules.loop._passes import Pass, find_passes, is_looked_at
+from truestep.rules.loop._passes import Pass, find_passes, is_adaptive, is_looked_at
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,
@@ -32,7 +31,6 @@ from truestep.watch.evidence.facts.optimizing import (
     OptimizerStep,
 )
 from truestep.watch.evidence.facts.passes import BackwardPass
-from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
     code="LOOP03",
@@ -44,8 +42,6 @@ _MIN_STEPS = 2
 _MAX_FORWARDS = 6
 _NEAR = 1.5
 _TOLERANCE = 0.02
-_ADAPTIVE = re.compile("ada|rms|rprop|lion|lamb|lars|sophia|muon|shampoo", re.IGNORECASE)
-"""Optimizers that divide a gradient by its own size."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -83,11 +79,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _cost(evidence: Evidence, optimizer: int, num: int) -> str | None:
     """Return what the factor does: nothing to the length of steps that do not grow with the gradient."""
-    listed = [item for moment in evidence.of(ParametersListed) for item in moment.facts.optimizers]
-    names = [item.class_name for item in listed if item.number == optimizer]
     if any(optimizer in moment.facts.optimizers for moment in evidence.of(GradientsClipped)):
         return f"gradients are {num} times as large where they are clipped"
-    if not names or _ADAPTIVE.search(names[-1]):
+    if is_adaptive(evidence, optimizer):
         return None
     return f"steps are {num} times as large as with the mean over the same samples"
 

@@ -26,6 +26,7 @@ RULE = Meta(
     code="LOSS04",
     severity="warning",
     needs=(ForwardPass, BackwardPass),
+    is_lasting=True,
     fix="Normalize over the axis of the classes: dim=-1, or dim=1 for (batch, classes, ...).",
 )
 _NAMES = ("_softmax.default", "_log_softmax.default")

@@ -25,6 +25,7 @@ RULE = Meta(
     code="LOSS03",
     severity="error",
     needs=(BackwardPass,),
+    is_lasting=True,
     fix="Give prediction and target the same shape, with squeeze(-1) or unsqueeze(-1) on one of them.",
 )
 _TWO_SIDED = ("sub.Tensor", "rsub.Tensor", "mul.Tensor", "div.Tensor", "add.Tensor", "minimum.default")

@@ -23,6 +23,7 @@ from truestep.watch.evidence.facts.passes import ProbabilitiesScored
 RULE = Meta(
     code="LOSS02",
     severity="error",
+    is_lasting=True,
     fix="Pass the raw scores to binary_cross_entropy_with_logits, with no sigmoid and no clamp before it.",
 )
 _BOUNDED = ("aten.sigmoid.default", "aten._softmax.default", "aten.sigmoid_.default")

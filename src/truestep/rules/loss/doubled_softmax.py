@@ -29,10 +29,14 @@ from truestep.watch.evidence.facts.passes import ScoresNormalised
 RULE = Meta(
     code="LOSS01",
     severity="error",
+    is_lasting=True,
     fix="Pass the raw scores to the loss; apply softmax only where you need probabilities.",
 )
 _SOFTMAX = ("aten._softmax.default", "aten._safe_softmax.default")
 _NLL = ("nll_loss_forward.default", "nll_loss2d_forward.default")
+_RANKING = frozenset(
+    f"aten.{name}" for name in ("argmax.default", "max.dim", "topk.default", "sort.default", "detach.default")
+)
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -86,10 +90,12 @@ def _no_logarithms(flow: OperationGraph) -> Iterator[Finding]:
             what = "raw scores"
         else:
             continue
+        is_only_scored = first.name in _SOFTMAX and first.file is not None and _is_only_scored(flow, first)
         yield Finding.at(
-            operation,
+            first if is_only_scored else operation,
             f"nll_loss gets {what} instead of log-probabilities",
-            evidence=f"its input comes from {first.name} {place_of(first, operation.file)}",
+            evidence=f"its input comes from {first.name} {place_of(first, operation.file)}, and the loss is "
+            f"computed {place_of(operation, first.file)}",
             fix="Use cross_entropy on the raw scores, or log_softmax before nll_loss.",
         )
     for operation in flow.named("sub.Tensor"):
@@ -101,6 +107,12 @@ def _no_logarithms(flow: OperationGraph) -> Iterator[Finding]:
                 evidence=f"its input comes from softmax {place_of(first, operation.file)}",
                 fix="Pass log_softmax(scores) as the first argument of kl_div.",
             )
+
+
+def _is_only_scored(flow: OperationGraph, softmax: Operation) -> bool:
+    """Whether nothing but a loss needs the probabilities: the largest of them is also that of logarithms."""
+    users = [item for item in flow.users(softmax) if item.name not in _RANKING]
+    return len(users) == 1
 
 
 def _student_of(flow: OperationGraph, operation: Operation) -> Operation | None:

@@ -24,6 +24,7 @@ RULE = Meta(
     code="LOSS05",
     severity="error",
     needs=(BackwardPass,),
+    is_lasting=True,
     fix="Use BCEWithLogitsLoss for one output, or give the model one output for each class.",
 )
 _NAMES = ("_log_softmax.default", "_softmax.default")

@@ -27,6 +27,7 @@ RULE = Meta(
     severity="warning",
     needs=(ClassesScored,),
     caused_by=("DATA07",),
+    is_lasting=True,
     fix="Initialize the last layer with small weights, and scale the inputs to unit variance.",
 )
 _MAX_RATIO = 3.0
@@ -39,7 +40,8 @@ def is_observed(evidence: Evidence) -> bool:
 
 
 def _is_loaded(evidence: Evidence) -> bool:
-    return any(moment.step == 0 for moment in evidence.of(StateLoaded, FileLoaded))
+    """Whether weights were loaded, or may have been."""
+    return evidence.is_part or any(moment.step == 0 for moment in evidence.of(StateLoaded, FileLoaded))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ RULE = Meta(
     code="MODE06",
     severity="warning",
     needs=(LayersListed, PassExamined),
+    is_lasting=True,
     fix="Use GroupNorm, larger batches or drop_last=True, or keep BatchNorm in eval mode.",
 )
 

@@ -22,6 +22,7 @@ from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, insert_after, insert_before, text_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.mode._passes import (
+    MIN_RUN,
     Pass,
     by_place,
     evaluation_loaders,
@@ -33,6 +34,7 @@ from truestep.rules.mode._passes import (
     read_passes,
     runs_of,
 )
+from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ModeSet, PassExamined
 
@@ -92,25 +94,26 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
         and moment.at_s < first.moment.at_s
     ]
     said = f"last switched to eval mode at line {off[-1].line}" if off else "never switched to eval mode"
+    text = (
+        f"{layers_text(first.layers, first.layers.names_on)}; {len(found)} passes that no "
+        f"backward pass reached; {name} was {said}"
+    )
+    asked = [item for item in _switches_on(evidence, first) if item.facts.class_name == name]
+    if asked and (not off or asked[-1].at_s > off[-1].at_s):
+        return Finding.at(
+            asked[-1],
+            f"{name} is switched to train mode before it is evaluated: eval() is meant",
+            evidence=f"{text}; first evaluated at line {first.moment.line}",
+            count=1,
+        )
     return Finding.at(
-        first.moment,
-        f"{name} is evaluated in train mode: eval() is missing",
-        evidence=f"{layers_text(first.layers, first.layers.names_on)}; {len(found)} passes that no "
-        f"backward pass reached; {name} was {said}",
-        count=1,
+        first.moment, f"{name} is evaluated in train mode: eval() is missing", evidence=text, count=1
     )
 
 
-def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
-    """Whether only dropout is on, and train mode was asked for after the last step: Monte-Carlo dropout."""
-    first = found[0]
-    assert first.layers is not None
-    # A whole graph is scored two or three times, with the masks of its parts.
-    if any(is_repeated(run) for run in runs_of(found) if len(run) >= _MIN_SAMPLES):
-        return True
-    if first.layers.num_norms_on:
-        return False
-    asked = [
+def _switches_on(evidence: Evidence, first: Pass) -> list[Moment[ModeSet]]:
+    """Return calls of `train()` after the last step, in the function that makes this pass."""
+    return [
         moment
         for moment in evidence.of(ModeSet)
         if moment.facts.is_training
@@ -118,7 +121,27 @@ def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
         and moment.step == first.moment.step > 0
         and moment.function == first.moment.function
     ]
-    return bool(asked)
+
+
+def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
+    """Whether only dropout is on, and train mode was asked for after the last step: Monte-Carlo dropout.
+
+    It draws several outputs for one input.
+    """
+    first = found[0]
+    assert first.layers is not None
+    # A whole graph is scored two or three times, with the masks of its parts.
+    if any(is_repeated(run) for run in runs_of(found) if len(run) >= _MIN_SAMPLES):
+        return True
+    if first.layers.num_norms_on or all(_is_once(run) for run in runs_of(found)):
+        return False
+    return bool(_switches_on(evidence, first))
+
+
+def _is_once(run: list[Pass]) -> bool:
+    """Whether several inputs are passed through once each."""
+    known = [item.facts.given for item in run]
+    return len(known) >= MIN_RUN and min(known) >= 0 and len(set(known)) == len(known)
 
 
 def _num_optimizers(evidence: Evidence) -> int:

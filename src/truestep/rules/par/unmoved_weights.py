@@ -15,10 +15,17 @@ rate. In a custom optimizer, change parameters in place: `p.add_(update)`, not `
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.optimizers import where_made
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.optimizing import OptimizerStep, UnmovedParameter, WeightsUnmoved
+from truestep.watch.evidence.facts.optimizing import (
+    OptimizerStep,
+    SchedulerMade,
+    UnmovedParameter,
+    WeightsUnmoved,
+)
 from truestep.watch.evidence.facts.structure import ParametersListed
 
 RULE = Meta(
@@ -40,7 +47,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if rated:
             yield _report(moment, rated, f"learning rate {rated[0].rate:.3g}")
         elif stills and not moment.facts.num_moved and _is_rate_zero(evidence, moment.facts.optimizer):
-            yield _report(moment, stills, "the learning rate is 0 at each step")
+            yield _report(moment, stills, "the learning rate is 0 at each step", **_origin(evidence, moment))
+
+
+def _origin(evidence: Evidence, moment: Moment[WeightsUnmoved]) -> dict[str, Any]:
+    """Return where the rate is given: where the optimizer is created, unless something schedules it."""
+    number = moment.facts.optimizer
+    is_scheduled = any(item.facts.optimizer == number for item in evidence.of(SchedulerMade))
+    return {} if is_scheduled else where_made(evidence, number)
 
 
 def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
@@ -49,16 +63,18 @@ def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
     return bool(rates) and not any(rates)
 
 
-def _report(moment: Moment[WeightsUnmoved], stills: list[UnmovedParameter], why: str) -> Finding:
+def _report(
+    moment: Moment[WeightsUnmoved], stills: list[UnmovedParameter], why: str, **place: Any
+) -> Finding:
     first = stills[0]
-    return Finding(
-        message=f"{len(stills)} parameters have gradients, but the step does not change them",
-        file=moment.file,
-        line=moment.line,
+    return Finding.at(
+        moment,
+        f"{len(stills)} parameters have gradients, but the step does not change them",
         step=first.first_step + 1,
         evidence=f"a {first.dtype} parameter of shape {first.shape} is identical before and "
         f"after {first.num_steps} steps; gradient up to {first.gradient:.3g}, {why}, "
         f"weight {first.weight:.3g}",
+        **place,
     )
 
 

@@ -43,7 +43,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if roster is None or not roster.stepped:
         return
     found: dict[int, list[Parameter]] = {}
-    is_new = not evidence.has(FileLoaded) and not any(item.is_loaded for item in roster.parameters)
+    may_be_loaded = evidence.is_part or evidence.has(FileLoaded)
+    is_new = not may_be_loaded and not any(item.is_loaded for item in roster.parameters)
     trained = {item.model for item in roster.parameters if item.groups} if is_new else set()
     for item in roster.left_out:
         if item.hidden is None and _is_forgotten(item, is_new=item.model in trained):

@@ -24,7 +24,6 @@ RULE = Meta(
     severity="warning",
     needs=(CopiedToDevice, OptimizerStep),
     fix="Use pin_memory=True and .to(device, non_blocking=True); create new tensors with device=.",
-    is_preview=True,
 )
 
 

@@ -24,7 +24,6 @@ RULE = Meta(
     severity="warning",
     needs=(HostWaited, OptimizerStep),
     fix="Keep the value on the GPU and read it only every N steps.",
-    is_preview=True,
 )
 
 

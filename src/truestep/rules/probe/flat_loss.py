@@ -30,6 +30,7 @@ RULE = Meta(
     fix="Try to fit a single batch; if that fails too, check the gradients and the learning rate.",
 )
 _MIN_LOOKS, _SAME = 7, 0.01
+_EVERY = 16
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -59,9 +60,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _levels(evidence: Evidence) -> list[tuple[Moment[LossLevel], float]]:
-    """Return the loss at some steps: the last value of each."""
-    found = {moment.step: moment for moment in evidence.of(LossLevel)}
-    losses = [(found[step], found[step].facts.loss) for step in sorted(found)]
+    """Return the loss at some steps, evenly spread: the first that was read of every few."""
+    found: dict[int, Moment[LossLevel]] = {}
+    for moment in evidence.of(LossLevel):
+        found.setdefault(moment.step // _EVERY, moment)
+    losses = [(found[place], found[place].facts.loss) for place in sorted(found)]
     return [(moment, loss) for moment, loss in losses if isinstance(loss, float) and isfinite(loss)]
 
 

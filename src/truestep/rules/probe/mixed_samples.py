@@ -24,6 +24,7 @@ RULE = Meta(
     severity="error",
     needs=(SamplesMixed,),
     caused_by=("LOSS04",),
+    is_lasting=True,
     fix="Check which axis this line works over: batch_first=True is missing, or a transpose.",
 )
 _MIN_MOVED = 1e-3

@@ -3,7 +3,7 @@
 ## What it finds
 Steps that change weights by more than a fifth of their size, or by less than a millionth, in most matrices
 and at most of the steps that were checked. A warning if a step was as large as the weights and the loss
-never falls below its first value.
+never falls below its first value. The reported line is where the optimizer is created.
 
 ## Why it matters
 About a thousandth is common. With much more, each step undoes what earlier ones learned. With much less,
@@ -18,6 +18,7 @@ from math import inf, isfinite
 from statistics import median
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.optimizers import where_made
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import LossLevel, UpdateMeasured
 
@@ -28,8 +29,8 @@ RULE = Meta(
     fix="Change the learning rate so that a step changes weights by about a thousandth of their size.",
 )
 _HIGH, _LOW = 0.2, 1e-6
-_MIN_STEPS, _MIN_LOSSES = 4, 3
-_WHOLE = 1.0
+_MIN_STEPS, _MIN_HUGE, _MIN_LOSSES = 4, 2, 3
+_WHOLE, _HUGE = 1.0, 10.0
 """A step that changes weights by their whole size keeps nothing of what they were."""
 
 
@@ -40,24 +41,34 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         shares = [row.update / row.weight for row in moment.facts.matrices if row.weight > 0]
         if shares:
             found.setdefault(moment.facts.optimizer, []).append((moment, median(shares)))
-    for items in found.values():
+    is_learning = _is_learning(evidence)
+    for optimizer, items in found.items():
         usual = median(share for _, share in items)
         most = max(share for _, share in items)
-        if len(items) >= _MIN_STEPS and (usual > _HIGH or 0 < most < _LOW):
-            word = "large" if usual > _HIGH else "small"
+        is_huge = most > _HUGE and not is_learning and len(items) >= _MIN_HUGE
+        is_enough = len(items) >= _MIN_STEPS
+        if is_huge or (is_enough and (usual > _HIGH or 0 < most < _LOW)):
+            word = "large" if is_huge or usual > _HIGH else "small"
             yield Finding.at(
                 items[0][0],
                 f"updates are very {word} compared to the weights they change",
-                evidence=f"a step changes a matrix by {usual:.1e} of its size, median of {len(items)} steps",
-                severity="warning" if most > _WHOLE and not _is_learning(evidence) else None,
+                evidence=f"a step changes a matrix by {usual:.1e} of its size, median of {len(items)} steps; "
+                f"by {most:.1e} at most",
+                severity="warning" if most > _WHOLE and not is_learning else None,
+                **where_made(evidence, optimizer),
             )
 
 
 def _is_learning(evidence: Evidence) -> bool:
-    """Whether the loss has fallen, as far as it was read."""
-    losses = [moment.facts.loss for moment in evidence.of(LossLevel)]
-    numbers = [loss if isinstance(loss, float) and isfinite(loss) else inf for loss in losses]
-    return len(numbers) < _MIN_LOSSES or min(numbers[1:]) < numbers[0]
+    """Whether a loss has fallen, as far as it was read; each line that calls backward has its own."""
+    by_line: dict[tuple[str | None, int | None], list[float]] = {}
+    for moment in evidence.of(LossLevel):
+        loss = moment.facts.loss
+        value = loss if isinstance(loss, float) and isfinite(loss) else inf
+        by_line.setdefault((moment.file, moment.line), []).append(value)
+    if max(map(len, by_line.values()), default=0) < _MIN_LOSSES:
+        return True
+    return any(min(losses[1:], default=inf) < losses[0] for losses in by_line.values())
 
 
 BUGGY = """
@@ -66,13 +77,13 @@ from torch import nn
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
-optimizer = torch.optim.Adam(model.parameters(), lr=1.0)
+optimizer = torch.optim.Adam(model.parameters(), lr=1.0)  # expect: PROBE07
 for step in range(6):
     x = torch.randn(32, 8)
     loss = (model(x) - x[:, :1]).square().mean()
     optimizer.zero_grad()
     loss.backward()
-    optimizer.step()  # expect: PROBE07
+    optimizer.step()
 """
 
 CLEAN = """

@@ -33,8 +33,18 @@ def seeds(evidence: Evidence, generator: str) -> list[Moment[Any]]:
     return [
         item
         for item in known
-        if item.facts.how == "seed" or (item.facts.how == "state" and _is_asked_for(evidence, item))
+        if (item.facts.how == "seed" and not _is_undone(item, known))
+        or (item.facts.how == "state" and _is_asked_for(evidence, item))
     ]
+
+
+def _is_undone(seed: Moment[Any], known: list[Moment[Any]]) -> bool:
+    """Whether the same line puts the old state back, as a library does that draws inside `fork_rng`."""
+    place = (seed.file, seed.line)
+    return any(
+        item.facts.how == "state" and item.at_s > seed.at_s and (item.file, item.line) == place
+        for item in known
+    )
 
 
 def _is_asked_for(evidence: Evidence, moment: Moment[Any]) -> bool:

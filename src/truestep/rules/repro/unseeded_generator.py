@@ -63,7 +63,9 @@ _SPLITS = frozenset(
 
 
 def is_observed(evidence: Evidence) -> bool:
-    """Whether anything was trained: weights may also be updated by hand."""
+    """Whether anything was trained, and all seeds were seen: weights may also be updated by hand."""
+    if evidence.is_part:
+        return False
     return evidence.has(OptimizerStep) or evidence.has(BackwardPass)
 
 
@@ -88,8 +90,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _check_torch(evidence: Evidence) -> Iterator[Finding]:
-    is_late = evidence.has(SeededLate)
-    if seeds(evidence, "torch") and not is_late:
+    seeded = seeds(evidence, "torch")
+    places = {(item.file, item.line) for item in seeded}
+    is_late = any((item.file, item.line) in places for item in evidence.of(SeededLate))
+    if seeded and not is_late:
         return
     draws = [item for item in evidence.operations if item.is_random and not item.has_generator]
     draws = _still_used(evidence, [item for item in draws if not _is_loaders_own(item)])

@@ -20,6 +20,7 @@ from truestep.tune.profile.details import LineShare, ModuleShare, OperationShare
 from truestep.tune.profile.phases import Span, TimedStep, cut_steps
 from truestep.tune.search.started import start
 from truestep.watch.evidence.facts.loading import BatchFetched, LoaderUsed
+from truestep.watch.launch import following
 from truestep.watch.launch.scratch import Scratch
 
 STEPS = 30
@@ -150,7 +151,7 @@ def profile(
         raise UsageError(f"steps must be at least 1, got {steps}.")
     with Scratch(Path.cwd()) as scratch:
         on_status("timing steps")
-        ran = _Run(script, scratch=scratch, show=show)
+        ran = _Run(script, scratch=scratch, show=show, on_status=on_status)
         ran.go(_course(steps))
         if "memory" not in ran.raw and ran.is_short:
             on_status(f"the script runs only {ran.num_steps} steps: measuring again with fewer")
@@ -188,8 +189,15 @@ def _short_course(num_steps: int) -> dict[str, Any]:
 class _Run:
     """One script, run until the course is over."""
 
-    def __init__(self, script: watch.Script, *, scratch: Scratch, show: IO[Any] | None) -> None:
-        self._script, self._scratch, self._show = script, scratch, show
+    def __init__(
+        self,
+        script: watch.Script,
+        *,
+        scratch: Scratch,
+        show: IO[Any] | None,
+        on_status: Callable[[str], None],
+    ) -> None:
+        self._script, self._scratch, self._show, self._on_status = script, scratch, show, on_status
         self.raw: dict[str, Any] = {}
         self._process: watch.Process | None = None
 
@@ -211,11 +219,14 @@ class _Run:
         started = start(self._script, self._scratch, plan=plan, show=self._show, environment=_QUIET)
         self._folder = started.folder
         try:
-            code = started.process.wait()
+            code = following.wait(started.process, self._folder, plan=plan, on_step=self._show_step)
         finally:
             started.end()
         self._process = next((item for item in watch.read(self._folder) if item.num_steps), None)
         self._require(code, started.tail)
+
+    def _show_step(self, step: int, _num_steps: int | None) -> None:
+        self._on_status(f"timing steps, step {step}")
 
     def _require(self, code: int, tail: str) -> None:
         """Read what was told, or say why there is nothing."""

@@ -6,6 +6,7 @@ The script's side is in `resizing`. No batch size is written into settings: anot
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -130,8 +131,10 @@ def batch_sizes(
             on_status=on_status or (lambda _line: None),
         )
         trials.begin(show)
-        stopped, too_large = trials.double()
-        too_large = trials.reach(too_large)
+        stopped, too_large = "Ctrl-C ended the search", None
+        with suppress(KeyboardInterrupt):  # the sizes measured by then are the answer
+            stopped, too_large = trials.double()
+            too_large = trials.reach(too_large)
     return BatchSizes(
         own=trials.own,
         sizes=tuple(sorted(trials.sizes, key=lambda size: size.batch_size)),

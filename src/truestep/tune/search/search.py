@@ -135,6 +135,8 @@ class _Search:
         self._num_last = 1
         self._own: tuple[float | None, ...] = ()
         self._seeds: list[list[float | None]] = []
+        self._place = ""
+        """Which of the settings is tried, for the status."""
 
     def run(self, profiled: Profile, advice: Advice | None) -> Result:
         """Go through the knobs, and put together those that pay. Ctrl-C ends that: return what is known."""
@@ -191,16 +193,19 @@ class _Search:
         """
         best: dict[str, Trial] = {}
         unclear: dict[_Turned, list[Trial]] = {}
-        for name, knob in self._asked.knobs.items():
-            proposed = knob.propose(self._facts, {})
+        proposals = {name: knob.propose(self._facts, {}) for name, knob in self._asked.knobs.items()}
+        num_trials = sum(len(proposed) for proposed in proposals.values() if not isinstance(proposed, Skip))
+        for name, proposed in proposals.items():
             if isinstance(proposed, Skip):
                 self._add(Trial(knob=name, words="", status="skipped", reason=proposed.reason))
                 continue
             for choice in proposed:
-                turned = _Turned.of(knob, choice)
+                self._place = f"trial {len(unclear) + 1} of {num_trials}: "
+                turned = _Turned.of(self._knob(name), choice)
                 trial = self._try(turned)
                 unclear[turned] = [trial]
                 self._take(trial, best)
+        self._place = ""
         while self._has_time():
             promising = [item for item in unclear.items() if _is_promising(item[1])]
             if not promising:
@@ -290,7 +295,7 @@ class _Search:
         if not self._has_time():
             reason = f"the budget of {self._asked.budget_s:g} s was used up; pass a larger one"
             return self._add(turned.trial("untested", reason=reason))
-        title = f"{turned.name}: {turned.words}"
+        title = f"{self._place}{turned.name}: {turned.words}"
         self._on_status(title)
         found = compare(
             self._script,

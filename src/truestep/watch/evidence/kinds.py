@@ -16,6 +16,8 @@ NUM_SHARED: dict[type[Facts], int] = {}
 LATE: set[type[Facts]] = set()
 """Kinds that are noted once the step which they belong to is counted."""
 BY_NAME: dict[str, type[Facts]] = {}
+NOT_CHECKED = "not checked: "
+"""Begins the reason why something was too expensive to look at."""
 NEVER_CUT: set[type[Facts]] = set()
 """Kinds that steps are counted by: kept whole, however many facts there are."""
 

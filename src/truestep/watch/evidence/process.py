@@ -18,7 +18,7 @@ from truestep import record
 from truestep.errors import StateError, UsageError
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.surroundings import GroupJoined
-from truestep.watch.evidence.kinds import LATE
+from truestep.watch.evidence.kinds import LATE, NOT_CHECKED
 from truestep.watch.evidence.moment import Moment, Observed, Written
 from truestep.watch.evidence.operation import Operation, Out, Site, TableReader, stride_of
 
@@ -83,6 +83,12 @@ class Process(Observed):
     def unread(self) -> list[str]:
         """Why something that is compared has no digest."""
         return [text.removeprefix(f"{UNREAD}: ") for text in self.troubles if text.startswith(UNREAD)]
+
+    @property
+    def not_checked(self) -> list[str]:
+        """What rules would need and was too expensive to look at, and why."""
+        parts = (text.partition(NOT_CHECKED) for text in self.troubles)
+        return [reason for _, mark, reason in parts if mark]
 
 
 def read(folder: Path) -> list[Process]:

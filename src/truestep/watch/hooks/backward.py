@@ -11,6 +11,7 @@ from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import among_ourselves, is_readable, is_transformed, outline
 from truestep.watch.script.tape import Tape
 
@@ -70,9 +71,9 @@ def _describe(losses: tuple[Tensor, ...]) -> tuple[Any, str | None, float | None
 
 
 def _value(losses: tuple[Tensor, ...]) -> float | None:
-    """Read a loss where it costs no waiting for a device."""
-    if len(losses) != 1 or losses[0].numel() != 1 or losses[0].device.type != "cpu":
+    """Read a loss; only in steps that are looked at, because that may wait for a device."""
+    if len(losses) != 1 or losses[0].numel() != 1 or losses[0].is_meta:
         return None
     if type(losses[0]) is not Tensor or losses[0].dtype.is_complex or losses[0].is_nested:
         return None
-    return float(losses[0].item())
+    return float(on_host(losses[0]).item())

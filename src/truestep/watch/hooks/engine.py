@@ -32,7 +32,10 @@ def watch_torch(tape: Tape) -> None:
     tape.connect(among_ourselves=among_ourselves, chain=Chain(tape) if tape.plan.digests else None)
     freeze.freeze_torch(tape)
     tape.attempt(refs.watch)
-    put_family(tape, optimizer.STEPS, optimizer.Steps)
+    if tape.is_part:
+        tape.attempt(optimizer.watch_all_steps)
+    else:
+        put_family(tape, optimizer.STEPS, optimizer.Steps)
     put_family(tape, optimizer.GRADIENTS, optimizer.Gradients)
     for name, (family_hooks, family) in _FAMILIES.items():
         if tape.asks_for(name):

@@ -10,6 +10,7 @@ from types import GeneratorType
 from typing import Any
 
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from truestep.watch.evidence.facts.optimizing import (
     ClippingCalled,
@@ -18,7 +19,7 @@ from truestep.watch.evidence.facts.optimizing import (
     OptimizerStep,
 )
 from truestep.watch.hooks.seeds import Draws
-from truestep.watch.hooks.table import Hook, Observation, hide, observing
+from truestep.watch.hooks.table import Guard, Hook, Observation, hide, observing, when_removed
 from truestep.watch.script.tape import Tape
 
 _NUM_FIRST = 8
@@ -105,6 +106,56 @@ class Steps:
             if has_closure:
                 self._chain.take_gradients(optimizer)
             self._chain.close_update(optimizer, number, site=site)
+
+
+def watch_all_steps(tape: Tape) -> None:
+    """Observe the steps of all optimizers, also of those that were made before.
+
+    By torch's own hooks: a scheduler keeps the step of the optimizer that it was made for.
+    """
+    steps = _HookedSteps(tape)
+    when_removed(register_optimizer_step_pre_hook(steps.begin).remove)
+    when_removed(register_optimizer_step_post_hook(steps.end).remove)
+
+
+class _HookedSteps:
+    """Calls an observer before a step and after it. What a step raises is not seen."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._guard = Guard(tape, "torch.optim.Optimizer.step")
+        self._steps = Steps(tape)
+        self._pending: tuple[Optimizer, Any] | None = None
+
+    def begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """A step begins."""
+        if not self._tape.is_on or not self._guard.is_working:
+            return
+        if self._pending is not None and self._pending[0] is optimizer:
+            self._close()  # the last one has raised
+        if self._pending is None:
+            pending = self._steps.observe(*args, **kwargs)
+            self._pending = (optimizer, pending)
+            try:
+                pending.send(None)
+            except Exception as error:  # noqa: BLE001 - reported
+                self._pending = None
+                self._guard.fail(error)
+
+    def end(self, optimizer: Optimizer, *_: Any) -> None:
+        """It has been made."""
+        if self._pending is not None and self._pending[0] is optimizer:
+            pending, self._pending = self._pending[1], None
+            self._guard.end(pending, None)
+
+    def _close(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending[1], None
+            self._guard.close(pending)
+
+
+for _act in (_HookedSteps.begin, _HookedSteps.end):
+    hide(_act)
 
 
 class Gradients:

@@ -30,6 +30,14 @@ class Setup:
         """Note what makes a model parallel."""
         self._note(ParallelMade(what))
 
+    def observe_sharding(self, model: Any = None, /, *_: Any, **__: Any) -> None:
+        """Note what is sharded."""
+        self._note(ParallelMade("fully_shard"))
+        if self._tape.plan.inspect:
+            from truestep.watch.inspect.model.shards import note_sharded  # noqa: PLC0415 - a lot to import
+
+            self._tape.call_listener(note_sharded, self._tape, model)
+
     def _note(self, facts: Facts) -> None:
         if not _is_torch(calling_module(2)):
             self._tape.note(facts)
@@ -45,7 +53,12 @@ HOOKS = (
     ),
     Hook("torch.nn.DataParallel.__init__", Setup.observe_parallel, given=("DataParallel",)),
 )
-SHARDING = (Hook(f"{_SHARDING}.fully_shard", Setup.observe_parallel, given=("fully_shard",)),)
+SHARDING = (
+    Hook(f"{_SHARDING}.fully_shard", Setup.observe_sharding),
+    # Where these were imported already. Otherwise they will take the function as it is then.
+    Hook("torch.distributed.fsdp._fully_shard.fully_shard", Setup.observe_sharding, is_required=False),
+    Hook("torch.distributed.fsdp.fully_shard", Setup.observe_sharding, is_required=False),
+)
 
 
 def _is_torch(caller: str) -> bool:

@@ -52,6 +52,7 @@ class Hook:
 
 
 _in_place: list[tuple[Any, str, Any, Any]] = []
+_undoing: list[Callable[[], None]] = []
 
 
 def put(  # limits: they read like a table
@@ -134,23 +135,58 @@ class _Builtin(functools.partial[Any]):
         return repr(self.__wrapped__)  # type: ignore[attr-defined]
 
 
-def remove() -> list[tuple[Any, str, Any, Any]]:
-    """Take all hooks of this process away, and return them."""
+def is_hooked() -> bool:
+    """Whether this process has hooks."""
+    return bool(_in_place)
+
+
+def when_removed(act: Callable[[], None]) -> None:
+    """Call it when hooks are taken away: it undoes what was put in place by other means."""
+    _undoing.append(act)
+
+
+def remove() -> None:
+    """Take all hooks of this process away, also where a module has been given one by its name.
+
+    What somebody else has put around a hook meanwhile stays, and the hook in it does nothing any more.
+    """
     removed = [*_in_place]
     _in_place.clear()
-    for owner, name, original, _ in reversed(removed):
+    for owner, name, original, made in reversed(removed):
+        if vars(owner).get(name) is not made:
+            continue
         if original is None:  # a base class has it
             delattr(owner, name)
         else:
             setattr(owner, name, original)
-    return removed
+    _give([(made, original) for _, _, original, made in removed if original is not None])
+    while _undoing:
+        _undoing.pop()()
 
 
-def restore(removed: list[tuple[Any, str, Any, Any]]) -> None:
-    """Put hooks back."""
-    for owner, name, _, made in removed:
-        setattr(owner, name, made)
-    _in_place.extend(removed)
+def give_to_importers(is_left_out: Callable[[types.ModuleType], bool]) -> None:
+    """Put hooks also where modules have imported a function by its name: `from torch import manual_seed`."""
+    rows = [row for row in _in_place if isinstance(row[0], types.ModuleType) and row[2] is not None]
+    _in_place.extend(_give([(original, made) for _, _, original, made in rows], is_left_out))
+
+
+def _give(
+    pairs: list[tuple[Any, Any]], is_left_out: Callable[[types.ModuleType], bool] | None = None
+) -> list[tuple[Any, str, Any, Any]]:
+    """Replace values of modules by others, which may be replaced too; return which, as hooks are listed."""
+    replaced = {id(before): (before, after) for before, after in pairs}
+    given = []
+    for module in [*sys.modules.values()]:
+        if not isinstance(module, types.ModuleType) or (is_left_out is not None and is_left_out(module)):
+            continue
+        for name, value in [*vars(module).items()]:
+            after = value
+            while id(after) in replaced and replaced[id(after)][0] is after:
+                after = replaced[id(after)][1]
+            if after is not value:
+                setattr(module, name, after)
+                given.append((module, name, value, after))
+    return given
 
 
 def resolve(target: str) -> tuple[Any, str]:
@@ -183,7 +219,7 @@ def observing(  # limits: private to this package
     observe: Function, original: Function, hook: Hook, *, tape: Tape
 ) -> Function:
     """Return what calls the original, and the observer as long as it does not fail by itself."""
-    guard = _Guard(tape, hook.target)
+    guard = Guard(tape, hook.target)
     is_outermost, is_everywhere, under_way = hook.is_outermost, hook.is_everywhere, tape.under_way
 
     # torch's profiler reads the argument `self` of the function that stands for Module.__call__, and ends the
@@ -215,7 +251,7 @@ def observing(  # limits: private to this package
     return unseen(call, original)
 
 
-class _Guard:
+class Guard:
     """What is left of an observer's freedom: its errors are reported, and it is switched off."""
 
     def __init__(self, tape: Tape, where: str) -> None:
@@ -248,7 +284,7 @@ class _Guard:
             self.fail(error)
 
 
-for _method in (_Guard.end, _Guard.close):
+for _method in (Guard.end, Guard.close):
     hide(_method)
 
 

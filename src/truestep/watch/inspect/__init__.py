@@ -4,10 +4,39 @@ Owns which inspectors there are. Each listens to the tape's events and notes mom
 reads values only at the steps that are looked at.
 """
 
-from truestep.watch.inspect.data import inputs, redraws, rows, samples, seeding, workers
-from truestep.watch.inspect.model import compiling, devices, direct, kept, modes, replicas, roster
-from truestep.watch.inspect.probe import probes
-from truestep.watch.inspect.training import biases, gradients, graphs, losses, motion, schedules
+from truestep.watch.inspect.data import (
+    balance,
+    inputs,
+    pairs,
+    redraws,
+    rows,
+    samples,
+    seeding,
+    stored,
+    workers,
+)
+from truestep.watch.inspect.model import (
+    averages,
+    compiling,
+    devices,
+    direct,
+    kept,
+    modes,
+    replicas,
+    roster,
+    shards,
+)
+from truestep.watch.inspect.probe import deep, probes
+from truestep.watch.inspect.training import (
+    biases,
+    gradients,
+    graphs,
+    losses,
+    metrics,
+    motion,
+    rates,
+    schedules,
+)
 from truestep.watch.script.tape import Tape
 
 _INSPECTORS = (
@@ -18,15 +47,23 @@ _INSPECTORS = (
     modes.watch,
     motion.watch,
     probes.watch,
+    deep.watch,
     roster.watch,
     kept.watch,
+    averages.watch,
     replicas.watch,
+    shards.watch,
     compiling.watch,
     devices.watch,
     inputs.watch,
     losses.watch,
     biases.watch,
+    rates.watch,
+    metrics.watch,
     samples.watch,
+    pairs.watch,
+    stored.watch,
+    balance.watch,
     redraws.watch,
     rows.watch,
     seeding.watch,

@@ -47,6 +47,11 @@ class Script:
     device: Literal["cpu"] | None = None
     """Where it computes what it asks CUDA for; None leaves that to torch."""
 
+    @property
+    def name(self) -> str:
+        """What it is called in a line about it: without its folder."""
+        return self.path if self.is_module else Path(self.path).name
+
 
 def command(
     script: str | Path,
@@ -76,6 +81,12 @@ def command(
     words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
     words = [*_before(environment or {}, plan.frozen), *words]
     return words if processes is None else _under_torchrun(words, processes)
+
+
+def plain_command(script: str | Path, arguments: Sequence[str], *, folder: Path) -> list[str]:
+    """Return the command that runs a script with nothing observed but where it stands when it hangs."""
+    settings = {"script": str(script), "module": False, "folder": str(folder.absolute()), "plan": None}
+    return [sys.executable, "-u", "-c", _CODE.format(settings=settings), *arguments]
 
 
 def start(

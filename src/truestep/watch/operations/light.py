@@ -30,7 +30,7 @@ from truestep.watch.operations.traces import (
 from truestep.watch.operations.windows import Place, Windows
 from truestep.watch.script.tape import Tape
 
-_FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
+_SETUP, _FORWARD, _BACKWARD = map(PHASES.index, ("setup", "forward", "backward"))
 _MAX_PER_STEP = 4096
 _MAX_PER_PLACE = 128
 
@@ -70,6 +70,7 @@ class LightRecorder(OperationRecorder):
         if num_steps > self._last and not self._is_entered and not self._places:
             return
         super().move(num_steps)
+        self._traces.forget_passing(is_end=not self._is_entered)
         if self._places:
             self._write_places()
         self._windows.num_noted = 0
@@ -245,6 +246,8 @@ class LightRecorder(OperationRecorder):
             outs = self._traces.follow_outs(row.index, results, owned=owned, changed=changed, is_view=is_view)
             if row.phase != _BACKWARD:
                 row.outs = outs
+            if row.phase == _SETUP:
+                self._traces.num_lasting = row.index + 1
             self._keep(row)
         self._windows.num_noted += 1
         if self._windows.num_noted >= _MAX_PER_STEP:

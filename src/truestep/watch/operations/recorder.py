@@ -36,7 +36,7 @@ from truestep.watch.operations.traces import (
 )
 from truestep.watch.script.interrupts import is_from_handler
 from truestep.watch.script.refs import ByIdentity
-from truestep.watch.script.tape import Tape
+from truestep.watch.script.tape import Tape, calling_weakly
 
 _BLOCK = 512
 _MAX_NEW_NODES = 64
@@ -150,7 +150,7 @@ class OperationRecorder:
         self._modes: list[Mode] = []
         self._num_threads = 1
         self._numbers = ByIdentity[threading.Thread, int]()
-        register_at_fork(after_in_child=self._leave_child)
+        register_at_fork(after_in_child=calling_weakly(self._leave_child))
 
     def move(self, num_steps: int) -> None:
         """So many steps have been made: begin to note, or end."""

@@ -22,6 +22,7 @@ from truestep.watch.evidence.operation import In, Out, stride_of
 from truestep.watch.evidence.process import values_path
 from truestep.watch.script.leaves import is_readable
 
+_LARGE_BYTES, _MAX_NEW_BYTES = 1 << 22, 1 << 24
 _MAX_TEXT, _KEPT_TEXT = 160, 140
 _MIN_SWEPT = 4096
 _MAX_VALUES_BYTES = 512 * 1024 * 1024
@@ -280,8 +281,11 @@ class Traces:
     def __init__(self, path: Path, *, bits: str) -> None:
         self._bits = bits
         self._values = Values(values_path(path))
-        self._producers: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._producers: dict[int, tuple[StorageWeakRef | None, int]] = {}
         self._sweep_at = _MIN_SWEPT
+        self._new_bytes = 0
+        self.num_lasting = 0
+        """Operations before training: what they wrote is known as long as it is there."""
 
     def read_ins(self, given: list[Given]) -> list[In]:
         """Return a digest of each tensor, if it is read, and who wrote it; or else its shape."""
@@ -369,13 +373,33 @@ class Traces:
         if not memory:
             return
         known = self._producers.get(memory)
-        # While it is kept, the weak reference keeps the address from being given to another one.
-        kept = StorageWeakRef(tensor.untyped_storage()) if known is None else known[0]
+        if known is not None:
+            kept = known[0]
+        elif _is_large(tensor):
+            kept = None
+        else:  # while it is kept, it keeps the address from being given to another one
+            kept = StorageWeakRef(tensor.untyped_storage())
+            self._new_bytes += tensor.numel() * tensor.element_size()
         self._producers[memory] = (kept, index)
-        if len(self._producers) >= self._sweep_at:
-            alive = {key: value for key, value in self._producers.items() if not value[0].expired()}
-            self._producers = alive
-            self._sweep_at = max(_MIN_SWEPT, 2 * len(alive))
+        if len(self._producers) >= self._sweep_at or self._new_bytes > _MAX_NEW_BYTES:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget memory that is gone: torch does not give it back while its storage is known weakly."""
+        found = self._producers.items()
+        self._producers = {key: item for key, item in found if item[0] is None or not item[0].expired()}
+        self._sweep_at = max(_MIN_SWEPT, 2 * len(self._producers))
+        self._new_bytes = 0
+
+    def forget_passing(self, *, is_end: bool) -> None:
+        """A step is made: forget who wrote large memory in training; at the end of the window, any memory."""
+        known = self._producers.items()
+        self._producers = {
+            key: item
+            for key, item in known
+            if item[1] < self.num_lasting or (item[0] is not None and not is_end)
+        }
+        self._sweep()
 
     def _keep_values(self, copy: "_Copy") -> int | None:
         values = copy.values()
@@ -445,11 +469,22 @@ def _worst(tensor: Tensor) -> str:
 
 
 def memory_of(tensor: Tensor) -> int:
-    """Return the address of what describes a tensor's memory; 0 if it has none of its own."""
+    """Return the address of what describes a tensor's memory; 0 if it has none of its own.
+
+    Of a large one the address of the memory itself. A storage that Python has once seen counts as used twice,
+    and autograd then adds gradients in new memory: as much again as the largest of them.
+    """
     try:
-        return int(tensor.untyped_storage()._cdata)
+        if _is_large(tensor):
+            return int(tensor.data_ptr()) - int(tensor.storage_offset()) * tensor.element_size()
+        storage = tensor.untyped_storage()
+        return int(storage.data_ptr() if storage.nbytes() >= _LARGE_BYTES else storage._cdata)
     except (NotImplementedError, RuntimeError):  # sparse, or of a subclass
         return 0
+
+
+def _is_large(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.numel() * tensor.element_size() >= _LARGE_BYTES
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

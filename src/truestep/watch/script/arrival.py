@@ -55,13 +55,15 @@ _CHANGE = ("control.", "hooks.engine")
 """Who changes something on purpose: only what cannot be changed ends the script."""
 
 
-def expect(tape: Tape) -> None:
-    """Install the observers of what is there already, and wait for the rest."""
+def expect(tape: Tape) -> Callable[[], None]:
+    """Install the observers of what is there already, and wait for the rest; return what ends the wait."""
     waiting = dict(_OBSERVERS)
     for name in list(waiting):
         if name in sys.modules:
             _install(waiting.pop(name), tape)
-    sys.meta_path.insert(0, _Finder(waiting, tape))
+    finder = _Finder(waiting, tape)
+    sys.meta_path.insert(0, finder)
+    return lambda: sys.meta_path.remove(finder)
 
 
 def _install(observers: tuple[str, ...], tape: Tape) -> None:

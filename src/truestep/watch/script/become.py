@@ -12,6 +12,7 @@ from typing import Any
 
 from truestep.watch.plan import Plan
 from truestep.watch.script.arrival import expect
+from truestep.watch.script.joining import begin_standpoint, is_one_of_several
 from truestep.watch.script.tape import Ended, Tape
 
 _OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<string>")  # noqa: PTH120 - as frames give it
@@ -21,8 +22,12 @@ def become(settings: dict[str, Any]) -> None:
     """Observe what is imported from here on, and run the script in `__main__`."""
     script, is_module = settings["script"], settings["module"]
     path = _set_surroundings(script, is_module)
-    tape = Tape(settings["folder"], Plan(**settings["plan"]))
-    expect(tape)
+    tape, standpoint = None, None
+    if settings["plan"] is not None:  # without one nothing is observed but where several processes stand
+        tape = Tape(settings["folder"], Plan(**settings["plan"]))
+        expect(tape)
+    if is_one_of_several() and (tape is None or tape.plan.hangs):
+        standpoint = begin_standpoint(settings["folder"], tape)
     try:
         if is_module or _is_container(path):
             runpy._run_module_as_main(script if is_module else "__main__", is_module)  # type: ignore[attr-defined]
@@ -31,7 +36,10 @@ def become(settings: dict[str, Any]) -> None:
     except Ended:
         return
     except BaseException as error:
-        tape.fail(error)
+        if tape is not None:
+            tape.fail(error)
+        if standpoint is not None:
+            standpoint.fail(error)
         _show_without_us(error)
         raise
 
@@ -70,9 +78,24 @@ def _run_file(path: str) -> None:
     names["__loader__"] = SourceFileLoader("__main__", path)
     names["__file__"] = path
     names["__cached__"] = None
+    if path.endswith(".ipynb"):
+        exec(_compile_notebook(path), names)
+        return
     with open(path, "rb") as source:  # noqa: PTH123
         code = compile(source.read(), path, "exec", dont_inherit=True)
     exec(code, names)
+
+
+def _compile_notebook(path: str) -> Any:
+    """Return the code of all cells; tracebacks show their lines, and `display` prints."""
+    import linecache  # noqa: PLC0415
+
+    from truestep.cells import code_of  # noqa: PLC0415
+
+    text = code_of(path)
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    sys.modules["__main__"].__dict__["display"] = print
+    return compile(text, path, "exec", dont_inherit=True)
 
 
 def _show_without_us(error: BaseException) -> None:

@@ -4,9 +4,12 @@ Owns the walk. It calls no method of the model's: those may be the user's own, w
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
+
+T = TypeVar("T")
 
 
 def named_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -64,3 +67,13 @@ def _named_tensors(root: nn.Module, kind: str) -> Iterator[tuple[str, Any]]:
 def _registered(module: nn.Module, kind: str) -> list[tuple[str, Any]]:
     found = vars(module).get(kind)  # none in a class of the user's that has not called `super().__init__()`
     return [] if found is None else list(found.items())
+
+
+def spread(items: list[T], most: int) -> list[T]:
+    """Return at most so many items, from all over a list."""
+    return items[:: max(1, len(items) // most)][:most]
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether it is no subclass of a tensor, not sparse, and has values."""
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta

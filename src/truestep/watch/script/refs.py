@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from truestep.watch.hooks.table import when_removed
 from truestep.watch.script.tape import Tape
 
 K = TypeVar("K")
@@ -49,7 +50,9 @@ def watch(_tape: Tape) -> None:
     seen = types.ModuleType(weakref.__name__, weakref.__doc__)
     vars(seen).update(vars(weakref))
     seen.getweakrefs = _refs_of_others  # type: ignore[attr-defined]
+    before = torch.utils.weakref  # type: ignore[attr-defined]
     torch.utils.weakref = seen  # type: ignore[attr-defined]
+    when_removed(lambda: setattr(torch.utils, "weakref", before))
 
 
 def _refs_of_others(thing: Any) -> list[Any]:

@@ -26,6 +26,9 @@ _TRANSPARENT = frozenset(
 )
 """Whose wrappers may lie between the user's line and what it calls."""
 
+_CELL = "<ipython-input-"
+"""How the name of code begins that is typed into IPython; in a notebook it looks like a file's."""
+
 NOWHERE = 0
 """The number of a site that has no line of the user's."""
 
@@ -95,13 +98,13 @@ class Sites:
     def _add(self, frame: FrameType) -> int:
         code = frame.f_code
         self._codes.append(code)  # kept, so that no other code gets its id
-        self.table.append(Place(os.path.abspath(code.co_filename), frame.f_lineno, code.co_name))  # noqa: PTH100
+        self.table.append(Place(path_of(code.co_filename), frame.f_lineno, code.co_name))
         number = self._numbers[id(code), frame.f_lasti] = len(self.table) - 1
         return number
 
     def _classify(self, name: str) -> bool:
         if name.startswith("<"):
-            return False
+            return name.startswith(_CELL)
         path = os.path.abspath(name)  # noqa: PTH100
         if path.startswith(self._engines()):
             return False
@@ -113,6 +116,11 @@ class Sites:
         if self._engine is None and "torch" in sys.modules:
             self._engine = os.path.dirname(sys.modules["torch"].__file__ or "torch") + os.sep  # noqa: PTH120
         return _PACKAGE, self._engine or _PACKAGE
+
+
+def path_of(name: str) -> str:
+    """Return the path of a file by the name that frames give it; the name itself if it is no file's."""
+    return name if name.startswith("<") else os.path.abspath(name)  # noqa: PTH100
 
 
 def _main_package() -> str:

@@ -23,7 +23,7 @@ _NOT_TRAINING = ("torch.utils.data", "multiprocessing", "concurrent", "joblib", 
 
 def watch_spawning(tape: Tape) -> None:
     """Have started processes observed, with the same plan and folder."""
-    if tape.plan.inspect:
+    if tape.plan.inspect and not tape.is_part:
         started = _Started(tape)
         sys.modules["multiprocessing.util"].register_after_fork(tape, started.rejoin)
         put(tape, HOOKS, started)

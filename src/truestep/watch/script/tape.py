@@ -22,7 +22,7 @@ from truestep.errors import FolderUnusable
 from truestep.record import VERSION, Record
 from truestep.redaction import redacted
 from truestep.watch.evidence.kinds import NEVER_CUT, NUM_SHARED, Facts
-from truestep.watch.plan import Plan
+from truestep.watch.plan import NUM_FIRST, Plan
 from truestep.watch.script.interrupts import is_from_handler, reason_of
 from truestep.watch.script.sites import Sites
 from truestep.watch.script.under_way import UnderWay
@@ -77,8 +77,10 @@ class Tape:
 
     _near_until = 0
 
-    def __init__(self, folder: str, plan: Plan) -> None:
+    def __init__(self, folder: str, plan: Plan, *, is_part: bool = False) -> None:
         self.plan = plan
+        self.is_part = is_part
+        """Whether a part of a process is observed that had begun before, and goes on after it."""
         self.sites = Sites()
         self.is_on = True
         self.is_over = False
@@ -113,7 +115,7 @@ class Tape:
         self._lock = threading.RLock()
         self._begin_record(Path(folder))
         atexit.register(self.close)  # registered first, so called last
-        register_at_fork(after_in_child=self.leave)
+        register_at_fork(after_in_child=calling_weakly(self.leave))
 
     def _begin_record(self, folder: Path) -> None:
         self.path = _new_file(folder, self._pid)
@@ -316,6 +318,10 @@ class Tape:
     def _set_look(self) -> None:
         looks_at = self.plan.looks_at
         self.is_looked_at = looks_at(self.num_steps)
+        if self.is_looked_at and self.num_steps >= NUM_FIRST and self.plan.look == "sampled":
+            from truestep.device import module_in_use  # noqa: PLC0415 - the script imports torch, not we
+
+            self.is_looked_at = module_in_use() is None  # reading would make the script wait for the device
         later = range(self.num_steps + 1, self.num_steps + 1000)
         self._next_look = next((step for step in later if looks_at(step)), later.stop)
 
@@ -372,7 +378,10 @@ class Tape:
     ) -> None:
         # As text these numbers would take longer to write than moments take to note.
         packed = b2a_base64(array("q", rows).tobytes(), newline=False).decode()
-        self._append("moments", **names, base_ns=self._begun_ns, rows=packed, values=values)
+        # The steps come last: who follows the script reads only the end of the file.
+        self._append(
+            "moments", **names, base_ns=self._begun_ns, rows=packed, values=values, steps=self.num_steps
+        )
 
     def close(self) -> None:
         """Write the rest and how the script ended."""
@@ -385,9 +394,11 @@ class Tape:
         if error is not None and not isinstance(error, SystemExit):
             ended: dict[str, Any] = {"how": "raised", "error": f"{type(error).__name__}: {error}"}
         else:
-            ended = {"how": "stopped" if self._num_raised else "finished", "error": reason_of(error)}
+            is_early = self.is_part or self._num_raised
+            ended = {"how": "stopped" if is_early else "finished", "error": reason_of(error)}
         self.write("end", steps=self.num_steps, **ended)
         self.leave()
+        atexit.unregister(self.close)
 
     def has(self, kind: type[Facts]) -> bool:
         """Whether moments of a kind were noted."""
@@ -409,6 +420,18 @@ class Tape:
         self.is_over = False
         self._rows, self._values, self._new_kinds = [], [], []
         self._lock = threading.RLock()  # a child may have inherited a held one
+
+
+def calling_weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """Return what calls a method as long as its object lives: what is called at forks stays registered."""
+    found = weakref.WeakMethod(method)
+
+    def call() -> None:
+        act = found()
+        if act is not None:
+            act()
+
+    return call
 
 
 def plain(fact: Any) -> Any:

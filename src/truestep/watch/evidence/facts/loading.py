@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from truestep.watch.evidence.kinds import NamedTuple, kind
+from truestep.watch.evidence.kinds import NamedTuple, Place, kind
 
 
 @kind()
@@ -189,6 +189,76 @@ class LabelsSliced(NamedTuple):
     storage: int
     labels: list[Labels]
     """For the first slice: of all slices of its size."""
+
+
+@kind(varies_from="num_rows")
+class PairsCompared(NamedTuple):
+    """Inputs and their targets in two rounds through the data."""
+
+    num_rows: int
+    num_matched: int
+    """Inputs that both rounds have."""
+    num_changed: int
+    """How many of those have another target in the later round."""
+    num_missing: int
+    """Inputs that only one of the rounds has."""
+    num_other_targets: int
+    """Targets that one round has more often than the other."""
+    num_targets: int
+    """How many different targets there are."""
+
+
+@kind(varies_from="shape")
+class TargetInInput(NamedTuple):
+    """Whether a number of the input is the target, in all samples that were read."""
+
+    shape: list[int]
+    """Of one sample."""
+    num_samples: int
+    num_values: int
+    """How many different targets there were, as far as they were counted."""
+    columns: list[int]
+    """The first places in the flattened sample that are the target each time."""
+
+
+@kind(varies_from="num_first")
+class StoredChanged(NamedTuple):
+    """What two readings of one sample do to the data that a dataset stores."""
+
+    loader: int
+    num_first: int
+    """How many stored values the first reading changed."""
+    num_second: int
+    num_values: int
+    """How many numbers the sample has."""
+    values: list[float]
+    """One stored value: before, after the first and after the second reading."""
+    place: Place | None
+    """The line that changes it."""
+
+
+@kind(varies_from="num_slices")
+class SliceChanged(NamedTuple):
+    """Slices of a tensor that a model is given, and that are worked on in place."""
+
+    place: Place | None
+    """The line that does."""
+    num_slices: int
+    num_again: int
+    """How often the model was given a slice that it had been given before."""
+    num_changed: int
+    """How often that had other values."""
+
+
+@kind(varies_from="counts")
+class ClassDraws(NamedTuple):
+    """How often a weighted sampler draws each class."""
+
+    loader: int
+    counts: dict[int, int]
+    """How many samples of each class the data have."""
+    shares: dict[int, float]
+    """Which share of the draws each class gets."""
 
 
 class Spread(NamedTuple):

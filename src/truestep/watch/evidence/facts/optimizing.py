@@ -50,6 +50,29 @@ class SchedulerStep(NamedTuple):
     class_name: str
 
 
+@kind(varies_from="value")
+class RateBeside(NamedTuple):
+    """A learning rate that the script keeps, and that no group of its optimizer has."""
+
+    optimizer: int
+    where: str
+    """`attribute`, `defaults` or `group` of the optimizer, or a `variable`."""
+    name: str
+    value: float
+    rate: float
+    """What the optimizer's first group has."""
+
+
+@kind(varies_from="value")
+class MetricGiven(NamedTuple):
+    """A scheduler is given a metric."""
+
+    scheduler: int
+    mode: str
+    """What it takes for better: `min` or `max`."""
+    value: float
+
+
 class ScheduleSettings(NamedTuple):
     """What a scheduler was made with, as far as it says for how many steps."""
 

@@ -158,6 +158,20 @@ class SamplesMixed(NamedTuple):
     operation: str | None
 
 
+@kind(varies_from="num_samples")
+class PlaceInBatch(NamedTuple):
+    """Whether a sample's output depends on its place in the batch."""
+
+    model: int
+    num_samples: int
+    num_changed: int
+    """How many samples gave another output after all had moved up by one place."""
+    most: float
+    """How far, in standard deviations."""
+    place: Place | None
+    """The line at which the place comes in, if it lies inside of the model."""
+
+
 @kind(varies_from="length")
 class FutureSeen(NamedTuple):
     """Whether a position's output depends on later ones."""
@@ -172,6 +186,60 @@ class FutureSeen(NamedTuple):
     """How far, in standard deviations."""
     place: Place | None
     """The line that looks ahead, if it lies inside of the model."""
+
+
+@kind(varies_from="num_rows")
+class MaskProbed(NamedTuple):
+    """What a model does with padding."""
+
+    model: int
+    num_rows: int
+    """Samples that have padding, and how many positions of it."""
+    num_padding: int
+    least_share: float
+    """Which share of its weight each attention gives to padding, at least."""
+    num_attentions: int
+    is_mask_unused: bool
+    """Whether the outputs stay bit for bit the same when the given mask is turned around."""
+    num_affected: int
+    """How many samples' outputs changed when their padding was replaced; 0 if no mask was given."""
+    place: Place | None
+    """The line of the first attention."""
+
+
+@kind(varies_from="single")
+class LearningTested(NamedTuple):
+    """What a copy of the model has learned from the first batches."""
+
+    model: int
+    reason: str
+    """Why nothing was tried; empty if it was."""
+    loss: str
+    num_classes: int
+    """0 if it is no loss over classes."""
+    single: list[float]
+    """The losses of one batch while the copy was trained on it."""
+    true: list[float]
+    """Those of held-out batches, while it was trained on others: with true labels, and with permuted ones."""
+    permuted: list[float]
+    num_steps: int
+    num_batches: int
+    took_s: float
+
+
+@kind(varies_from="length")
+class TargetGiven(NamedTuple):
+    """A model of tokens whose target at each position is the token that it is given there."""
+
+    model: int
+    length: int
+    share: float
+    """Of the scored targets: which share is the token at the same position."""
+    num_scored: int
+    num_before: int
+    """Later tokens were replaced: how many of the outputs before them changed."""
+    num_after: int
+    """Earlier tokens were replaced: how many of the outputs after them changed."""
 
 
 class LayerState(NamedTuple):
@@ -295,6 +363,14 @@ class ClassesScored(NamedTuple):
     """For targets that belong to tokens which a model was given: shifted by 0, 1 and 2 places."""
     padding: ScoredPadding | None
     end: IgnoredEnd | None
+
+
+@kind(varies_from="weights")
+class ClassesWeighted(NamedTuple):
+    """The weights of a loss over classes, and the targets that it was given with them."""
+
+    weights: list[float]
+    counts: dict[int, int]
 
 
 @kind(varies_from="operation_index")

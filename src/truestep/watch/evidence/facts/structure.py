@@ -216,6 +216,23 @@ class LayerRepeated(NamedTuple):
     num_others_trained: int
 
 
+@kind(varies_from="num_steps")
+class AverageKept(NamedTuple):
+    """An averaged model of torch, as it was when the script ended."""
+
+    made_at: Place | None
+    num_steps: int
+    """Optimizer steps since it was made."""
+    num_updates: int
+    num_moved: int
+    """Whether an update found other weights than the one before: 0 or 1."""
+    num_between: int
+    """Optimizer steps between the first update and the last."""
+    updated_at: Place | None
+    num_calls: int
+    """How often it was called after a step."""
+
+
 @kind()
 class SwitchIneffective(NamedTuple):
     """An attribute that switches nothing."""

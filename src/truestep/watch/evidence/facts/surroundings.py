@@ -93,6 +93,23 @@ class ReplicaDigested(NamedTuple):
     """Of parameters beside a wrapper, before the first step."""
 
 
+@kind(varies_from="digests")
+class ModelSharded(NamedTuple):
+    """A model is about to be cut into shards."""
+
+    class_name: str
+    digests: dict[str, str]
+    """Of its parameters on this rank, by name."""
+
+
+@kind(varies_from="factor")
+class ShardScaled(NamedTuple):
+    """What a rank's shard of the gradients was multiplied by between the backward pass and the step."""
+
+    optimizer: int
+    factor: float
+
+
 @kind()
 class HostWaited(NamedTuple):
     """The host waits for a device."""

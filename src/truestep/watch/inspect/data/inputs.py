@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.loading import InputMeasured, Spread
 from truestep.watch.inspect.data.samples import array_of
+from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import find_tensors
 from truestep.watch.script.tape import Tape
 
@@ -40,7 +41,7 @@ def watch(tape: Tape) -> None:
 def _first_float(values: Any) -> Tensor | None:
     """Return the first tensor if it is of floats: ids that come first mean that floats are something else."""
     for _, leaf in find_tensors(values):
-        is_plain = type(leaf) is Tensor and leaf.layout is torch.strided and leaf.device.type == "cpu"
+        is_plain = type(leaf) is Tensor and leaf.layout is torch.strided and not leaf.is_meta
         is_fed = leaf.dtype in _READABLE and not leaf.requires_grad and leaf.grad_fn is None
         is_table = leaf.dim() >= 2 and leaf.numel() > 0 and not leaf.is_neg()
         return leaf if is_plain and is_fed and is_table else None
@@ -49,7 +50,7 @@ def _first_float(values: Any) -> Tensor | None:
 
 def _measure(model: int, tensor: Tensor) -> InputMeasured:
     """Return the range of some of the values; those that are not finite are looked for in all of them."""
-    values = array_of(tensor).reshape(-1)
+    values = array_of(on_host(tensor)).reshape(-1)
     num_infinite = num_nan = 0
     with np.errstate(all="ignore"):
         is_finite = bool(np.isfinite(values.sum()))

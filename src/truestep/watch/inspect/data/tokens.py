@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.passes import IgnoredEnd, ScoredPadding, TokenShift
+from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import is_readable
 
 _MAX_NUMEL = 1 << 17
@@ -38,11 +39,11 @@ class Tokens:
         mask = named.get("attention_mask")
         for name, item in named.items():
             if _ANSWER.search(name):
-                self._answers += [item.clone()] if _is_batch(item) else []
+                self._answers += [_copy(item)] if _is_batch(item) else []
             elif not _NO_INPUT.search(name) and _is_batch(item):
                 fits = mask is not None and mask.shape == item.shape
-                self._kept.append((item.clone(), mask != 0 if fits and mask is not None else None))
-            elif not _NO_INPUT.search(name) and (frames := _as_tokens(item)) is not None:
+                self._kept.append((_copy(item), on_host(mask) != 0 if fits and mask is not None else None))
+            elif not _NO_INPUT.search(name) and (frames := frames_as_tokens(item)) is not None:
                 self._kept.append((frames, None))
         self._kept, self._answers = self._kept[-_MAX_KEPT:], self._answers[-_MAX_KEPT:]
 
@@ -90,12 +91,13 @@ def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             yield from ((str(name), item) for name, item in value.items() if is_readable(item))
 
 
-def _as_tokens(frames: Tensor) -> Tensor | None:
+def frames_as_tokens(frames: Tensor) -> Tensor | None:
     """Return one token for all frames of zeros, as padding is, and one of its own for each other frame."""
     if frames.dim() != 3 or not frames.is_floating_point() or not 0 < frames.numel() <= _MAX_NUMEL:
         return None
-    if type(frames) is not Tensor or frames.device.type != "cpu" or min(frames.shape[:2]) < 2:
+    if type(frames) is not Tensor or frames.is_meta or min(frames.shape[:2]) < 2:
         return None
+    frames = on_host(frames)
     is_zero = (frames.detach() == 0).all(dim=-1)
     if not bool(is_zero[:, -1].any()):
         return None
@@ -105,7 +107,11 @@ def _as_tokens(frames: Tensor) -> Tensor | None:
 
 def _is_batch(item: Tensor) -> bool:
     is_small = item.dim() == 2 and min(item.shape) > 1 and item.numel() <= _MAX_NUMEL
-    return is_small and item.dtype in _INTEGERS and item.device.type == "cpu"
+    return is_small and item.dtype in _INTEGERS and not item.is_meta
+
+
+def _copy(item: Tensor) -> Tensor:
+    return item.clone() if item.is_cpu else on_host(item)
 
 
 def _as_rows(target: Tensor, tokens: Tensor) -> Tensor | None:
@@ -139,7 +145,7 @@ def _shifts(tokens: Tensor, rows: Tensor, ignored: int) -> list[TokenShift]:
     return found
 
 
-def _end_runs(tokens: Tensor) -> tuple[int, Tensor] | None:
+def end_runs(tokens: Tensor) -> tuple[int, Tensor] | None:
     """Return a token that is found only in a run at the rows' ends, and the runs' lengths."""
     token = int(tokens[:, -1].mode().values)
     is_it = tokens == token
@@ -152,7 +158,7 @@ def _end_runs(tokens: Tensor) -> tuple[int, Tensor] | None:
 def _is_inside(tokens: Tensor, token: int) -> bool:
     if not bool((tokens == token).any()):
         return False
-    runs = (_end_runs(tokens), _end_runs(tokens.T))
+    runs = (end_runs(tokens), end_runs(tokens.T))
     return not any(found is not None and found[0] == token for found in runs)
 
 
@@ -160,7 +166,7 @@ def _scored_padding(
     tokens: Tensor, rows: Tensor, ignored: int, weight: Tensor | None
 ) -> ScoredPadding | None:
     """Return what is scored where the model was given padding, if it is one target and nothing else."""
-    runs = _end_runs(tokens)
+    runs = end_runs(tokens)
     if runs is None:
         return None
     token, lengths = runs
@@ -185,7 +191,7 @@ def _scored_padding(
 
 def _ignored_end(tokens: Tensor, rows: Tensor, ignored: int, attended: Tensor | None) -> IgnoredEnd | None:
     """Return what is known of a token at the rows' ends whose first place is left out like all others."""
-    runs = _end_runs(tokens)
+    runs = end_runs(tokens)
     if runs is None:
         return None
     token, lengths = runs

@@ -10,14 +10,18 @@ import itertools
 import random
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_MAX_PARAMETERS = 20_000_000
+from truestep.watch.inspect.probe.hosted import to_host
+from truestep.watch.script import parts
+
+MAX_COPIED = 20_000_000
+"""Parameters and buffers of the largest model that is copied."""
 _SEED = 0
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule")
@@ -31,14 +35,21 @@ _GENERATORS = (torch.Generator, random.Random)
 _NUMPY_GENERATORS = ("Generator", "BitGenerator", "RandomState")
 
 
-def replicate(model: nn.Module) -> nn.Module | None:
-    """Return a copy whose forward pass touches nothing of the model's; None if that is not certain."""
+def replicate(model: nn.Module, hosted: Mapping[int, Tensor] | None = None) -> nn.Module | None:
+    """Return a copy whose forward pass touches nothing of the model's; None if that is not certain.
+
+    `hosted` has the copies of tensors that are on another device, by their id. A large model shares its
+    parameters with the copy: this process has them for itself, and a forward pass does not write to them.
+    """
     try:
         shared = None if _has_others() else _shared(model)
         if shared is None:
             return None
         # What is no part of a model, such as a trainer that it knows, is not copied.
-        memo = {id(item): item for item in shared}
+        memo: dict[int, Any] = {id(item): item for item in shared}
+        if is_large(model):
+            memo |= {id(item): item for item in model.parameters()}
+        memo |= hosted or {}
         replica = copy.deepcopy(model, memo)
         replica.requires_grad_(False)
     except Exception:  # noqa: BLE001 - whatever the user's classes do when they are copied
@@ -61,12 +72,20 @@ def _shared(model: nn.Module) -> list[Any] | None:
         for name, value in vars(module).items():
             if name not in _OWN and not _sort_out(value, shared, depth=0):
                 return None
-    sizes = []
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer) or nn.parameter.is_lazy(tensor):
             return None
-        sizes.append(tensor.numel())
-    return shared if sum(sizes) <= _MAX_PARAMETERS else None
+    return shared
+
+
+def is_large(model: nn.Module) -> bool:
+    """Whether a copy of the model would take more memory than a probe is worth."""
+    return num_values(model) > MAX_COPIED
+
+
+def num_values(model: nn.Module) -> int:
+    """Return how many numbers a model's parameters and buffers hold."""
+    return sum(item.numel() for item in itertools.chain(parts.parameters(model), parts.buffers(model)))
 
 
 def _is_special(module: nn.Module) -> bool:
@@ -116,7 +135,7 @@ def copy_inputs(values: Any, depth: int = 0) -> Any:
     if isinstance(values, Tensor):
         if type(values) is not Tensor:
             raise TypeError("a subclass of a tensor")
-        return values.detach().clone()
+        return to_host(values)
     if isinstance(values, dict) and depth < _MAX_DEPTH:
         return {key: copy_inputs(item, depth + 1) for key, item in dict.items(values)}
     if type(values) in (list, tuple) and depth < _MAX_DEPTH:
@@ -127,15 +146,19 @@ def copy_inputs(values: Any, depth: int = 0) -> Any:
 
 
 def run(  # limits: private to this package
-    replica: nn.Module, given: tuple[Any, Any], see: Callable[[str, Any], None] | None = None
+    replica: nn.Module,
+    given: tuple[Any, Any],
+    see: Callable[[str, Any], None] | None = None,
+    *,
+    seed: int = _SEED,
 ) -> Any:
-    """Return what the replica gives, always with the same random numbers; `see` is told of all operations."""
+    """Return what the replica gives, with the same random numbers for one seed; `see` gets all operations."""
     args, kwargs = copy_inputs(given[0]), copy_inputs(given[1])
     numpy = sys.modules.get("numpy")
-    torch.default_generator.manual_seed(_SEED)
-    random.seed(_SEED)
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
     if numpy is not None:
-        numpy.random.seed(_SEED)
+        numpy.random.seed(seed)
     with contextlib.nullcontext() if see is None else _EachOperation(see):
         return replica(*args, **kwargs)
 

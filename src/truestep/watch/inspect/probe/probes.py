@@ -5,6 +5,7 @@ Owns the questions: do samples influence each other, later tokens earlier output
 """
 
 import weakref
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
@@ -13,12 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.device import Arrival
 from truestep.watch.evidence.facts.passes import FutureSeen, SamplesMixed
-from truestep.watch.evidence.kinds import Facts, named
+from truestep.watch.evidence.kinds import NOT_CHECKED, Facts, named
 from truestep.watch.evidence.moment import unnamed
 from truestep.watch.inspect.probe import activity
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
-from truestep.watch.inspect.probe.copies import copy_inputs, replicate, run
+from truestep.watch.inspect.probe.copies import MAX_COPIED, copy_inputs, num_values, replicate, run
+from truestep.watch.inspect.probe.given_targets import probe_given_targets
+from truestep.watch.inspect.probe.hosted import OnHost, copy_model, find_devices, to_host
+from truestep.watch.inspect.probe.masks import probe_masks
+from truestep.watch.inspect.probe.outputs import by_position, find_output, map_tensors, measure_moves
+from truestep.watch.inspect.probe.places import probe_places
 from truestep.watch.inspect.probe.spread import find_spread
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import find_tensors
@@ -30,6 +37,10 @@ _AT = (2, 7, 63)
 _MAX_MODELS, _MAX_NODES = 4, 64
 _MIN_BATCH, _MIN_LENGTH, _MIN_SCRAMBLED = 4, 4, 2
 _FEW = (7, 6, 5)
+_MANY = 8
+"""Samples of a batch whose units are looked at in a large model."""
+_NUM_PASSES, _MAX_S = 9, 15.0
+"""Forward passes of a probe, about, and how long they may take in a large model."""
 _CHANGED, _SHIFTED = 1e-3, 0.95
 _IGNORED = -100
 _MARK = "truestep model"
@@ -53,6 +64,21 @@ class _Example:
     site: int
     is_new: bool
     """Whether the input is another tensor than in the step before."""
+    devices: set[torch.device]
+    """Those of the model and its inputs, without the CPU."""
+
+
+@dataclass(kw_only=True)
+class _Question:
+    """What a probe needs, on the host or on its way there."""
+
+    model: nn.Module
+    step: int
+    example: _Example
+    targets: list[Tensor]
+    shapes: list[torch.Size]
+    hosted: dict[int, Tensor]
+    arrival: Arrival
 
 
 @dataclass
@@ -64,6 +90,10 @@ class _State:
     """Shapes of what a loader has collated sample by sample in this step."""
     last: dict[int, "weakref.ref[Tensor]"] = field(default_factory=dict)
     sizes: dict[int, int | None] = field(default_factory=dict)
+    begun_ns: dict[int, int] = field(default_factory=dict)
+    pass_s: dict[int, float] = field(default_factory=dict)
+    """How long the shortest forward pass of a model took."""
+    questions: list[_Question] = field(default_factory=list)
 
 
 class _Probes:
@@ -95,9 +125,11 @@ class _Probes:
         before = state.last.get(number)
         is_new = before is None or before() is not first
         state.last[number] = Ref(first)
+        state.begun_ns[number] = perf_counter_ns()
         if self._tape.num_steps in _AT and (number in state.examples or len(state.examples) < _MAX_MODELS):
             try:
-                _expect_on_cpu(model, (args, kwargs))
+                devices = find_devices(model, (args, kwargs))
+                self._expect_affordable(model, number, first, devices)
                 given = copy_inputs((args, kwargs))  # no reference: it would delay the end of what is given
             except (ApartError, TypeError) as error:
                 self._tape.note_trouble("a probe", error)
@@ -108,9 +140,26 @@ class _Probes:
                 given=given,
                 site=self._tape.sites.here(1),
                 is_new=is_new,
+                devices=devices,
             )
 
+    def _expect_affordable(
+        self, model: nn.Module, number: int, first: Tensor, devices: set[torch.device]
+    ) -> None:
+        """Refuse a model whose copy, or whose passes on one core, would cost the script too much."""
+        size = num_values(model)
+        if size <= MAX_COPIED:
+            return
+        what = f"{NOT_CHECKED}a model with {size / 1e6:,.0f}M parameters"
+        if devices:
+            raise ApartError(f"{what} is too large to be copied from {', '.join(map(str, devices))}")
+        share = min(1.0, _MANY / max(first.shape[0], 1)) if first.dim() else 1.0
+        expected_s = self._state.pass_s.get(number, 0.0) * torch.get_num_threads() * share * _NUM_PASSES
+        if expected_s > _MAX_S:
+            raise ApartError(f"{what} is too large: its probes would take about {expected_s:.0f} s")
+
     def forward_ends(self, model: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+        self._time(model)
         if self._tape.num_steps != _AT[0]:
             return
         if next(parts.parameters(model), None) is not None:  # a loss may be a module too
@@ -124,66 +173,100 @@ class _Probes:
         if self._tape.num_steps == _AT[0] and how == "backward":
             self._state.targets += find_targets(losses)
 
+    def _time(self, model: nn.Module) -> None:
+        state = self._state
+        number = self._tape.number("model", model)
+        begun_ns = state.begun_ns.pop(number, None)
+        if begun_ns is not None:
+            pass_s = (perf_counter_ns() - begun_ns) / 1e9
+            state.pass_s[number] = min(pass_s, state.pass_s.get(number, pass_s))
+
     def counted(self) -> None:
-        if self._tape.num_steps > _AT[-1] + 1:
+        state = self._state
+        if self._tape.num_steps > _AT[-1] + 1 and not state.questions:
             return
         if self._tape.num_steps in _AT:
             self._tape.come_near(1)
-        state = self._state
         examples, state.examples = state.examples, {}
         targets, state.targets = state.targets, []
         shapes, state.shapes = state.shapes, []
-        if self._tape.num_steps - 1 not in _AT:
-            return
-        for item in examples.values():
+        step = self._tape.num_steps - 1
+        for item in examples.values() if step in _AT else ():
             model = item.model()
-            if model is None:
-                continue
-            own = [target for target, number in targets if number == item.number]
-            try:
-                with self._tape.under_way.copying():
-                    found = run_apart(partial(self._probe, model, item, shapes=shapes, targets=own))
-            except ApartError as error:
-                self._tape.note_trouble("a probe", error)
-                continue
-            for facts in found:
-                self._tape.mark(unnamed(*facts), item.site, perf_counter_ns())
+            if model is not None:
+                own = [target for target, number in targets if number == item.number]
+                state.questions.append(_ask(model, item, step=step, shapes=shapes, targets=own))
+        while state.questions and state.questions[0].arrival.has_come():
+            self._answer(state.questions.pop(0))
 
-    def _probe(
-        self, model: nn.Module, item: _Example, *, shapes: list[torch.Size], targets: list[Tensor]
-    ) -> list[tuple[str, Facts]]:
-        replica = replicate(model)
+    def _answer(self, question: _Question) -> None:
+        try:
+            with self._tape.under_way.copying():
+                found = run_apart(partial(self._probe, question))
+        except ApartError as error:
+            self._tape.note_trouble("a probe", error)
+            return
+        for facts in found:
+            self._tape.mark(unnamed(*facts), question.example.site, perf_counter_ns())
+
+    def _probe(self, question: _Question) -> list[tuple[str, Facts]]:
+        replica = replicate(question.model, question.hosted)
         if replica is None:
             return []
+        item = question.example
         found: list[tuple[str, Facts]] = []
-        with torch.no_grad():
-            if self._tape.num_steps - 1 == _AT[0]:
+        with torch.no_grad(), OnHost(item.devices) if item.devices else nullcontext():
+            if question.step == _AT[0]:
                 modes = [(module, module.training) for module in replica.modules()]
                 replica.eval()
-                found += _compare(self._tape, replica, item, shapes=shapes, targets=targets)
+                found += _compare(self._tape, replica, question)
                 for module, mode in modes:
                     module.training = mode
-            active = activity.measure(self._tape, replica, item.number, item.given)
+            active = activity.measure(self._tape, replica, item.number, _few_of(replica, item.given))
             if active is not None:
                 found.append(named(active))
         return found
 
 
-def _expect_on_cpu(model: nn.Module, given: tuple[Any, Any]) -> None:
-    """A process that uses another device cannot be forked."""
-    inputs = (leaf for _, leaf in find_tensors(given))
-    devices = {tensor.device.type for tensor in (*parts.parameters(model), *parts.buffers(model), *inputs)}
-    if devices - {"cpu"}:
-        raise ApartError(f"not made on {', '.join(sorted(devices - {'cpu'}))}: only on the CPU")
+def _ask(  # limits: private to this module
+    model: nn.Module, item: _Example, *, step: int, shapes: list[torch.Size], targets: list[Tensor]
+) -> _Question:
+    """Return a question about a model as it is now, between two steps."""
+    hosted = copy_model(model) if item.devices else {}
+    return _Question(
+        model=model,
+        step=step,
+        example=item,
+        targets=targets,
+        shapes=shapes,
+        hosted=hosted,
+        arrival=Arrival(item.devices),
+    )
 
 
-def _compare(
-    tape: Tape, replica: nn.Module, item: _Example, *, shapes: list[torch.Size], targets: list[Tensor]
-) -> list[tuple[str, Facts]]:
+def _few_of(replica: nn.Module, given: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return a few samples of a batch for a large model, all of it for others."""
+    first = next(leaf for _, leaf in find_tensors(given))
+    if num_values(replica) <= MAX_COPIED or not first.dim():
+        return given
+    size = first.shape[0]
+    few: tuple[Any, Any] = map_tensors(
+        given, lambda leaf: leaf[:_MANY] if leaf.shape[:1] == (size,) else leaf
+    )
+    return few
+
+
+def _compare(tape: Tape, replica: nn.Module, question: _Question) -> list[tuple[str, Facts]]:
+    item, targets = question.example, question.targets
     has_classes = any(not target.is_floating_point() for target in targets)
-    mixing = probe_samples(tape, replica, item, shapes=shapes, has_classes=has_classes)
+    mixing = probe_samples(tape, replica, item, shapes=question.shapes, has_classes=has_classes)
+    places = None
+    if mixing is not None and not mixing.num_changed:
+        places = probe_places(tape, replica, item.given, number=item.number, size=mixing.num_samples)
     ahead = probe_tokens(tape, replica, item, targets=targets)
-    return [named(facts) for facts in (mixing, ahead) if facts is not None]
+    given = probe_given_targets(replica, item.given, targets, number=item.number)
+    masks = probe_masks(tape, replica, item.given, number=item.number)
+    return [named(facts) for facts in (mixing, places, ahead, given, masks) if facts is not None]
 
 
 def find_targets(losses: tuple[Tensor, ...]) -> list[tuple[Tensor, int]]:
@@ -199,7 +282,7 @@ def find_targets(losses: tuple[Tensor, ...]) -> list[tuple[Tensor, int]]:
         if type(node).__name__ in _TARGETS:
             owner = _owner_under(node) if owner is None else owner
             if owner is not None:
-                found.append((node._saved_target.detach().clone(), owner))
+                found.append((to_host(node._saved_target), owner))
         else:
             waiting += [(after, owner) for after, _ in node.next_functions if after is not None]
     return found
@@ -226,7 +309,7 @@ def probe_samples(  # limits: private to this package
     few, plain = _run_few(replica, given, whole.shape[0])
     first = next(leaf for _, leaf in find_tensors(few))
     size = first.shape[0]
-    output = _output(plain, size)
+    output = find_output(plain, size)
     is_collated = whole.shape in shapes
     is_fixed = size > max(_FEW)  # a model that takes no other number of rows may know them: a graph's nodes
     is_certain = is_collated or (not shapes and item.is_new and not is_fixed)
@@ -235,11 +318,11 @@ def probe_samples(  # limits: private to this package
     is_batch = _is_batch(first, output, is_collated=is_collated)
     is_table = not is_batch and not is_collated and _mixes_columns(replica, few, first)
     donor = next((row for row in range(1, size) if not torch.equal(first[row], first[0])), 0)
-    changed = _map(few, lambda leaf: _replace(leaf, size, donor))
-    other = _output(run(replica, changed), size)
+    changed = map_tensors(few, lambda leaf: _replace(leaf, size, donor))
+    other = find_output(run(replica, changed), size)
     if other is None or other.shape != output.shape or not (is_batch or is_table):
         return None
-    moved = _moved(output, other)[1:]
+    moved = measure_moves(output, other)[1:]
     num_changed = int((moved > _CHANGED).sum())
     facts = SamplesMixed(
         model=item.number,
@@ -253,7 +336,7 @@ def probe_samples(  # limits: private to this package
     if not num_changed:
         return facts
     alike = [leaf for _, leaf in find_tensors(few) if leaf.shape[1:] == first.shape[1:]]
-    again = _output(run(replica, few), size)
+    again = find_output(run(replica, few), size)
     is_same = again is not None and torch.equal(again, output)  # or else nothing can be said
     is_free = not is_collated and output.dim() <= 2 and not _is_scrambled(replica, few, output)
     if not is_same or (is_free and _has_two_axes(tape, replica, few, first)):
@@ -267,7 +350,7 @@ def _run_few(replica: nn.Module, given: tuple[Any, Any], size: int) -> tuple[tup
     """Pass a few samples only, if the model can be called with them."""
     sizes = {length for _, leaf in find_tensors(given) for length in leaf.shape}
     num = next((num for num in _FEW if num not in sizes), size)  # no other axis shall look like this one
-    few = _map(given, lambda leaf: leaf[:num] if leaf.dim() and leaf.shape[0] == size else leaf)
+    few = map_tensors(given, lambda leaf: leaf[:num] if leaf.dim() and leaf.shape[0] == size else leaf)
     try:
         return few, run(replica, few)
     except Exception:  # noqa: BLE001 - the size of the batch is built in
@@ -300,11 +383,11 @@ def _is_scrambled(replica: nn.Module, few: tuple[Any, Any], output: Tensor) -> b
     """
     size, own = output.shape[0], []
     for row in range(size):
-        changed = _map(few, lambda leaf, row=row: _replace(leaf, size, (row + 1) % size, at=row))
-        other = _output(run(replica, changed), size)
+        changed = map_tensors(few, lambda leaf, row=row: _replace(leaf, size, (row + 1) % size, at=row))
+        other = find_output(run(replica, changed), size)
         if other is None or other.shape != output.shape:
             return False
-        moved = _moved(output, other) > _CHANGED
+        moved = measure_moves(output, other) > _CHANGED
         own.append(bool(moved[row]) or not bool(moved.any()))
     return own[0] and own[-1] and own.count(False) >= _MIN_SCRAMBLED
 
@@ -322,7 +405,7 @@ def _has_two_axes(  # limits: private to this module
         changed = first.clone()
         part = slice(half, None) if num > 0 else slice(0, length - half)
         changed[:, part] = first.roll(1, dims=0)[:, part]
-        swapped = _map(given, lambda leaf, new=changed: new if leaf is first else leaf)
+        swapped = map_tensors(given, lambda leaf, new=changed: new if leaf is first else leaf)
         if find_spread(tape, replica, given, swapped, axis=(length, num))[1] is not None:
             return True
     return False
@@ -337,12 +420,12 @@ def _mixes_columns(replica: nn.Module, given: tuple[Any, Any], first: Tensor) ->
         return False
     changed = first.clone()
     changed[:, 0] = first[:, 1]
-    plain = _output(run(replica, given), first.shape[0])
-    swapped = _map(given, lambda leaf: changed if leaf is first else leaf)
-    other = _output(run(replica, swapped), first.shape[0])
+    plain = find_output(run(replica, given), first.shape[0])
+    swapped = map_tensors(given, lambda leaf: changed if leaf is first else leaf)
+    other = find_output(run(replica, swapped), first.shape[0])
     if plain is None or other is None or plain.shape != other.shape or plain.shape[:2] != first.shape:
         return False
-    return bool((_moved(plain.transpose(0, 1), other.transpose(0, 1))[1:] > _CHANGED).any())
+    return bool((measure_moves(plain.transpose(0, 1), other.transpose(0, 1))[1:] > _CHANGED).any())
 
 
 def _replace(leaf: Tensor, size: int, donor: int, *, at: int = 0) -> Tensor:
@@ -351,31 +434,6 @@ def _replace(leaf: Tensor, size: int, donor: int, *, at: int = 0) -> Tensor:
     result = leaf.clone()
     result[at] = leaf[donor]
     return result
-
-
-def _map(values: Any, act: Any) -> Any:
-    if isinstance(values, Tensor):
-        return act(values)
-    if isinstance(values, dict):
-        return {key: _map(item, act) for key, item in values.items()}
-    if isinstance(values, list | tuple):
-        return type(values)(_map(item, act) for item in values)
-    return values
-
-
-def _output(values: Any, size: int) -> Tensor | None:
-    """Return the first tensor of numbers that has an entry for each sample."""
-    for _, leaf in find_tensors(values):
-        if leaf.is_floating_point() and leaf.shape[:1] == (size,):
-            return leaf
-    return None
-
-
-def _moved(before: Tensor, after: Tensor) -> Tensor:
-    """Return for each entry of the first axis how far it moved, as a share of the usual size."""
-    scale = before.double().std() + 1e-12
-    moved = ((after.double() - before.double()).abs() / scale).nan_to_num(0.0)
-    return moved.reshape(before.shape[0], -1).amax(dim=1)  # a sample's output may be one number
 
 
 def probe_tokens(  # limits: private to this package
@@ -433,7 +491,7 @@ def _look_ahead(  # limits: private to this module
 ) -> FutureSeen | None:
     given = item.given
     length, size = tokens.shape[axis], tokens.shape[1 - axis]
-    outputs = _by_position(run(replica, given), length, size, axis)
+    outputs = by_position(run(replica, given), length, size, axis)
     if outputs is None:
         return None
     cut = length // 2
@@ -446,28 +504,15 @@ def _look_ahead(  # limits: private to this module
         result[cut:] = original.roll(1, dims=1)[cut:] if size > 1 else original.flip(0)[: length - cut]
         return result.transpose(0, axis)
 
-    changed = _map(given, change)
-    others = _by_position(run(replica, changed), length, size, axis)
+    changed = map_tensors(given, change)
+    others = by_position(run(replica, changed), length, size, axis)
     if others is None:
         return None
-    moved = _moved(outputs, others)[:cut] * scored[:cut]
+    moved = measure_moves(outputs, others)[:cut] * scored[:cut]
     num_changed, place = int((moved > _CHANGED).sum()), None
     if num_changed:
-        again = _by_position(run(replica, given), length, size, axis)
+        again = by_position(run(replica, given), length, size, axis)
         if again is None or not torch.equal(again, outputs):
             return None
         place, _ = find_spread(tape, replica, given, changed, axis=(length, cut))
     return FutureSeen(item.number, length, cut, num_changed, float(moved.max()), place)
-
-
-def _by_position(values: Any, length: int, size: int, axis: int) -> Tensor | None:
-    """Return the first output that has an entry for each position, positions first."""
-    shape = (length, size) if axis == 0 else (size, length)
-    for _, leaf in find_tensors(values):
-        if leaf.is_floating_point() and leaf.dim() > 1:
-            if leaf.shape[:2] == shape:
-                return leaf.transpose(0, axis)
-            # Classes may come before positions.
-            if axis and leaf.dim() > 2 and (leaf.shape[0], leaf.shape[2]) == shape:
-                return leaf.permute(2, 0, 1, *range(3, leaf.dim()))
-    return None

@@ -16,7 +16,7 @@ _MAX_BYTES = 64 << 20
 _MASKS = ("masked_fill", "masked_fill_", "where", "add", "add_", "baddbmm", "tril", "mul")
 
 
-class _Log:
+class OperationLog:
     """What each operation of a pass gave, as far as memory allows."""
 
     def __init__(self, tape: Tape) -> None:
@@ -47,7 +47,7 @@ def find_spread(  # limits: private to this package
     With `size` the number of samples, to more than one of them; or, with `axis` a length and a number, to the
     first so many positions, or the last ones if it is negative.
     """
-    before, after = _Log(tape), _Log(tape)
+    before, after = OperationLog(tape), OperationLog(tape)
     run(replica, given, before.see)
     run(replica, changed, after.see)
     last_mask = None

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
+from truestep.watch.hooks.table import when_removed
 from truestep.watch.script import parts
 from truestep.watch.script.refs import ByIdentity
 from truestep.watch.script.tape import Tape
@@ -27,7 +28,7 @@ class Closeness:
         self.num_changes = 0
         self._known = ByIdentity[nn.Module, bool]()
         tape.listen(epoch=self._begin_epoch)
-        register_module_module_registration_hook(self._register)
+        when_removed(register_module_module_registration_hook(self._register).remove)
         self._look_at(_AFTER_CHANGE)
 
     def __bool__(self) -> bool:

@@ -1,7 +1,7 @@
 """What becomes of gradients: which are applied, which are applied again, which are thrown away.
 
 Owns the book of gradients between one step and the next, of each optimizer. Values are read at the steps that
-are looked at; the loss at every step, where that costs no waiting.
+are looked at; the loss at every step on the CPU, and now and then on a device, without waiting for it.
 """
 
 import math
@@ -29,6 +29,7 @@ from truestep.watch.evidence.facts.optimizing import (
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.training.passes import PassInputs
 from truestep.watch.script import parts
+from truestep.watch.script.host import LateValues
 from truestep.watch.script.leaves import has_value
 from truestep.watch.script.refs import ByIdentity, Ref
 from truestep.watch.script.tape import Tape
@@ -42,6 +43,8 @@ _MAX_PENDING = 4096
 _MAX_NOTED = 64
 _MAX_SITES = 256
 _NUM_FIRST = 8
+_LATE_EVERY = 16
+"""Steps from one loss on a device that is read to the next: what is not finite once stays so."""
 
 
 def watch(tape: Tape) -> None:
@@ -157,6 +160,7 @@ class _Book:
         self._is_finite = True
         self._is_suspect = False
         """Whether a loss or a norm was not finite: then gradients are looked at."""
+        self._late = LateValues()
         self._num_dropped = self._num_nonfinite = 0
 
     @property
@@ -209,6 +213,9 @@ class _Book:
         self._site = self._tape.under_way.backward_site
         self._is_finite = _is_finite(losses)
         self._is_suspect = self._is_suspect or not self._is_finite
+        self._late.collect()
+        if self._tape.num_steps % _LATE_EVERY == 0 and not (len(losses) != 1 or losses[0].is_cpu):
+            self._late.add(losses[0], self._suspect)
         tape = self._tape
         first = self._first_at.setdefault(self._site, tape.num_steps)
         is_new = tape.num_steps - first < _NUM_FIRST
@@ -340,9 +347,12 @@ class _Book:
             self._tape.note(facts)
         page.close()
 
+    def _suspect(self, value: float) -> None:
+        self._is_suspect = self._is_suspect or not math.isfinite(value)
+
     def clip_ends(self, parameters: Any, limit: float | None, result: Any) -> None:
-        if type(result) is Tensor and result.device.type == "cpu" and result.numel() == 1:
-            self._is_suspect = self._is_suspect or not math.isfinite(result.item())
+        if type(result) is Tensor and result.is_cpu and result.numel() == 1:
+            self._suspect(result.item())
         if not self._is_looked_at or self._num_here > _MAX_PASSES:
             return
         if self._new:
@@ -426,7 +436,7 @@ class _Book:
                 for item in _parameters(optimizer)
                 if item.grad is not None and type(item.grad) is Tensor and item.numel() <= _MAX_NUMEL
             ]
-            spread = usable[:: max(1, len(usable) // _MAX_KEPT)][:_MAX_KEPT]
+            spread = parts.spread(usable, _MAX_KEPT)
             page.kept = [
                 (Ref(item), Ref(item.grad), item.grad._version) for item in spread if item.grad is not None
             ]
@@ -469,10 +479,6 @@ def _parameters(owner: Any) -> list[Tensor]:
     if isinstance(owner, nn.Module):
         return list(parts.parameters(owner))
     return [item for group in owner.param_groups for item in group["params"]]
-
-
-def _is_plain(tensor: Any) -> bool:
-    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
 
 
 def _is_finite(losses: tuple[Tensor, ...]) -> bool:
@@ -533,9 +539,9 @@ def _spots(parameters: list[Tensor]) -> list[_Spot]:
     usable = [
         item
         for item in parameters
-        if _is_plain(item) and _is_plain(item.grad) and 0 < item.numel() <= _MAX_SPOT_NUMEL
+        if parts.is_plain(item) and parts.is_plain(item.grad) and 0 < item.numel() <= _MAX_SPOT_NUMEL
     ]
-    spread = usable[:: max(1, len(usable) // _MAX_SPOTS)][:_MAX_SPOTS]
+    spread = parts.spread(usable, _MAX_SPOTS)
     found = [_spot(item, int(item.grad.detach().abs().argmax())) for item in spread if item.grad is not None]
     return [spot for spot in found if spot.gradient]
 

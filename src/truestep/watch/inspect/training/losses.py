@@ -9,14 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.passes import ClassesScored, ProbabilitiesScored, ScoresNormalised
+from truestep.watch.evidence.facts.passes import (
+    ClassesScored,
+    ClassesWeighted,
+    ProbabilitiesScored,
+    ScoresNormalised,
+)
 from truestep.watch.inspect.data.slices import read_slice
 from truestep.watch.inspect.data.tokens import Tokens
 from truestep.watch.script import parts
+from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
 _MAX_NUMEL = 1 << 16
 _MAX_TARGETS = 1 << 18
+_MAX_CLASSES = 64
 _TOLERANCE = 1e-3
 _EDGE = 1e-2
 
@@ -59,6 +66,7 @@ class _Losses:
         part = _part(scores.detach(), dim)
         if part is None:
             return
+        part = on_host(part)
         sums = part.sum(dim, dtype=torch.float64)
         is_distribution = bool((part >= 0).all()) and bool(((sums - 1).abs() < _TOLERANCE).all())
         self._tape.note(ScoresNormalised(index, is_distribution, float(part.min()), float(part.max())))
@@ -69,6 +77,7 @@ class _Losses:
         if not scores.requires_grad or not _is_plain(scores) or not 0 < target.numel() <= _MAX_TARGETS:
             return
         self._note_slice(index, target)
+        target, weight = on_host(target), None if weight is None else on_host(weight)
         kept = target[target != ignored]
         shifts, padding, end = self._tokens.compare(target, ignored=ignored, weight=weight)
         facts = ClassesScored(
@@ -78,12 +87,15 @@ class _Losses:
             ignored=ignored,
             is_weighted=weight is not None,
             num_scored=kept.numel(),
-            loss=float(result[0]) if reduction and kept.numel() else None,
+            loss=float(on_host(result[0])) if reduction and kept.numel() else None,
             shifts=shifts,
             padding=padding,
             end=end,
         )
         self._tape.note(facts)
+        if weight is not None and 1 < weight.numel() <= _MAX_CLASSES:
+            counts = kept.bincount(minlength=weight.numel()).tolist()
+            self._tape.note(ClassesWeighted(weight.tolist(), dict(enumerate(counts))))
 
     def read_probabilities(
         self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
@@ -93,7 +105,7 @@ class _Losses:
         if not given.requires_grad or not _is_plain(given) or not 0 < given.numel() <= _MAX_TARGETS:
             return
         self._note_slice(index, args[1])
-        given = given.detach()
+        given = on_host(given.detach())
         low, high = float(given.min()), float(given.max())
         at_low = float((given == low).float().mean()) if low < _EDGE else 0.0
         at_high = float((given == high).float().mean()) if high > 1 - _EDGE else 0.0
@@ -106,8 +118,8 @@ class _Losses:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether reading it costs no waiting for a device, and is possible."""
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() > 0
+    """Whether it has values that can be read."""
+    return not tensor.is_meta and tensor.layout == torch.strided and tensor.numel() > 0
 
 
 def _part(tensor: Tensor, dim: int) -> Tensor | None:

@@ -12,10 +12,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from truestep.watch.evidence.facts.optimizing import LossLevel, MatrixUpdate, UpdateMeasured
+from truestep.watch.script import parts
+from truestep.watch.script.host import LateValues, on_host
 from truestep.watch.script.tape import Tape
 
 _MAX_PARAMETERS, _MAX_NUMEL, _MIN_NUMEL = 12, 1 << 16, 16
 _LOSS_EVERY = 16
+"""Steps from one to the next at which the loss is read; the first ones are all read."""
 
 
 def watch(tape: Tape) -> None:
@@ -38,19 +41,20 @@ class _Motion:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._before: dict[int, _Before] = {}
+        self._late = LateValues()
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
-        if how != "backward" or self._tape.num_steps % _LOSS_EVERY or len(losses) != 1:
+        self._late.collect()
+        step = self._tape.num_steps
+        if how != "backward" or (step % _LOSS_EVERY and step >= _LOSS_EVERY) or len(losses) != 1:
             return
-        loss = losses[0]
-        if loss.numel() == 1 and loss.device.type == "cpu" and type(loss) is Tensor and not loss.is_complex():
-            self._tape.note(LossLevel(float(loss.detach())))
+        self._late.add(losses[0], lambda level: self._tape.note(LossLevel(level)))
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         if not self._tape.is_looked_at:
             return
         usable = [item for group in optimizer.param_groups for item in group["params"] if _is_usable(item)]
-        spread = usable[:: max(1, len(usable) // _MAX_PARAMETERS)][:_MAX_PARAMETERS]
+        spread = parts.spread(usable, _MAX_PARAMETERS)
         if not spread:
             return
         with torch.no_grad():
@@ -79,7 +83,7 @@ def _is_usable(item: Tensor) -> bool:
     return (
         item.dim() > 1
         and _MIN_NUMEL <= item.numel() <= _MAX_NUMEL
-        and item.device.type == "cpu"
+        and not item.is_meta
         and type(item.grad) is Tensor
         and not item.grad.is_sparse
         and item.is_floating_point()
@@ -87,4 +91,4 @@ def _is_usable(item: Tensor) -> bool:
 
 
 def _rms(values: Any) -> float:
-    return float(values.detach().double().square().mean().sqrt())
+    return float(on_host(values.detach()).double().square().mean().sqrt())

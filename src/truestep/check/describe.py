@@ -1,0 +1,78 @@
+"""Findings as plain text: for errors, logs and notebooks.
+
+Owns the words. Colours and lines of a terminal are left to the command.
+"""
+
+from pathlib import Path
+
+from truestep.cells import is_notebook, place
+from truestep.check.evaluate import RuleFinding
+from truestep.check.examine import Result
+from truestep.errors import printable
+from truestep.rules.evidence import Evidence
+
+_MAX_EVIDENCE = 400
+_NAMES = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
+
+
+def describe(reported: RuleFinding, evidence: Evidence) -> str:
+    """Return a finding in a few lines: rule, place, message, what was seen, and the fix."""
+    finding = reported.finding
+    lines = [f"{reported.severity}  {reported.rule.meta.code} {reported.rule.name}"]
+    if finding.file:
+        source = evidence.source(finding.file)
+        text = source.line(finding.line).strip() if source else ""
+        lines += [f"  {place_of(reported)}", *([f"    {text}"] if text else [])]
+    return printable("\n".join([*lines, *(f"  {line}" for line in message_lines(reported))]), keep="\n\t")
+
+
+def message_lines(reported: RuleFinding) -> list[str]:
+    """Return what is wrong, what was seen, what it costs, the fix and the consequences: a line for each."""
+    finding = reported.finding
+    lines = [finding.message]
+    rows = {"seen": evidence_text(reported), "cost": finding.cost, "fix": reported.fix}
+    lines += [f"{name:<7}{words}" for name, words in rows.items() if words]
+    for item in reported.consequences:
+        where = f"line {item.finding.line}: " if item.finding.line else ""
+        lines.append(f"{'so':<7}{item.rule.meta.code} {where}{item.finding.message}")
+    return lines
+
+
+def place_of(reported: RuleFinding) -> str:
+    """Return file and line, as seen from the working folder; empty if there is none."""
+    file = reported.finding.file
+    if not file:
+        return ""
+    path = Path(file)
+    short = str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+    found = place(file, reported.finding.line) if is_notebook(file) else None
+    return (
+        f"{short}:{reported.finding.line}" if found is None else f"{short}, cell {found[0]}, line {found[1]}"
+    )
+
+
+def evidence_text(reported: RuleFinding) -> str:
+    """Return what was measured, and in which step."""
+    finding = reported.finding
+    times = f", {finding.count} times" if finding.count > 1 else ""
+    when = f"step {finding.step}{times}" if finding.step else "before the first step"
+    if not finding.evidence:
+        return when if finding.step is not None else ""
+    text = finding.evidence
+    text = text if len(text) <= _MAX_EVIDENCE else text[:_MAX_EVIDENCE] + "..."
+    return f"{when}: {text}" if finding.step is not None else text
+
+
+def count_text(result: Result) -> str:
+    """Return how many findings there are of each severity: `1 error, 2 remarks`; `nothing found`."""
+    num = {name: sum(item.severity == name for item in result.findings) for name in _NAMES}
+    parts = [f"{count} {_NAMES[name][count != 1]}" for name, count in num.items() if count]
+    return ", ".join(parts) or "nothing found"
+
+
+def rules_text(result: Result) -> str:
+    """Return how many rules ran, and how many findings were suppressed."""
+    ran = len(result.rules) - len(result.evaluation.not_observed)
+    text = f"{ran} rule{'s' * (ran != 1)} ran, {len(result.evaluation.not_observed)} did not apply"
+    words = "finding" if result.num_hidden == 1 else "findings"
+    return text + (f"; {result.num_hidden} {words} suppressed" if result.num_hidden else "")

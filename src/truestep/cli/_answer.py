@@ -1,0 +1,297 @@
+"""The answer of `truestep check` in each of its forms: for a terminal, for programs, for code hosts.
+
+Owns what they look like. What was found is in `truestep.check`; where the answer goes is up to the command.
+"""
+
+import io
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import truestep
+from truestep.cli._page import STYLES, Page, device_fields, short
+
+if TYPE_CHECKING:
+    from truestep.check import Result, RuleFinding
+    from truestep.check.early import Key
+    from truestep.rules.evidence import Evidence
+    from truestep.watch import Script
+
+
+class Format(StrEnum):
+    """How the answer is printed."""
+
+    text = "text"
+    json = "json"
+    jsonl = "jsonl"
+    sarif = "sarif"
+    github = "github"
+    gitlab = "gitlab"
+    diff = "diff"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a check gave, in any form."""
+
+    script: "Script"
+    result: "Result"
+    patch: str
+    """What `--fix` would change; what it has changed, if it was asked to."""
+    is_fixed: bool = False
+    is_verbose: bool = False
+    above: "Collection[Key]" = ()
+    """Findings that were printed while the script ran."""
+
+    def render(self, format_: Format) -> str:
+        """Return the answer in a form, with a newline at the end unless it is empty."""
+        # A path can have bytes that are not UTF-8: they must not cost the answer.
+        return self._render(format_).encode(errors="replace").decode()
+
+    def _render(self, format_: Format) -> str:
+        match format_:
+            case Format.text:
+                file = io.StringIO()
+                self.show(Page(file))
+                return file.getvalue()
+            case Format.github:
+                lines = as_annotations(self.result)
+                return "".join(f"{line}\n" for line in lines)
+            case Format.diff:
+                return self.patch
+            case Format.jsonl:
+                new = [json_line("finding", item.as_fields()) for item in self.result.new(self.above)]
+                return "".join([*new, json_line("summary", self.as_fields())])
+            case Format.json:
+                fields: Any = self.as_fields()
+            case Format.gitlab:
+                fields = as_gitlab(self.result, self.script)
+            case Format.sarif:
+                fields = as_sarif(self.result)
+        return json.dumps(fields, indent=2) + "\n"
+
+    def show(self, page: Page) -> None:
+        """Print it as text."""
+        text = TextAnswer(page)
+        text.show(self.result, is_fixed=self.is_fixed, is_verbose=self.is_verbose, above=self.above)
+        page.show_device(self.script)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return what the command's JSON has."""
+        return {**result_fields(self.result), "diff": self.patch, **device_fields(self.script)}
+
+
+class LiveAnswer:
+    """Findings while the script runs, as text or as JSON lines; other forms are whole and come at the end."""
+
+    def __init__(self, format_: Format) -> None:
+        self._format = format_
+        self.above: set[Key] = set()
+
+    def show(self, reported: "RuleFinding", evidence: "Evidence") -> None:
+        """Print a finding."""
+        from truestep.check.early import key_of
+
+        self.above.add(key_of(reported))
+        if self._format is Format.text:
+            TextAnswer(Page()).show_finding(reported, evidence)
+        elif self._format is Format.jsonl:
+            print(json_line("finding", reported.as_fields()), end="", flush=True)
+
+
+def json_line(kind: str, fields: Mapping[str, Any]) -> str:
+    """Return a line of `--format jsonl`."""
+    return json.dumps({"kind": kind, **fields}) + "\n"
+
+
+def diff_lines(changed: Mapping[str, str], result: "Result") -> list[str]:
+    """Return the edits of some files as lines to read."""
+    from truestep.rules import diff
+
+    sources = ((result.evidence.source(file), file) for file in changed)
+    return [
+        line for source, file in sources if source for line in diff(source, changed[file], name=short(file))
+    ]
+
+
+def make_patch(changed: Mapping[str, str], result: "Result") -> str:
+    """Return the edits of some files for `git apply`."""
+    from truestep.rules.analysis.edits import patch
+
+    sources = ((result.evidence.source(file), file) for file in changed)
+    return "".join(patch(source, changed[file], name=short(file)) for source, file in sources if source)
+
+
+def result_fields(result: "Result") -> dict[str, Any]:
+    """Return what the command's JSON has."""
+    return {
+        "findings": [reported.as_fields() for reported in result.findings],
+        "not_observed": [rule.meta.code for rule in result.evaluation.not_observed],
+        "steps": result.num_steps,
+        "inconclusive": result.inconclusive,
+        "exit_code": result.code,
+        "hidden": result.num_hidden,
+        "unused_comments": [{"file": item.file, "line": item.line} for item in result.unused],
+        "failed_rules": result.evaluation.failed,
+        "failed_observers": switched_off(result),
+        "not_checked": not_checked(result),
+    }
+
+
+def switched_off(result: "Result") -> list[str]:
+    """Return what truestep could not observe, and why."""
+    texts = (text for process in result.evidence.processes for text in process.switched_off)
+    return list(dict.fromkeys(texts))
+
+
+def not_checked(result: "Result") -> list[str]:
+    """Return what was too expensive to look at."""
+    texts = (text for process in result.evidence.processes for text in process.not_checked)
+    return list(dict.fromkeys(texts))
+
+
+def as_sarif(result: "Result") -> dict[str, Any]:
+    """Return a SARIF log."""
+    from truestep.check import as_sarif as as_log
+
+    return as_log(
+        result.findings,
+        rules=result.rules,
+        version=truestep.__version__,
+        folder=_checkout(),
+        inconclusive=result.inconclusive,
+    )
+
+
+def as_annotations(result: "Result") -> Iterable[str]:
+    """Return lines for GitHub Actions."""
+    from truestep.check import as_annotations as as_commands
+
+    return as_commands(result.findings, inconclusive=result.inconclusive)
+
+
+def as_gitlab(result: "Result", script: "Script") -> list[dict[str, Any]]:
+    """Return a report for GitLab."""
+    from truestep.check import as_code_quality
+
+    return as_code_quality(
+        result.findings,
+        evidence=result.evidence,
+        folder=_checkout(),
+        script=script.path,
+        inconclusive=result.inconclusive,
+    )
+
+
+def _checkout() -> Path:
+    """Return the folder that code hosts see paths from: the repository's; else the working folder."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+
+
+class TextAnswer:
+    """The answer for a terminal: findings, the worst first, each with its line of code."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    def show_finding(self, reported: "RuleFinding", evidence: "Evidence") -> None:
+        """Print a finding while the script still runs."""
+        self._show(reported, evidence)
+
+    def show(
+        self,
+        result: "Result",
+        *,
+        is_fixed: bool,
+        is_verbose: bool = False,
+        above: "Collection[Key]" = (),
+    ) -> None:
+        """Print all but the findings printed above; what `--fix` would do, unless it has been done."""
+        new = result.new(above)
+        remarks = [reported for reported in new if reported.severity == "info"]
+        for reported in new:
+            if remarks and reported is remarks[0]:
+                self._page.print("")
+                self._page.print(("remarks, which do not change the exit code:", "bold"))
+            self._show(reported, result.evidence)
+        self._show_known([reported for reported in result.findings if reported not in new])
+        for comment, name in result.unknown:
+            where = f"{short(comment.file)}:{comment.line}"
+            self._page.print(f"{where}: {name} is not a rule, so this comment suppresses nothing")
+        unknown = {comment for comment, _ in result.unknown}
+        for comment in result.unused:
+            if comment not in unknown:
+                names = ", ".join(comment.names)
+                self._page.print(
+                    f"{short(comment.file)}:{comment.line}: suppresses nothing; remove ignore[{names}]"
+                )
+        self._show_faults(result)
+        if not is_fixed:
+            self._show_fixes(result)
+        self._show_end(result)
+        if is_verbose:
+            for rule in result.evaluation.not_observed:
+                self._page.print((f"did not apply: {rule.meta.code} {rule.name}", "dim"))
+
+    def _show_faults(self, result: "Result") -> None:
+        for text in result.evaluation.failed:
+            self._page.print(("a rule failed: ", "bold red"), text)
+        for text in switched_off(result):
+            self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
+        for text in not_checked(result):
+            self._page.print(("not checked by probes: ", "bold"), text)
+
+    def _show_fixes(self, result: "Result") -> None:
+        from truestep.check import propose
+
+        lines = diff_lines(propose(result.findings, result.evidence), result)
+        if lines:
+            self._page.print("")
+            self._page.print(("with --fix:", "bold"))
+        styles = {"+": "green", "-": "red", "@": "dim"}
+        for line in lines:
+            self._page.print((line, styles.get(line[0], "dim")))
+
+    def _show_known(self, known: "Sequence[RuleFinding]") -> None:
+        if known:
+            self._page.print("")
+            self._page.print(("reported above, while the script ran:", "bold"))
+        for reported in known:
+            finding, rule = reported.finding, reported.rule
+            where = f"  {short(finding.file)}:{finding.line}" if finding.file else ""
+            times = f", {finding.count} times" if finding.count > 1 else ""
+            words = f"  {rule.meta.code} {rule.name}{where}{times}"
+            self._page.print("  ", (reported.severity, STYLES[reported.severity]), words)
+
+    def _show(self, reported: "RuleFinding", evidence: "Evidence") -> None:
+        from truestep.check.describe import evidence_text
+
+        finding = reported.finding
+        rule = reported.rule
+        self._page.print("")
+        self._page.print((reported.severity, STYLES[reported.severity]), f"  {rule.meta.code} {rule.name}")
+        if finding.file:
+            source = evidence.source(finding.file)
+            text = source.line(finding.line).strip() if source else ""
+            self._page.show_place(finding.file, finding.line, source=text)
+        self._page.print(f"  {finding.message}")
+        self._page.show_rows({"seen": evidence_text(reported), "cost": finding.cost, "fix": reported.fix})
+        for item in reported.consequences:
+            where = f"line {item.finding.line}: " if item.finding.line else ""
+            words = f"{item.rule.meta.code} {where}{item.finding.message}"
+            self._page.show_rows({"so": words})
+
+    def _show_end(self, result: "Result") -> None:
+        from truestep.check.describe import count_text, rules_text
+
+        self._page.print("")
+        if result.inconclusive is not None:
+            self._page.print(("inconclusive", "bold yellow"), f": {result.inconclusive}")
+        if result.findings or result.inconclusive is None:
+            style = "bold green" if not result.has_mistakes else "bold"
+            self._page.print((count_text(result), style), f" in {result.num_steps} steps")
+        self._page.print((rules_text(result), "dim"))

@@ -1,0 +1,156 @@
+"""Training changes the stored data: each epoch sees other values.
+
+## What it finds
+A dataset whose `__getitem__` works in place on the tensor or array that it stores: the rule reads one
+sample twice, in a copy of the process, and looks at what is stored. Also a loop that cuts slices from a
+tensor, works on them in place and comes back to them in the next epoch.
+
+## Why it matters
+Indexing gives a view, not a copy. Noise, masks and normalization pile up from epoch to epoch: after ten
+epochs a sample has been normalized ten times. The loss still falls at first, so it looks like poor
+training.
+
+## How to fix
+Work on a copy: `x = self.x[index].clone()`, `(x - mean) / std` instead of `x -= mean; x /= std`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.loaders import find_loaders
+from truestep.watch.evidence.facts.loading import SliceChanged, StoredChanged
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+
+RULE = Meta(
+    code="DATA11",
+    severity="error",
+    needs=(OptimizerStep,),
+    fix="Work on a copy: clone the sample first, or write x = (x - mean) / std instead of x -= mean.",
+)
+_LEAST_SHARE, _LEAST_VALUES = 0.5, 4
+_LEAST_SLICES, _LEAST_AGAIN = 2, 2
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a dataset of the script's own was read twice, or slices were changed in place."""
+    return bool(evidence.of(StoredChanged)) or bool(evidence.of(SliceChanged))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find data that are not what they were."""
+    places = set()
+    for moment in evidence.of(StoredChanged):
+        facts = moment.facts
+        least = max(_LEAST_VALUES, _LEAST_SHARE * facts.num_values)
+        if min(facts.num_first, facts.num_second) < least:
+            continue  # a cache is filled once, and a counter is one number
+        if not _is_read_again(evidence, facts.loader):
+            continue
+        place = facts.place or moment
+        if (place.file, place.line) in places:
+            continue
+        places.add((place.file, place.line))
+        before, once, twice = facts.values
+        yield Finding(
+            message="reading a sample changes the stored data",
+            file=place.file,
+            line=place.line,
+            evidence=f"reading sample 0 changed {facts.num_first} stored values, reading it again "
+            f"{facts.num_second}, expected 0; one went from {before:.3g} to {once:.3g} to {twice:.3g}",
+        )
+    for changed in evidence.of(SliceChanged):
+        seen = changed.facts
+        is_again = seen.num_slices >= _LEAST_SLICES and seen.num_again >= _LEAST_AGAIN
+        if seen.place is not None and is_again and seen.num_changed == seen.num_again:
+            yield Finding(
+                message="the batch is a view of the data, and is changed in place",
+                file=seen.place.file,
+                line=seen.place.line,
+                evidence=f"{seen.num_slices} slices were used, and each of the {seen.num_again} that "
+                "came again had other values, expected none",
+            )
+
+
+def _is_read_again(evidence: Evidence, loader: int) -> bool:
+    """Whether the dataset was gone through more than once, by this loader or by another."""
+    loaders = find_loaders(evidence)
+    own = next((item for item in loaders if item.number == loader), None)
+    if own is None:
+        return False
+    same = [item for item in loaders if item.facts.dataset == own.facts.dataset]
+    return sum(len(item.epochs) for item in same) > 1
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+torch.manual_seed(0)
+
+
+class Readings(Dataset):
+    def __init__(self):
+        self.x = 5 + 2 * torch.randn(64, 8)
+        self.y = self.x.mean(1, keepdim=True)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        x = self.x[index]
+        x -= 5  # expect: DATA11
+        x /= 2
+        return x, self.y[index]
+
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(Readings(), batch_size=16, shuffle=True)
+for epoch in range(3):
+    for x, y in loader:
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+torch.manual_seed(0)
+
+
+class Readings(Dataset):
+    def __init__(self):
+        self.x = 5 + 2 * torch.randn(64, 8)
+        self.y = self.x.mean(1, keepdim=True)
+        self.cache = torch.zeros(64, 8)
+        self.num_reads = torch.zeros(64)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        self.num_reads[index] += 1
+        if self.num_reads[index] == 1:
+            self.cache[index] = (self.x[index] - 5) / 2
+        x = self.cache[index].clone()
+        x += 0.1 * torch.randn(8)
+        return x, self.y[index]
+
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(Readings(), batch_size=16, shuffle=True)
+for epoch in range(3):
+    for x, y in loader:
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+FIXED = BUGGY.replace("x = self.x[index]\n", "x = self.x[index].clone()\n")

@@ -1,0 +1,155 @@
+"""Weights that should balance the classes increase the imbalance.
+
+## What it finds
+A `WeightedRandomSampler` that draws the most frequent class even more often, and the rarest even less
+often, than the data have it. Class weights of a loss that are the classes' frequencies instead of their
+inverse.
+
+## Why it matters
+The rare classes were to count more and count less. The model hardly sees them, and the accuracy does not
+show it.
+
+## How to fix
+Weight by the inverse of the frequency: `1 / counts[label]` for each sample, or `counts.sum() / counts` for
+each class of a loss.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.loaders import find_loaders
+from truestep.rules.analysis.places import only_call
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.loading import ClassDraws
+from truestep.watch.evidence.facts.passes import ClassesWeighted
+
+RULE = Meta(
+    code="DATA12",
+    severity="error",
+    fix="Weight by the inverse of the class frequency: 1 / counts[label].",
+)
+_IMBALANCED, _LEAST_SAMPLES, _MOST_LOWERED = 1.5, 64, 0.9
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether classes are weighted, by a sampler or in a loss."""
+    return bool(evidence.of(ClassDraws)) or bool(evidence.of(ClassesWeighted))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find weights that go with the frequency of classes."""
+    for moment in evidence.of(ClassDraws):
+        yield from _check_sampler(evidence, moment)
+    weighted = evidence.of(ClassesWeighted)
+    if weighted:
+        yield from _check_loss(evidence, weighted)
+
+
+def _check_sampler(evidence: Evidence, moment: Moment[ClassDraws]) -> Iterator[Finding]:
+    counts, shares = moment.facts.counts, moment.facts.shares
+    total = sum(counts.values())
+    most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    before, after = counts[most] / total, shares.get(most, 0.0)
+    rare, drawn = counts[least] / total, shares.get(least, 0.0)
+    if counts[most] < _IMBALANCED * counts[least] or after <= before or drawn > _MOST_LOWERED * rare:
+        return
+    yield Finding(
+        message="the sampler draws the frequent class even more often: its weights are not inverted",
+        file=moment.file,
+        line=_call_line(evidence, moment, "WeightedRandomSampler"),
+        evidence=f"class {most} is {before:.0%} of the data and {after:.0%} of the draws; class {least} is "
+        f"{rare:.1%} of the data and {drawn:.1%} of the draws, expected more",
+    )
+
+
+def _check_loss(evidence: Evidence, moments: list[Moment[ClassesWeighted]]) -> Iterator[Finding]:
+    weights = moments[0].facts.weights
+    if any(moment.facts.weights != weights for moment in moments) or min(weights) <= 0:
+        return
+    counts = _class_counts(evidence, moments)
+    numbers = [counts.get(label, 0) for label in range(len(weights))]
+    total = sum(numbers)
+    if total < _LEAST_SAMPLES or not min(numbers) or max(numbers) < _IMBALANCED * min(numbers):
+        return
+    for weight, number in zip(weights, numbers, strict=True):
+        share = number / total
+        if abs(weight / sum(weights) - share) > 3 * (share * (1 - share) / total) ** 0.5 + 0.01:
+            return
+    most, least = numbers.index(max(numbers)), numbers.index(min(numbers))
+    yield Finding(
+        message="the loss weights classes by their frequency, not by its inverse",
+        file=moments[0].file,
+        line=_call_line(evidence, moments[0], "CrossEntropyLoss"),
+        step=moments[0].step + 1,
+        evidence=f"class {most} has weight {weights[most]:.3g} and is {numbers[most] / total:.0%} of the "
+        f"{total} targets that were read; class {least} has weight {weights[least]:.3g} and is "
+        f"{numbers[least] / total:.0%}",
+    )
+
+
+def _class_counts(evidence: Evidence, moments: list[Moment[ClassesWeighted]]) -> Counter[int]:
+    """Return how many targets of each class were seen: in a loader's first epoch, or in the first steps."""
+    best: Counter[int] = Counter()
+    for moment in moments:
+        best.update(moment.facts.counts)
+    for loader in find_loaders(evidence):
+        if loader.is_training and loader.samples:
+            found: Counter[int] = Counter()
+            for labels in loader.samples[0].labels:
+                found.update({int(label): num for label, num in labels.counts.items()})
+            best = found if sum(found.values()) > sum(best.values()) else best
+    return best
+
+
+def _call_line(
+    evidence: Evidence, moment: Moment[ClassDraws] | Moment[ClassesWeighted], name: str
+) -> int | None:
+    source = evidence.source(moment.file)
+    line = only_call(source.tree, name) if source is not None else None
+    return line or moment.line
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+torch.manual_seed(0)
+x = torch.randn(200, 4)
+y = (torch.arange(200) % 10 == 0).long()
+weights = y.bincount().float()[y]
+sampler = WeightedRandomSampler(weights, num_samples=200)  # expect: DATA12
+loader = DataLoader(TensorDataset(x, y), batch_size=20, sampler=sampler)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for inputs, labels in loader:
+    loss = nn.functional.cross_entropy(model(inputs), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+torch.manual_seed(0)
+x = torch.randn(200, 4)
+y = (torch.arange(200) % 10 == 0).long()
+difficulty = 1 + (x[:, 0] > 0).float()
+sampler = WeightedRandomSampler(difficulty, num_samples=200)
+loader = DataLoader(TensorDataset(x, y), batch_size=50, sampler=sampler)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+counts = y.bincount().float()
+criterion = nn.CrossEntropyLoss(weight=counts.sum() / counts)
+for inputs, labels in loader:
+    loss = criterion(model(inputs), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace("weights = y.bincount().float()[y]", "weights = 1 / y.bincount().float()[y]")

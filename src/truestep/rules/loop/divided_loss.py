@@ -1,0 +1,116 @@
+"""A mean loss is divided once more, but nothing is accumulated.
+
+## What it finds
+A loss that is a mean over the batch and is divided by a whole number of 4 or more before `backward()`, while
+every optimizer step applies a single backward pass. Losses of several terms are not reported.
+
+## Why it matters
+The division is right for accumulation, where the gradients of several micro-batches are summed. Without it
+gradients are too small by that number, and so are the steps, unless the optimizer divides by the gradient's
+size, as Adam does. Clipping never sets in.
+
+## How to fix
+Pass the mean loss itself to `backward()`. If you meant to accumulate, step once per that number of batches.
+"""
+
+from collections.abc import Iterator
+from math import prod
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.loop._passes import Pass, find_passes, is_adaptive
+from truestep.watch.evidence.facts.optimizing import (
+    BackwardExamined,
+    GradientsApplied,
+    GradientsClipped,
+)
+from truestep.watch.evidence.facts.passes import BackwardPass
+
+RULE = Meta(
+    code="LOOP21",
+    severity="warning",
+    needs=(BackwardPass, GradientsApplied, BackwardExamined),
+    fix="Call backward() on the mean loss, without dividing it again.",
+)
+_MIN_STEPS, _MIN_DIVISOR = 2, 4
+_TOLERANCE = 1e-4
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find single passes of a mean loss that is divided."""
+    passes = find_passes(evidence)
+    by_optimizer: dict[int, list[GradientsApplied]] = {}
+    for moment in evidence.of(GradientsApplied):
+        by_optimizer.setdefault(moment.facts.optimizer, []).append(moment.facts)
+    for optimizer, steps in by_optimizer.items():
+        if any(len(facts.passes) != 1 or facts.factor is not None for facts in steps):
+            continue
+        used = [passes[number] for facts in steps for number in facts.passes if number in passes]
+        measured = [item for item in used if item.graph is not None]
+        divisors = {_divisor(item) for item in measured}
+        divisor = divisors.pop() if len(divisors) == 1 else None
+        if divisor is None or len(measured) < _MIN_STEPS:
+            continue
+        yield Finding.at(
+            measured[0].moment,
+            f"the mean loss is divided by {divisor}, but each step applies only one backward pass",
+            evidence=f"the loss of each of the {len(measured)} passes that were checked is a mean times "
+            f"1/{divisor}; all {len(steps)} steps applied one pass each",
+            severity=None if _is_harmful(evidence, optimizer) else "info",
+        )
+
+
+def _divisor(item: Pass) -> int | None:
+    """Return the whole number by which a single mean is divided; None if there is none."""
+    graph = item.graph
+    if graph is None or len(graph.terms) != 1 or graph.terms[0].reduction != "mean":
+        return None
+    factor = abs(prod((*graph.factors, *graph.terms[0].factors)))
+    number = round(1 / factor) if factor > 0 else 0
+    return number if number >= _MIN_DIVISOR and abs(factor * number - 1) < _TOLERANCE else None
+
+
+def _is_harmful(evidence: Evidence, optimizer: int) -> bool:
+    is_clipped = any(optimizer in moment.facts.optimizers for moment in evidence.of(GradientsClipped))
+    return is_clipped or not is_adaptive(evidence, optimizer)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)) / len(x)
+    optimizer.zero_grad()
+    loss.backward()  # expect: LOOP21
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True), reduction="sum") / len(x)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+second = nn.Linear(4, 1)
+accumulating = torch.optim.SGD(second.parameters(), lr=0.01)
+for step in range(4):
+    accumulating.zero_grad()
+    for _ in range(4):
+        x = torch.randn(8, 4)
+        loss = nn.functional.mse_loss(second(x), x.sum(1, keepdim=True)) / 4
+        loss.backward()
+    accumulating.step()
+"""
+
+FIXED = BUGGY.replace(" / len(x)", "")

@@ -1,0 +1,298 @@
+"""A metric is judged in the wrong direction: the worst model is kept, or progress lowers the rate.
+
+## What it finds
+`ReduceLROnPlateau` with `mode="min"`, its default, that is given an accuracy, or with `mode="max"` that is
+given a loss. A best value that starts at infinity and is replaced by larger ones only, or the other way
+round: it is never replaced. A comparison that keeps the weights of the highest loss or of the lowest
+accuracy.
+
+## Why it matters
+The learning rate falls because the model improves. Early stopping ends the run at its best moment, and the
+saved "best" checkpoint is the first or the worst one.
+
+## How to fix
+Losses and errors improve downwards (`<`, `mode="min"`), accuracies and scores upwards (`>`, `mode="max"`).
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.places import assignments, calls, covers, has_run, name_of
+from truestep.rules.analysis.syntax import walk
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import MetricGiven, OptimizerStep, SchedulerMade
+
+RULE = Meta(
+    code="LOOP20",
+    severity="error",
+    needs=(OptimizerStep,),
+    fix='Compare losses with < and scores with >; give ReduceLROnPlateau mode="max" for scores.',
+)
+_FALLS = re.compile(r"(?<![a-z])(loss(es)?|err(or)?s?|mse|mae|rmse|ppl|perplexity|nll|cer|wer)(?![a-z])")
+_RISES = re.compile(r"(?<![a-z])(acc(uracy)?|f1|auc|auroc|iou|miou|dice|bleu|recall|precision|r2)(?![a-z])")
+_UNCLEAR = re.compile(
+    r"neg|minus|inverse|inverted|worst|hard|likelihood|log_?prob|elbo|delta|diff|gap|ratio|margin"
+)
+_KEEPING = frozenset({"save", "state_dict", "deepcopy", "save_checkpoint", "save_model", "save_pretrained"})
+_COUNTER = re.compile(r"patien|wait|bad|stale|no_improv|since|stall|counter|count")
+_LARGE, _LEAST_CALLS = 1e6, 4
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a scheduler was given a metric, or a best value is kept."""
+    return bool(evidence.of(MetricGiven)) or any(_kept_values(source) for source in evidence.sources)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find metrics that are judged the wrong way round."""
+    yield from _check_schedulers(evidence)
+    for source in evidence.sources:
+        for condition, value, best in _kept_values(source):
+            if has_run(evidence, source, line=condition.lineno):
+                yield from _check_comparison(source, condition, value=value, best=best)
+
+
+def _direction(text: str) -> str | None:
+    """Return whether a metric of this name improves by falling (`min`) or by rising (`max`)."""
+    words = text.lower().replace("_", " ")
+    if _UNCLEAR.search(text.lower()):
+        return None
+    falls, rises = bool(_FALLS.search(words)), bool(_RISES.search(words))
+    return None if falls == rises else ("min" if falls else "max")
+
+
+def _check_schedulers(evidence: Evidence) -> Iterator[Finding]:
+    given: dict[int, list[Moment[MetricGiven]]] = {}
+    for moment in evidence.of(MetricGiven):
+        given.setdefault(moment.facts.scheduler, []).append(moment)
+    for number, moments in given.items():
+        mode, name = moments[0].facts.mode, _metric_name(evidence, moments[0])
+        values = [moment.facts.value for moment in moments]
+        direction = _direction(name) if name else None
+        if direction is None or direction == mode or len(values) < _LEAST_CALLS or min(values) < 0:
+            continue
+        sign = 1 if direction == "max" else -1
+        if sign * (values[-1] - values[0]) <= 0:
+            continue  # the metric did not improve: the schedule may have done what it should
+        made = next((one for one in evidence.of(SchedulerMade) if one.facts.scheduler == number), moments[0])
+        yield Finding(
+            message=f'ReduceLROnPlateau has mode="{mode}" and is given {name}, which improves the other way',
+            file=made.file,
+            line=made.line,
+            step=moments[0].step + 1,
+            evidence=f"{name} improved from {values[0]:.3g} to {values[-1]:.3g} in {len(values)} calls; the "
+            f'scheduler takes that for a step back, expected mode="{direction}"',
+            fix=f'Create it with mode="{direction}".',
+        )
+
+
+def _metric_name(evidence: Evidence, moment: Moment[MetricGiven]) -> str | None:
+    """Return the name of what is given, if it is a plain name or one of its items."""
+    source = evidence.source(moment.file)
+    if source is None:
+        return None
+    found = [call for call in calls(source.tree, "step") if covers(call, moment.line) and call.args]
+    names = [_plain_name(call.args[0]) for call in found]
+    name = names[0] if len(names) == 1 else None
+    if name is None or any(_is_negated(value) for _, value in assignments(source.tree, name)):
+        return None
+    return name
+
+
+def _plain_name(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+        return _plain_name(node.func.value)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value)
+    return name_of(node)
+
+
+def _is_negated(value: ast.expr) -> bool:
+    """Whether a value is the opposite of something: `-accuracy`, or `1 - accuracy`."""
+    nodes = walk(value)
+    return any(
+        (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub))
+        or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub))
+        for node in nodes
+    )
+
+
+def _kept_values(source: Source) -> list[tuple[ast.If, ast.expr, ast.expr]]:
+    """Return conditions that compare a value with the best one and then replace that, with both."""
+    found = []
+    for node in walk(source.tree):
+        test = _comparison(node.test) if isinstance(node, ast.If) else None
+        if not isinstance(node, ast.If) or test is None:
+            continue
+        sides = (test.left, test.comparators[0])
+        for best, value in (sides, sides[::-1]):
+            if name_of(best) and "best" in str(name_of(best)).lower() and _replaces(node, best, value):
+                found.append((node, value, best))
+    return found
+
+
+def _comparison(test: ast.expr) -> ast.Compare | None:
+    """Return the comparison by size that a condition makes, alone or after `best is None or`."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2:
+        first, test = test.values
+        if not isinstance(first, ast.Compare) or not isinstance(first.ops[0], ast.Is):
+            return None
+    is_size = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+    return test if isinstance(test, ast.Compare) and is_size and len(test.ops) == 1 else None
+
+
+def _replaces(condition: ast.If, best: ast.expr, value: ast.expr) -> bool:
+    names = (ast.unparse(best), ast.unparse(value))
+    pairs = [pair for statement in condition.body for pair in _bindings(statement)]
+    return any((ast.unparse(target), ast.unparse(given)) == names for target, given in pairs)
+
+
+def _bindings(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what a statement assigns to what; items of tuples one by one."""
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        value = statement.value if isinstance(statement, ast.Assign) else target
+        if (
+            isinstance(target, ast.Tuple)
+            and isinstance(value, ast.Tuple)
+            and len(target.elts) == len(value.elts)
+        ):
+            yield from zip(target.elts, value.elts, strict=True)
+        else:
+            yield target, value
+
+
+def _starts(source: Source, condition: ast.If, best: ast.expr) -> set[str | None]:
+    """Return what the best value is before the condition replaces it, wherever that is set."""
+    own = {id(node) for node in walk(condition)}
+    return {
+        _start(value)
+        for node in walk(source.tree)
+        if id(node) not in own
+        for target, value in _bindings(node)
+        if name_of(target) == name_of(best)
+    }
+
+
+def _check_comparison(  # limits: private to this module
+    source: Source, condition: ast.If, *, value: ast.expr, best: ast.expr
+) -> Iterator[Finding]:
+    test = _comparison(condition.test)
+    assert test is not None
+    is_greater = isinstance(test.ops[0], ast.Gt | ast.GtE) == (test.left is value)
+    kept = "max" if is_greater else "min"
+    name = str(name_of(best))
+    starts = _starts(source, condition, best)
+    text = ast.unparse(test)
+    if starts == {"inf" if kept == "max" else "-inf"}:
+        side = "infinity" if kept == "max" else "minus infinity"
+        yield Finding(
+            message=f"`{text}` is never true: {name} starts at {side}",
+            file=source.path,
+            line=condition.lineno,
+            evidence=f"{name} starts at {side} and is replaced only by "
+            f"{'larger' if kept == 'max' else 'smaller'} values, so it never changes",
+        )
+        return
+    direction = _direction(name) or _direction(ast.unparse(value))
+    values = {_direction(name), _direction(ast.unparse(value))} - {None}
+    if direction is None or direction == kept or len(values) > 1 or not _keeps_model(condition):
+        return
+    yield Finding(
+        message=f"`{text}` keeps the model with the {'highest' if kept == 'max' else 'lowest'} {name}",
+        file=source.path,
+        line=condition.lineno,
+        evidence=f"{ast.unparse(value)} is better when it is {'lower' if direction == 'min' else 'higher'}, "
+        f"and the weights are kept when it is {'higher' if kept == 'max' else 'lower'} than before",
+    )
+
+
+def _start(value: ast.expr) -> str | None:
+    """Return `inf` or `-inf` for a first value that nothing exceeds; None for others."""
+    text = ast.unparse(value).replace(" ", "").replace('"', "'").lower()
+    if re.fullmatch(r"(float\('\+?inf(inity)?'\)|(math|np|numpy|torch)\.inf)", text):
+        return "inf"
+    if re.fullmatch(r"(float\('-inf(inity)?'\)|-float\('inf'\)|-(math|np|numpy|torch)\.inf)", text):
+        return "-inf"
+    if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value >= _LARGE:
+        return "inf"
+    return None
+
+
+def _keeps_model(condition: ast.If) -> bool:
+    """Whether weights are kept or a counter of patience starts over: else anything may be looked for."""
+    for statement in condition.body:
+        for target, value in _bindings(statement):
+            is_zero = isinstance(value, ast.Constant) and not value.value
+            if is_zero and _COUNTER.search(str(name_of(target)).lower()):
+                return True
+        if any(isinstance(node, ast.Call) and name_of(node.func) in _KEEPING for node in walk(statement)):
+            return True
+    return False
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+scheduler = ReduceLROnPlateau(optimizer, factor=0.5, patience=1)  # expect: LOOP20
+x = torch.randn(256, 4)
+y = (x[:, 0] > x[:, 1]).long()
+best_loss, kept = float("inf"), None
+for epoch in range(8):
+    for inputs, labels in zip(x.split(64), y.split(64)):
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        logits = model(x)
+        val_loss = nn.functional.cross_entropy(logits, y).item()
+        val_accuracy = (logits.argmax(1) == y).float().mean().item()
+    scheduler.step(val_accuracy)
+    if val_loss > best_loss:  # expect: LOOP20
+        best_loss, kept = val_loss, {name: item.clone() for name, item in model.state_dict().items()}
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+scheduler = ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+x = torch.randn(256, 4)
+y = (x[:, 0] > x[:, 1]).long()
+best_score, kept = float("-inf"), None
+for epoch in range(8):
+    for inputs, labels in zip(x.split(64), y.split(64)):
+        best_attack, best_loss = None, -1.0
+        for _ in range(2):
+            noise = 0.1 * torch.randn_like(inputs)
+            attacked = nn.functional.cross_entropy(model(inputs + noise), labels)
+            if attacked.item() > best_loss:
+                best_loss = attacked.item()
+                best_attack = noise
+        loss = nn.functional.cross_entropy(model(inputs + best_attack), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        logits = model(x)
+        accuracy = (logits.argmax(1) == y).float().mean().item()
+    scheduler.step(1 - accuracy)
+    if accuracy > best_score:
+        best_score = accuracy
+        kept = {name: item.clone() for name, item in model.state_dict().items()}
+"""
+
+FIXED = BUGGY.replace("factor=0.5", 'mode="max", factor=0.5').replace(
+    "val_loss > best_loss", "val_loss < best_loss"
+)

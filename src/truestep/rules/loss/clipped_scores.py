@@ -1,0 +1,80 @@
+"""A ReLU is applied to the scores of a classifier.
+
+## What it finds
+A loss over classes (`cross_entropy`, `binary_cross_entropy_with_logits`) whose scores come straight out of a
+ReLU, with only copies, views or factors in between.
+
+## Why it matters
+The loss expects scores of any sign. A ReLU cuts off all negative ones, so the model cannot mark a class as
+unlikely. A score that is zero gets no gradient: the sample does not change what the model thinks of that
+class.
+
+## How to fix
+Let the model end in its last linear layer. Remove the activation after it.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.flow import OperationGraph, place_of, size_of
+
+RULE = Meta(
+    code="LOSS12",
+    severity="warning",
+    fix="Remove the ReLU after the last layer: the loss takes scores of any sign.",
+)
+_RELU = frozenset(f"aten.{name}" for name in ("relu.default", "relu_.default"))
+_LOSSES = ("_log_softmax.default", "binary_cross_entropy_with_logits.default")
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether a loss over scores was computed."""
+    return any(True for _ in OperationGraph(evidence.operations).named(*_LOSSES))
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find losses whose input is the output of a ReLU."""
+    flow = OperationGraph(evidence.operations)
+    for operation in flow.named(*_LOSSES):
+        scores = operation.ins[0]
+        is_over_classes = operation.name != "aten._log_softmax.default" or size_of(operation) > 1
+        first = flow.source(scores) if scores.has_grad and is_over_classes else None
+        if first is not None and first.name in _RELU:
+            yield Finding.at(
+                operation,
+                "the scores of the loss come out of a ReLU: none is negative",
+                evidence=f"relu {place_of(first, operation.file)}, then the loss",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4), nn.ReLU())
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(32, 8)
+    loss = nn.functional.cross_entropy(model(x), x[:, :4].argmax(1))  # expect: LOSS12
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(32, 8)
+    loss = nn.functional.cross_entropy(model(x), x[:, :4].argmax(1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace("nn.Linear(16, 4), nn.ReLU())", "nn.Linear(16, 4))")

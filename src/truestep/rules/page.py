@@ -1,0 +1,121 @@
+"""The page of a rule as Markdown: what its file has to say, its examples, and what every rule has.
+
+Owns how a page is put together, for the documentation and for `truestep rule`.
+"""
+
+import re
+from collections.abc import Iterator
+
+from truestep.rules.rule import SECTIONS, Rule
+
+_MOMENTS = {
+    "GradientsApplied": "an optimizer step that applies gradients",
+    "BackwardPass": "a backward pass",
+    "ClippingCalled": "gradient clipping",
+    "GradientsClipped": "gradient clipping",
+    "Recompilations": "a compiled function",
+    "CopiedToDevice": "a copy to a device",
+    "DeviceMeasured": "a GPU or another accelerator",
+    "ForwardPass": "a forward pass",
+    "GraphMeasured": "a backward pass",
+    "LoaderUsed": "a `DataLoader`",
+    "ClassesScored": "a loss function of torch",
+    "ProbabilitiesScored": "a loss function of torch",
+    "ScoresNormalised": "a loss function of torch",
+    "ModelUsed": "a model",
+    "ModeSet": "a switch between train and eval mode",
+    "CheckpointLoaded": "a checkpoint that is read",
+    "ParallelMade": "a wrapper such as DDP or `DataParallel`",
+    "PassExamined": "a forward pass of training or evaluation",
+    "ModelRefilled": "weights that are loaded into a model",
+    "ReplicaDigested": "several processes",
+    "ParametersListed": "an optimizer",
+    "SamplesSeen": "batches of a `DataLoader`",
+    "SchedulerMade": "a learning-rate scheduler",
+    "SchedulerStep": "a learning-rate scheduler",
+    "OptimizerStep": "an optimizer step",
+    "HostWaited": "a wait for the device",
+    "GradientsUnscaled": "a gradient scaler",
+}
+"""Kinds of evidence that rules need, for readers. A kind without words here is not named on the page."""
+_EXPECTED = re.compile(r"# expect: (\w+)")
+
+
+def family_of(rule: Rule) -> str:
+    """Return the letters of its code."""
+    return rule.meta.code.rstrip("0123456789")
+
+
+def severity_of(rule: Rule) -> str:
+    """Return how bad it is, in words."""
+    return rule.meta.severity + (", preview" if rule.meta.is_preview else "")
+
+
+def is_for_machine(rule: Rule) -> bool:
+    """Whether it is about the machine: then the doctor runs it, and no line can suppress it."""
+    return family_of(rule) == "ENV" and not rule.meta.needs
+
+
+def build_page(rule: Rule) -> Iterator[str]:
+    """Yield the lines of a rule's own page: what its file says, its examples, and what every rule has."""
+    finds, why, fix = _sections_of(rule)
+    yield f"# {rule.meta.code} {rule.name}\n"
+    by = "truestep doctor" if is_for_machine(rule) else "truestep check"
+    yield f"*{severity_of(rule)}* · reported by `{by}` · [all rules](../rules.md)\n"
+    yield f"{rule.title}\n"
+    yield f"## What it finds\n{finds}\n"
+    yield f"## Why is this bad?\n{why}\n"
+    if isinstance(rule.buggy, str) and isinstance(rule.clean, str):
+        yield "## Example\n"
+        yield from _code_block(_EXPECTED.sub(r"# \1", rule.buggy).strip("\n"))
+        yield f"## Use instead\n{fix}\n"
+        good = re.sub(f"  {_EXPECTED.pattern}", "", rule.fixed or rule.clean)
+        yield from _code_block(_from_first_difference(good.strip("\n"), rule.buggy.strip("\n")))
+    else:
+        yield f"## How to fix\n{fix}\n"
+    yield from _detection(rule)
+    if not is_for_machine(rule):
+        yield "## How to suppress"
+        yield f"Add a comment on the line or above it: `# truestep: ignore[{rule.name}] why`.\n"
+        yield "More ways: [suppress findings](../how-to/suppress.md)."
+    else:
+        yield f'## How to suppress\nAdd it to `pyproject.toml`: `ignore = ["{rule.meta.code}"]`.\n'
+        yield "More: [configuration](../configuration.md)."
+
+
+def _sections_of(rule: Rule) -> list[str]:
+    """Return the texts of the sections that every rule's documentation has, in their order."""
+    parts = re.split(r"^## (.+)$", rule.document, flags=re.MULTILINE)
+    texts = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return [texts[name].strip() for name in SECTIONS]
+
+
+def _code_block(text: str) -> Iterator[str]:
+    """Yield code as `py`: tests/rules runs these scripts under the rule, so the tests of pages need not."""
+    yield f"```py\n{text}\n```\n"
+
+
+def _from_first_difference(text: str, other: str) -> str:
+    """Return a script without the lines at its top that the other one has too, but whole statements."""
+    lines, others = text.split("\n"), _EXPECTED.sub("", other).split("\n")
+    same = 0
+    while same < min(len(lines), len(others)) and lines[same].rstrip() == others[same].rstrip():
+        same += 1
+    while same and (same >= len(lines) or lines[same].startswith((" ", ")", "]"))):
+        same -= 1
+    is_worth_it = "\n".join(lines[:same]).strip().count("\n") > 1
+    return "\n".join(["...  # the first lines stay the same", *lines[same:]]) if is_worth_it else text
+
+
+def _detection(rule: Rule) -> Iterator[str]:
+    """Yield how and when the rule runs."""
+    needs = list(
+        dict.fromkeys(_MOMENTS[kind.__name__] for kind in rule.meta.needs if kind.__name__ in _MOMENTS)
+    )
+    if needs:
+        yield "## When it does not apply"
+        yield "The rule needs to observe the following. Without it the rule did not apply:\n"
+        yield "\n".join(f"- {words}" for words in needs) + "\n"
+    if rule.meta.caused_by:
+        links = ", ".join(f"[{code}]({code}.md)" for code in rule.meta.caused_by)
+        yield f"If one of these rules reports the cause, this finding is shown under it: {links}.\n"

@@ -1,0 +1,116 @@
+"""The output depends on a sample's place in the batch.
+
+## What it finds
+A model in eval mode that gives a sample another output when the sample stands at another place of the same
+batch. The rule passes one batch through a copy of the model, moves every sample up by one place, and passes
+it again.
+
+## Why it matters
+The order of a batch is chance. A model whose output depends on it learns noise, and predicts something else
+for the same sample in another batch. The usual cause is a positional encoding that is indexed by the batch
+axis instead of the axis of positions: all positions of a sample get the same code, and the order is lost.
+
+## How to fix
+Index by the axis of positions: `pe[:, : x.size(1)]` for inputs of shape `(batch, length, ...)`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.passes import PlaceInBatch
+
+RULE = Meta(
+    code="PROBE09",
+    severity="error",
+    needs=(PlaceInBatch,),
+    is_lasting=True,
+    fix="Index by the axis of positions, not by the axis of samples: x.size(1) if the batch comes first.",
+)
+_MIN_MOVED = 1e-2
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find models that know where in the batch a sample stands."""
+    for moment in evidence.of(PlaceInBatch):
+        facts = moment.facts
+        if not facts.num_changed or facts.most < _MIN_MOVED:
+            continue
+        place = facts.place or moment
+        yield Finding(
+            message="the output depends on a sample's place in the batch",
+            file=place.file,
+            line=place.line,
+            step=moment.step,
+            evidence=f"in eval mode, {facts.num_samples} samples were passed in another order: the outputs "
+            f"of {facts.num_changed} of them changed, by up to {facts.most:.2g} standard deviations; "
+            "expected no change",
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.register_buffer("codes", torch.randn(64, 1, 16))
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1)
+        self.out = nn.Linear(16, 3)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        x = x + self.codes[: x.size(0)]  # expect: PROBE09
+        return self.out(self.encoder(x).mean(1))
+
+
+model = Classifier()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    tokens, labels = torch.randint(0, 20, (16, 9)), torch.randint(0, 3, (16,))
+    loss = nn.functional.cross_entropy(model(tokens), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.register_buffer("codes", torch.randn(64, 1, 16))
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 1)
+        self.out = nn.Linear(16, 3)
+
+    def forward(self, tokens):
+        x = self.embed(tokens).transpose(0, 1)
+        x = x + self.codes[: x.size(0)]
+        noise = torch.randn(x.shape) * 0.1
+        return self.out(self.encoder(x + noise).mean(0))
+
+
+model = Classifier()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    tokens, labels = torch.randint(0, 20, (16, 9)), torch.randint(0, 3, (16,))
+    loss = nn.functional.cross_entropy(model(tokens), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace("torch.randn(64, 1, 16)", "torch.randn(1, 64, 16)").replace(
+    "self.codes[: x.size(0)]", "self.codes[:, : x.size(1)]"
+)

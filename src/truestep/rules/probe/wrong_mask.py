@@ -1,0 +1,122 @@
+"""Attention looks only at padding, or a padding mask has no effect.
+
+## What it finds
+A batch with padding whose attention gives all its weight to the padding: the mask is inverted. A model that
+is given a padding mask whose outputs stay the same when the mask is turned around, and change when the
+padding is replaced: the mask is not used. The rule tries both on a copy of the model in eval mode.
+
+## Why it matters
+With an inverted mask the model never sees its input, only how long it is. Without a mask, the prediction
+for a sample depends on how far it was padded, that is, on the other samples of its batch.
+
+## How to fix
+`key_padding_mask` of `nn.MultiheadAttention` and `nn.Transformer` is True at positions to **ignore**.
+`attn_mask` of `scaled_dot_product_attention` is True at positions to **attend to**.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.passes import MaskProbed
+
+RULE = Meta(
+    code="PROBE10",
+    severity="error",
+    needs=(MaskProbed,),
+    fix="Invert the mask: key_padding_mask is True at padding, attn_mask of SDPA is True at real positions.",
+)
+_ALL = 0.999
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find masks that hide the input, or nothing."""
+    for moment in evidence.of(MaskProbed):
+        facts = moment.facts
+        place = facts.place or moment
+        if facts.num_attentions and facts.least_share > _ALL:
+            yield Finding(
+                message="attention looks only at padding: the mask is inverted",
+                file=place.file,
+                line=place.line,
+                step=moment.step,
+                evidence=f"{facts.num_rows} samples have {facts.num_padding} positions of padding; "
+                f"{facts.least_share:.0%} of the attention lies on these, expected 0%",
+            )
+        elif facts.is_mask_unused and facts.num_affected:
+            yield Finding.at(
+                moment,
+                "the model does not use the padding mask that it is given",
+                step=moment.step,
+                evidence="turning the mask around changed no output; replacing the padding changed the "
+                f"outputs of {facts.num_affected} of {facts.num_rows} samples, expected none",
+                fix="Use the mask where positions are mixed: in attention, pooling or a recurrence.",
+            )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+PAD = 0
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.out = nn.Linear(16, 3)
+
+    def forward(self, tokens):
+        mask = tokens != PAD
+        hidden = self.encoder(self.embed(tokens), src_key_padding_mask=mask)  # expect: PROBE10
+        return self.out(hidden[:, 0])
+
+
+model = Classifier()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    tokens, labels = torch.randint(1, 20, (16, 10)), torch.randint(0, 3, (16,))
+    for row in range(16):
+        tokens[row, 5 + row % 5 :] = PAD
+    loss = nn.functional.cross_entropy(model(tokens), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+PAD = 0
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.out = nn.Linear(16, 3)
+
+    def forward(self, tokens, keep):
+        x = self.embed(tokens)
+        x = nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=keep[:, None])
+        return self.out((x * keep[:, :, None]).sum(1) / keep.sum(1, keepdim=True))
+
+
+model = Classifier()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    tokens, labels = torch.randint(1, 20, (16, 10)), torch.randint(0, 3, (16,))
+    for row in range(16):
+        tokens[row, 5 + row % 5 :] = PAD
+    loss = nn.functional.cross_entropy(model(tokens, tokens != PAD), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace("mask = tokens != PAD", "mask = tokens == PAD")

@@ -1,0 +1,88 @@
+"""A verdict as plain text: for errors, logs and notebooks.
+
+Owns the words. Colours and lines of a terminal are left to the command.
+"""
+
+from pathlib import Path
+
+from truestep.cells import code_of, is_notebook
+from truestep.errors import printable
+from truestep.verify.verdict import Difference, Verdict
+
+_WRITTEN = {"aten.lift_fresh": "torch.tensor", "aten.set_": "torch.load"}
+
+
+def describe(verdict: Verdict) -> str:
+    """Return the answer in a few lines: same, different with the first difference, or inconclusive."""
+    if verdict.same is None:
+        text = f"inconclusive: {verdict.reason}"
+    elif verdict.same:
+        text = f"same: {compared_text(verdict)} are bit-for-bit identical in {steps_text(verdict)}"
+    else:
+        assert verdict.first_difference is not None
+        text = "\n".join(_lines(verdict.first_difference))
+    return printable(text, keep="\n\t")
+
+
+def _lines(found: Difference) -> list[str]:
+    lines = [f"different: {when_text(found)}, {found.what}"]
+    if found.file is not None:
+        line = found.line or 0
+        lines += [f"  {found.file}:{line}", f"    {source_line(found.file, line)}"]
+    return lines + [f"  {name:<7}{words}" for name, words in rows_of(found).items() if words]
+
+
+def rows_of(found: Difference) -> dict[str, str]:
+    """Return what is known of a difference, by name."""
+    return {
+        "cause": found.cause,
+        "proof" if found.is_proved else "signs": "; ".join(found.evidence),
+        "first": operation_text(found),
+        "fix": found.fix,
+    }
+
+
+def when_text(found: Difference) -> str:
+    """Return when two runs differ first."""
+    return f"at step {found.step}" if found.step else "before the first step"
+
+
+def compared_text(verdict: Verdict) -> str:
+    """Return what all runs had in common: each of several processes has its own batches and losses."""
+    if any(run.kind == "processes" for run in verdict.runs):
+        return "gradients, weights and optimizer state"
+    return "losses, gradients, weights, optimizer state, buffers, other tensors kept and files saved"
+
+
+def steps_text(verdict: Verdict) -> str:
+    """Return how many steps were compared, of how many."""
+    if verdict.is_whole:
+        return f"all {verdict.num_steps} steps"
+    if verdict.expected_steps is None:
+        return f"the first {verdict.num_steps} steps. The script runs more: --steps 0 compares all of them"
+    return f"the first {verdict.num_steps} of about {verdict.expected_steps} steps; --steps 0 compares all"
+
+
+def operation_text(found: Difference) -> str:
+    """Return the first operation that differs; empty if it is not known."""
+    if found.operation is None:
+        return ""
+    where = f" in module {found.module}" if found.module else ""
+    name = _plain(found.operation)
+    return f"{name}{where}{f': {found.distance}' if found.distance else ''}"
+
+
+def _plain(operation: str) -> str:
+    """Return an operation's name without its overload, and with what people write for it."""
+    name = ".".join(operation.split(".")[:2])
+    return f"{_WRITTEN[name]} ({name})" if name in _WRITTEN else name
+
+
+def source_line(file: str, line: int) -> str:
+    """Return a line of a file; empty if it cannot be read."""
+    try:
+        text = code_of(file) if is_notebook(file) else Path(file).read_text(encoding="utf-8")
+        lines = text.split("\n")  # as Python counts, not at form feeds
+    except (OSError, ValueError):
+        return ""
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""

@@ -1,0 +1,491 @@
+"""Scripts that run and learn the wrong thing, and correct ones that look like them: one rule each."""
+
+from typing import Any
+
+import pytest
+
+from tests.gathering import expected, run_text
+from truestep.rules import find_rules
+
+pytestmark = pytest.mark.slow  # the examples of the rules run in the fast tier
+RULES = {rule.meta.code: rule for rule in find_rules()}
+START = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\ntorch.manual_seed(0)\n"
+
+
+def lines_found(code: str, text: str) -> set[int | None]:
+    """Return the lines at which a rule reports a script that is run."""
+    found = run_text(START + text)
+    assert found.code == 0, found.output
+    assert found.evidence.first.troubles == []
+    return {finding.line for finding in RULES[code].check(found.evidence)}
+
+
+LEARN = """
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    {batch}
+    loss = {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def learn(batch: str, loss: str) -> str:
+    """Return a loop of a few steps."""
+    return LEARN.format(batch=batch, loss=loss)
+
+
+def both(code: str, name: str, text: str, **more: Any) -> Any:
+    return pytest.param(code, text, id=f"{code}-{name}", **more)
+
+
+STATES = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out = nn.GRU(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x, state):
+        return self.out(self.rnn(x, state)[0][:, -1])
+
+model = Model()
+"""
+LENGTHS = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out = nn.GRU(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return self.out(self.rnn(packed)[1][-1])
+
+model = Model()
+"""
+WRITER = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.rnn = nn.Embedding(12, 16), nn.GRU(16, 16, batch_first=True, bidirectional={both})
+        self.out = nn.Linear({width}, 12)
+
+    def forward(self, tokens):
+        return self.out(self.rnn(self.embed(tokens))[0])
+
+model = Model()
+"""
+ONE_LOADER = """
+from torch.utils.data import DataLoader, TensorDataset
+x = torch.randn(64, 4)
+loader = DataLoader(TensorDataset(x, x[:, :1] * 2), batch_size=16)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+
+DESCENT = """
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+best_loss, wait = {start}, 0
+for step in range(10):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    {rate}
+    optimizer.step()
+    val_loss = loss.item()
+    if {test}:
+        best_loss, wait = val_loss, 0
+    else:
+        wait += 1
+"""
+
+
+AVERAGE = """
+import copy
+from torch.optim.swa_utils import AveragedModel
+model = nn.Linear(4, 1)
+average = AveragedModel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+frozen = copy.deepcopy(model)
+for step in range(8):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    {update}
+"""
+
+
+TABLE = """
+from torch.utils.data import DataLoader, TensorDataset
+table = torch.randn(160, 5)
+{data}
+loader = DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True)
+model = nn.Linear(x.shape[1], 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(2):
+    for inputs, targets in loader:
+        loss = F.mse_loss(model(inputs).squeeze(1), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+FOLDED = """
+import random
+x = torch.randn(96, 5)
+y = [int(row.sum() > 0) for row in x]
+model = nn.Linear(5, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+order = list(range(96))
+for epoch in range(3):
+    random.shuffle({shuffled})
+    for start in range(0, 96, 32):
+        batch = order[start : start + 32]
+        loss = F.cross_entropy(model(x[batch]), torch.tensor(y)[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+SLICED = """
+x = 3 + torch.randn(96, 5)
+y = x.sum(1, keepdim=True)
+model = nn.Linear(5, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for epoch in range(3):
+    for start in range(0, 96, 32):
+        batch = x[start : start + 32]
+        {work}
+        loss = F.mse_loss(model(batch), y[start : start + 32])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+ARRAYS = """
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+
+class Images(Dataset):
+    def __init__(self):
+        self.images = np.random.default_rng(0).random((32, 4, 4)).astype(np.float32)
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        image = self.images[index]
+        {work}
+        return torch.from_numpy(image).flatten(), image.sum()
+
+model = nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(Images(), batch_size=8)
+for x, y in [item for epoch in range({epochs}) for item in loader]:
+    loss = F.mse_loss(model(x).squeeze(1), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+PADDED = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.rnn = nn.Embedding(20, 8), nn.GRU(8, 8, batch_first=True)
+        self.out = nn.Linear(8, {classes})
+
+    def forward(self, tokens, mask):
+        states, last = self.rnn(self.embed(tokens))
+        return self.out({pooled})
+
+model = Model()
+lengths = torch.arange(16) % 5 + 4
+keep = torch.arange(10)[None] < lengths[:, None]
+"""
+PADDED_BATCH = (
+    "tokens, y = torch.randint(1, 20, (16, 10)).masked_fill(~keep, 0), torch.randint(0, 2, {shape})"
+)
+
+
+WEIGHTED = """
+y = (torch.arange(240) % 6 == 0).long()
+x = torch.randn(240, 4) + y[:, None]
+model = nn.Linear(4, 2)
+counts = y.bincount().float()
+criterion = nn.CrossEntropyLoss(weight={weight})  # expect: DATA12
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    batch = torch.randint(0, 240, (60,))
+    loss = criterion(model(x[batch]), y[batch])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+SPARED = [
+    both(
+        "LOSS11",
+        "shifted-inside-the-model",
+        WRITER.format(both=False, width=16).replace("embed(tokens))", "embed(F.pad(tokens, (1, -1))))")
+        + learn("t = torch.randint(0, 12, (8, 10))", "F.cross_entropy(model(t).flatten(0, 1), t.flatten())"),
+    ),
+    both(
+        "DATA09",
+        "numbers-within-the-batch",
+        """
+x = torch.randn(96, 5)
+model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(3):
+    for batch in x[torch.randperm(96)].split(32):
+        z = model(batch)
+        loss = F.cross_entropy(z @ z.T, torch.arange(32))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+""",
+    ),
+    both("DATA12", "inverse-frequencies", WEIGHTED.format(weight="len(y) / (2 * counts)")),
+    both(
+        "PROBE10",
+        "mask-is-used-to-pool",
+        PADDED.format(classes=2, pooled="(states * mask[..., None]).sum(1)")
+        + learn(PADDED_BATCH.format(shape="(16,)"), "F.cross_entropy(model(tokens, keep.long()), y)"),
+    ),
+    both(
+        "PROBE10",
+        "padding-comes-last",
+        PADDED.format(classes=2, pooled="states")
+        + learn(
+            PADDED_BATCH.format(shape="(16, 10)"),
+            "F.cross_entropy(model(tokens, keep).flatten(0, 1), y.masked_fill(~keep, -100).flatten())",
+        ),
+    ),
+    both(
+        "DATA11", "work-on-a-new-tensor", SLICED.format(work="batch = batch + 0.1 * torch.randn_like(batch)")
+    ),
+    both("DATA11", "read-once", ARRAYS.format(work="image *= 0.5", epochs=1)),
+    both("DATA11", "only-read", SLICED.format(work="pass")),
+    both("DATA11", "array-is-copied", ARRAYS.format(work="image = image - 0.5; image /= 0.3", epochs=2)),
+    both("DATA09", "one-order-for-both", FOLDED.format(shuffled="order")),
+    both("DATA09", "shuffled-by-the-loader", TABLE.format(data="x, y = table[:, :-1], table[:, -1]")),
+    both("DATA10", "without-the-target", TABLE.format(data="x, y = table[:, :-1], table[:, -1]")),
+    both(
+        "DATA10", "few-values", TABLE.format(data="x, y = table.round(), table[:, -1].round().clamp(-1, 1)")
+    ),
+    both("PAR16", "never-used", AVERAGE.format(update="")),
+    both(
+        "PAR15",
+        "names-and-local-values",
+        AVERAGE.format(
+            update="""for name, weight in model.named_parameters():
+        name = name.upper()
+    norms = []
+    for weight in model.parameters():
+        weight = weight.detach()
+        norms.append(weight.norm())
+    average.update_parameters(model)"""
+        ),
+    ),
+    both(
+        "LOOP19",
+        "rate-is-applied-by-a-function",
+        """
+def adjust(optimizer, lr):
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+"""
+        + DESCENT.format(
+            start="1e9", rate="lr = 0.1 / (step + 1); adjust(optimizer, lr)", test="val_loss < best_loss"
+        ),
+    ),
+    both("LOOP20", "starts-at-infinity", DESCENT.format(start="1e9", rate="", test="best_loss > val_loss")),
+    both(
+        "LOOP20",
+        "unknown-metric",
+        DESCENT.format(start="0.0", rate="", test="score > best")
+        .replace("best_loss", "best")
+        .replace("val_loss", "score"),
+    ),
+    both(
+        "PROBE09",
+        "state-of-each-sample",
+        STATES
+        + learn(
+            "x, h, y = torch.randn(16, 5, 4), torch.randn(1, 16, 8), torch.randint(0, 2, (16,))",
+            "F.cross_entropy(model(x, h), y)",
+        ),
+    ),
+    both(
+        "PROBE09",
+        "sorted-by-length",
+        LENGTHS
+        + learn(
+            "x, y, n = torch.randn(16, 20, 4), torch.randint(0, 2, (16,)), torch.arange(20, 4, -1)",
+            "F.cross_entropy(model(x, n), y)",
+        ),
+    ),
+    both(
+        "LOSS11",
+        "sees-all-tokens",
+        WRITER.format(both=True, width=32)
+        + learn("t = torch.randint(0, 12, (8, 10))", "F.cross_entropy(model(t).flatten(0, 1), t.flatten())"),
+    ),
+    both(
+        "LOSS11",
+        "some-tokens-are-masked",
+        WRITER.format(both=False, width=16)
+        + learn(
+            "t = torch.randint(1, 12, (8, 10)); m = torch.rand(8, 10) < 0.3; given = t.masked_fill(m, 0)",
+            "F.cross_entropy(model(given).flatten(0, 1), t.masked_fill(~m, -100).flatten())",
+        ),
+    ),
+    both(
+        "DATA08",
+        "one-batch-taken-once",
+        ONE_LOADER
+        + """
+x, y = next(iter(loader))
+for step in range(8):
+    loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    ),
+    both(
+        "DATA08",
+        "validated-on-one-batch",
+        ONE_LOADER
+        + """
+for step in range(8):
+    x = torch.randn(16, 4)
+    loss = F.mse_loss(model(x), x[:, :1] * 2)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    with torch.no_grad():
+        x, y = next(iter(loader))
+        print(F.mse_loss(model(x), y))
+""",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "text"), SPARED)
+def test_a_correct_script_that_looks_wrong_is_not_reported(code: str, text: str) -> None:
+    assert lines_found(code, text) == set()
+
+
+FOUND = [
+    both("DATA12", "weights-of-a-loss", WEIGHTED.format(weight="counts / counts.sum()")),
+    both(
+        "PROBE10",
+        "mask-is-not-used",
+        PADDED.format(classes=2, pooled="last[-1]")
+        + learn(
+            PADDED_BATCH.format(shape="(16,)"),
+            "F.cross_entropy(model(tokens, keep), y)  # expect: PROBE10",
+        ),
+    ),
+    both(
+        "PROBE10",
+        "attention-by-hand",
+        """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(20, 8), nn.Linear(8, 2)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        scores = (x @ x.transpose(1, 2)).masked_fill((tokens != 0)[:, None], float("-inf"))
+        weights = scores.softmax(-1)  # expect: PROBE10
+        return self.out((weights @ x)[:, 0])
+
+model = Model()
+keep = torch.arange(10)[None] < (torch.arange(16) % 5 + 4)[:, None]
+"""
+        + learn(PADDED_BATCH.format(shape="(16,)"), "F.cross_entropy(model(tokens), y)"),
+    ),
+    both(
+        "DATA11",
+        "slice-of-the-data",
+        SLICED.format(work="batch += 0.1 * torch.randn_like(batch)  # expect: DATA11"),
+    ),
+    both("DATA11", "array-of-the-dataset", ARRAYS.format(work="image *= 0.5  # expect: DATA11", epochs=2)),
+    both("DATA09", "labels-alone-are-shuffled", FOLDED.format(shuffled="y)  # expect: DATA09\n    (0")),
+    both(
+        "DATA10",
+        "column-of-the-target",
+        TABLE.format(data="x, y = table, table[:, -1]").replace("targets)", "targets)  # expect: DATA10"),
+    ),
+    both(
+        "PAR16", "another-model", AVERAGE.format(update="average.update_parameters(frozen)  # expect: PAR16")
+    ),
+    both(
+        "PAR15",
+        "discarded-dictionary",
+        AVERAGE.format(
+            update="frozen.state_dict()['weight'] = model.weight.detach().clone()  # expect: PAR15"
+        ),
+    ),
+    both(
+        "LOOP19",
+        "attribute-of-the-optimizer",
+        DESCENT.format(
+            start="1e9", rate="optimizer.lr = 0.1 / (step + 1)  # expect: LOOP19", test="val_loss < best_loss"
+        ),
+    ),
+    both(
+        "LOOP19",
+        "defaults-of-the-optimizer",
+        DESCENT.format(
+            start="1e9",
+            rate="optimizer.defaults['lr'] = 0.1 / (step + 2)  # expect: LOOP19",
+            test="val_loss < best_loss",
+        ),
+    ),
+    both(
+        "LOOP20",
+        "keeps-the-worst",
+        DESCENT.format(start="0.0", rate="", test="val_loss > best_loss").replace(
+            "best_loss:", "best_loss:  # expect: LOOP20"
+        ),
+    ),
+    both(
+        "LOOP20",
+        "keeps-the-worst-after-the-first",
+        DESCENT.format(start="None", rate="", test="best_loss is None or val_loss > best_loss").replace(
+            "best_loss:", "best_loss:  # expect: LOOP20"
+        ),
+    ),
+    both(
+        "LOSS11",
+        "positions-before-samples",
+        """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.rnn, self.out = nn.Embedding(12, 16), nn.GRU(16, 16), nn.Linear(16, 12)
+
+    def forward(self, tokens):
+        return self.out(self.rnn(self.embed(tokens))[0])
+
+model = Model()
+"""
+        + learn(
+            "t = torch.randint(0, 12, (10, 8))",
+            "F.cross_entropy(model(t).flatten(0, 1), t.flatten())  # expect: LOSS11",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "text"), FOUND)
+def test_a_mistake_in_another_form_is_found_at_its_line(code: str, text: str) -> None:
+    assert lines_found(code, text) == expected(START + text)[code]

@@ -1,0 +1,161 @@
+"""Rules that compare ranks, on real jobs of two processes; and samplers that are told of another epoch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gathering import expected, run_text
+from truestep.check import evaluate_rules
+from truestep.rules import find_rules
+
+HEAD = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset, random_split
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+x = torch.randn(64, 8)
+data = TensorDataset(x, (x.sum(1) > 0).long())
+"""
+LOADER = """
+sampler = DistributedSampler(data)
+loader = DataLoader(data, batch_size=8, sampler=sampler)
+"""
+MODEL = "\nmodel = DDP(nn.Linear(8, 2))\n"
+SHARDED = """
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+fully_shard(model)  # here
+"""
+LOOP = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    if isinstance(loader.sampler, DistributedSampler):
+        loader.sampler.set_epoch(epoch)
+    for a, b in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(a), b).backward()
+        # clip
+        optimizer.step()
+"""
+EVALUATE = """
+    model.eval()
+    with torch.no_grad():
+        for a, b in test:
+            model(a)
+    model.train()
+"""
+CLIP = """grads = [p.grad.to_local() for p in model.parameters()]  # expect: DIST08
+        norm = torch.stack([g.norm() for g in grads]).norm()
+        for g in grads:
+            g.mul_(min(1.0, 0.1 / (norm.item() + 1e-6)))"""
+SPLIT = """
+train, held_out = random_split(data, [48, 16])  # split
+loader = DataLoader(train, batch_size=8, sampler=DistributedSampler(train))
+test = DataLoader(held_out, batch_size=8)
+"""
+SAME = "\nloader = DataLoader(data, batch_size=8, shuffle=True)  # expect: DIST04\n"
+UNEVEN = """
+part = Subset(data, range(40) if rank == 0 else range(40, 64))
+loader = DataLoader(part, batch_size=8, shuffle=True)  # expect: DIST05
+"""
+GOOD_CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 0.1)"
+SAVE = "\ntorch.save(model.state_dict(), 'model.pt')  # expect: DIST07\n"
+SAVE_ONE = "\nif rank == 0:\n    torch.save(model.state_dict(), 'model.pt')\ndist.barrier()\n"
+END = "\ndist.destroy_process_group()\n"
+BUGGY = {
+    "same batches": HEAD + SAME + MODEL + LOOP + END,
+    "uneven batches": HEAD + UNEVEN + MODEL + LOOP + "dist.barrier()\n",
+    "a split of its own on each rank": HEAD
+    + "torch.manual_seed(rank)"
+    + SPLIT.replace("# split", "# expect: DIST06")
+    + MODEL
+    + LOOP
+    + EVALUATE
+    + END,
+    "saved on all ranks": HEAD + LOADER + MODEL + LOOP + SAVE + END,
+    "clipped by the norm of a shard": HEAD + LOADER + SHARDED + LOOP.replace("# clip", CLIP) + END,
+    "other weights on each rank": HEAD
+    + LOADER
+    + "torch.manual_seed(rank)"
+    + SHARDED.replace("# here", "# expect: DIST09")
+    + LOOP
+    + END,
+}
+CLEAN = {
+    "wrapped": HEAD + LOADER + MODEL + LOOP + SAVE_ONE + END,
+    "sharded and clipped": HEAD + LOADER + SHARDED + LOOP.replace("# clip", GOOD_CLIP) + END,
+    "one split": HEAD + SPLIT + MODEL + LOOP + EVALUATE + END,
+    "joined": HEAD
+    + UNEVEN.replace("  # expect: DIST05", "")
+    + MODEL
+    + LOOP.replace("    for a, b in loader:", "    with model.join():\n      for a, b in loader:")
+    + END,
+}
+
+
+def check(folder: Path, text: str) -> dict[str, Any]:
+    script = folder / "train.py"
+    script.write_text(text)
+    truestep = str(Path(sys.executable).with_name("truestep"))
+    words = [truestep, "check", "--processes", "2", "--format", "json", "train.py"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, timeout=300)
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["failed_rules"] == found["failed_observers"] == [], done.stderr
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUGGY)
+def test_a_mistake_that_only_ranks_together_show_is_found(tmp_path: Path, name: str) -> None:
+    found = check(tmp_path, BUGGY[name])
+    marked = {(code, line) for code, lines in expected(BUGGY[name]).items() for line in lines}
+    assert {(item["code"], item["line"]) for item in found["findings"]} == marked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_correct_job_is_not_reported(tmp_path: Path, name: str) -> None:
+    found = check(tmp_path, CLEAN[name])
+    assert found["exit_code"] == 0
+    assert [item["code"] for item in found["findings"]] == []
+
+
+WRONG_SAMPLER = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(32, 4)
+data = TensorDataset(x, x.sum(1))
+sampler = DistributedSampler(data, num_replicas=1, rank=0)
+loader = DataLoader(data, batch_size=8, sampler=SAMPLER)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        loss = (model(x).squeeze(1) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("sampler", "num"), [("sampler", 0), ("DistributedSampler(data, num_replicas=1, rank=0)", 1)]
+)
+def test_an_epoch_that_another_sampler_was_given_is_found(sampler: str, num: int) -> None:
+    found = run_text(WRONG_SAMPLER.replace("SAMPLER", sampler))
+    told = evaluate_rules([rule for rule in find_rules() if rule.meta.code == "DATA03"], found.evidence)
+    assert [item.finding.message for item in told.findings] == [
+        "every epoch has the same order: set_epoch() is called on another sampler, or too late"
+    ] * num
