@@ -8,6 +8,8 @@ _THERE = '.pin_memory().to("toy", non_blocking=True)'
 _MOVED = "{0} = [i_THERE for i in {0}] if isinstance({0}, (list, tuple)) else {0}_THERE; ".replace(
     "_THERE", _THERE
 )
+ONLY_THERE = frozenset({"PERF05", "PERF06"})
+"""Rules about waits and copies, which scripts on the CPU do not have."""
 _COMPOUND = (ast.For, ast.If, ast.With, ast.While, ast.Try)
 
 

@@ -15,6 +15,7 @@ import torch
 from tests.checkpoint.conftest import count_or_kill
 from truestep.checkpoint import BackgroundSaver, Crew, Snapshot, Store
 from truestep.checkpoint.parts import Part
+from truestep.checkpoint.store import find_cursors
 from truestep.errors import SaveFailed
 
 SIZE, NUM_TENSORS, ROWS, WIDTH = 3, 6, 7, 4000
@@ -94,7 +95,7 @@ def check(place: Path, least: int) -> int:
     assert loaded is not None and loaded.cursor >= least and loaded.states["cursor"] == loaded.cursor
     for index in range(NUM_TENSORS):
         assert torch.equal(loaded.states[str(index)], whole(index, loaded.cursor))
-    assert all(store._find_damage(cursor) is None for cursor in store._cursors())
+    assert all(store._find_damage(cursor) is None for cursor in find_cursors(place / "snapshots"))
     store.clean()
     assert all(path.name.startswith("step-") for path in (place / "snapshots").iterdir())
     return loaded.cursor

@@ -76,7 +76,10 @@ def is_looked_at(step: int) -> bool:
 
 
 def reads_gradients(evidence: Evidence) -> bool:
-    """Whether the script does something with gradients besides clipping, in the steps that are looked at."""
+    """Whether the script does something with gradients besides clipping, in the steps that are looked at.
+
+    It may where no backward pass was noted, as for a large model.
+    """
     kinds = (ClippingCalled, GradientsZeroed, GradientsUnscaled, OptimizerStep, StepSkipped)
     known = {(moment.file, moment.line) for moment in evidence.of(*kinds)}
     gradients: set[int] = set()
@@ -87,4 +90,5 @@ def reads_gradients(evidence: Evidence) -> bool:
             if operation.line is not None and (operation.file, operation.line) not in known:
                 return True
             gradients.add(operation.index)  # clipping writes them anew
-    return False
+    graphs = [item.graph for item in find_passes(evidence).values()]
+    return not gradients and any(graph is not None and graph.num_parameters for graph in graphs)

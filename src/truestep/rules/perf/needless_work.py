@@ -102,6 +102,8 @@ def _training_lines(evidence: Evidence) -> Callable[[Moment[Any] | Operation], b
         if place.step:
             steps.setdefault((place.file, place.line), set()).add(place.step)
     looked_at = {item.step for item in evidence.operations if item.phase == "backward" and item.step}
+    if not looked_at:  # those of a large model are not noted
+        looked_at = {item.step for item in evidence.operations if item.phase == "forward" and item.step}
     trained: set[tuple[str | None, str | None]] = set()
     scored: set[tuple[str | None, str | None]] = set()
     for moment in evidence.of(ForwardPass):

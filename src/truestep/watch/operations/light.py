@@ -28,6 +28,7 @@ from truestep.watch.operations.traces import (
     tensors_in,
 )
 from truestep.watch.operations.windows import Place, Windows
+from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
 _SETUP, _FORWARD, _BACKWARD = map(PHASES.index, ("setup", "forward", "backward"))
@@ -54,12 +55,14 @@ class LightRecorder(OperationRecorder):
         self._windows = Windows()
         self._places: dict[tuple[int, int, int], Place] = {}
         self._views: set[tuple[int, int]] = set()
+        self._sizes: dict[int, int] = {}
         self._away: Mode | None = None
         """The mode of the main thread, if it is taken off for a while."""
         tape.listen(forward_begins=self.meet_forward)
         self._while_on = {
             "forward_ends": self.leave_forward,
             "backward_begins": self.meet_backward,
+            "backward_ends": self.turn_back,
             "step_begins": self.turn_away,
             "step_ends": self.turn_back,
         }
@@ -97,6 +100,8 @@ class LightRecorder(OperationRecorder):
                 self.close()
             self._resume()
         number = self._models[id(module)][0]
+        if number not in self._sizes:
+            self._sizes[number] = sum(item.numel() for item in parts.parameters(module))
         if self._is_entered:
             self._windows.meet(number)
         elif self._windows.opens_for(number, is_training=module.training):
@@ -114,24 +119,33 @@ class LightRecorder(OperationRecorder):
             self.close()
 
     def meet_backward(self, *_: Any) -> None:
-        """A backward pass begins."""
+        """A backward pass begins. That of a large model is not noted: it would take too much memory.
+
+        Tensors that Python has seen are freed later, and the heap is left with holes of their size.
+        """
         if self._is_entered:
             self._callers.begin_backward()
             self._resume()
+            if self._is_entered and any(size > parts.LARGE for size in self._sizes.values()):
+                self._turn_away()
 
     def turn_away(self, optimizer: Any, _number: int) -> None:
         """One of torch's own optimizers makes a step: many small operations that no rule reads."""
         if not self._is_entered:
             return
         self.turn_back()
-        mode = getattr(self._local, "mode", None)
         is_torchs = type(optimizer).__module__.startswith("torch.optim.")
-        if is_torchs and self._tape.under_way.is_stepping and mode is not None and not mode.thread:
+        if is_torchs and self._tape.under_way.is_stepping:
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        mode = getattr(self._local, "mode", None)
+        if mode is not None and not mode.thread:
             self._leave()
             self._away = mode
 
     def turn_back(self, *_: Any) -> None:
-        """The step is made."""
+        """The step is made, or the backward pass."""
         mode, self._away = self._away, None
         if mode is not None and self._is_entered:
             self._push(mode)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 T = TypeVar("T")
+LARGE = 20_000_000
+"""Parameters and buffers of a model from which on it is not copied, and its backward pass is not noted."""
 
 
 def named_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -20,8 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from truestep.watch.inspect.probe.hosted import to_host
 from truestep.watch.script import parts
 
-MAX_COPIED = 20_000_000
-"""Parameters and buffers of the largest model that is copied."""
 _SEED = 0
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule")
@@ -80,7 +78,7 @@ def _shared(model: nn.Module) -> list[Any] | None:
 
 def is_large(model: nn.Module) -> bool:
     """Whether a copy of the model would take more memory than a probe is worth."""
-    return num_values(model) > MAX_COPIED
+    return num_values(model) > parts.LARGE
 
 
 def num_values(model: nn.Module) -> int:

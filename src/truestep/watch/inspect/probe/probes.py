@@ -20,7 +20,7 @@ from truestep.watch.evidence.kinds import NOT_CHECKED, Facts, named
 from truestep.watch.evidence.moment import unnamed
 from truestep.watch.inspect.probe import activity
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
-from truestep.watch.inspect.probe.copies import MAX_COPIED, copy_inputs, num_values, replicate, run
+from truestep.watch.inspect.probe.copies import copy_inputs, num_values, replicate, run
 from truestep.watch.inspect.probe.given_targets import probe_given_targets
 from truestep.watch.inspect.probe.hosted import OnHost, copy_model, find_devices, to_host
 from truestep.watch.inspect.probe.masks import probe_masks
@@ -148,7 +148,7 @@ class _Probes:
     ) -> None:
         """Refuse a model whose copy, or whose passes on one core, would cost the script too much."""
         size = num_values(model)
-        if size <= MAX_COPIED:
+        if size <= parts.LARGE:
             return
         what = f"{NOT_CHECKED}a model with {size / 1e6:,.0f}M parameters"
         if devices:
@@ -247,7 +247,7 @@ def _ask(  # limits: private to this module
 def _few_of(replica: nn.Module, given: tuple[Any, Any]) -> tuple[Any, Any]:
     """Return a few samples of a batch for a large model, all of it for others."""
     first = next(leaf for _, leaf in find_tensors(given))
-    if num_values(replica) <= MAX_COPIED or not first.dim():
+    if num_values(replica) <= parts.LARGE or not first.dim():
         return given
     size = first.shape[0]
     few: tuple[Any, Any] = map_tensors(
