@@ -2,6 +2,7 @@
 
 Runs the command on every script of benchmarks/corpus and on its twin, each in an empty folder. Right is:
 called different, at a marked line (two lines off at most), with its cause. A twin must be called the same.
+With --on-accelerator all of them train on the test accelerator: verdicts must be those of the CPU.
 Exit code: 0 enough causes are right and no twin is called different, 1 not so, 2 bad usage.
 """
 
@@ -22,9 +23,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent / "corpus"))
 
+import index
 from index import CASES, Case
+
+from tests.accelerator import environment
+from tests.accelerator.swapping import make_there, swap
 
 MAX_S = 900
 NUM_RACY_RUNS = 4
@@ -49,14 +55,28 @@ def options(case: Case) -> list[str]:
     return [f"--{case.mode}", ",".join(map(str, case.values))]
 
 
+def place(folder: Path) -> None:
+    """Copy the corpus, with models and batches on the test accelerator, and use the copy."""
+    for kind in ("causes", "twins"):
+        (folder / kind).mkdir()
+        for path in (index.FOLDER / kind).glob("*.py"):
+            text = path.read_text()
+            placed = swap(text) or make_there(text)
+            if placed is None:
+                raise SystemExit(f"{path.name}: no model or batch is found in its text")
+            (folder / kind / path.name).write_text(placed.replace(".numpy()", ".cpu().numpy()"))
+    index.FOLDER = folder
+    os.environ.update(environment())
+
+
 def verify(script: Path, case: Case) -> dict[str, Any]:
     """Run the command; return what it says, with its exit code and how long it took."""
-    environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+    variables = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     words = [sys.executable, "-c", COMMAND, "verify", "--format", "json", *options(case), str(script)]
     begun = perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=MAX_S
+            words, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=MAX_S
         )
     try:
         said = json.loads(done.stdout)
@@ -120,13 +140,16 @@ def main() -> int:
     parser.add_argument("--only", help="causes, with commas between them")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--at-least", type=int, help="how many must be right; 22 of 24 if not given")
+    parser.add_argument("--on-accelerator", action="store_true", help="train on the test accelerator")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     args = parser.parse_args()
     known = {case.cause: case for case in CASES}
     names = args.only.split(",") if args.only else list(known)
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"no such cause: {', '.join(unknown)}. Choose from {', '.join(known)}")
-    with ThreadPoolExecutor(args.jobs) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
+        if args.on_accelerator:
+            place(Path(folder))
         rows = list(pool.map(lambda name: judge(known[name]), names))
     at_least = -(-len(rows) * 22 // 24) if args.at_least is None else args.at_least
     num_right = sum(row["right"] for row in rows)

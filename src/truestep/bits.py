@@ -152,17 +152,18 @@ def witness(tensors: Iterable[torch.Tensor]) -> int:
     It is a witness of equal kernels, not a checksum of stored data.
     """
     value = 0
+    hashes: dict[torch.device, list[torch.Tensor]] = {}
     for tensor in tensors:
-        if tensor.numel():
-            value ^= _hash(tensor)
+        if not tensor.numel():
+            continue
+        try:
+            hashes.setdefault(tensor.device, []).append(torch.hash_tensor(real_values(tensor)))
+        except NotImplementedError:  # sparse and quantised ones, and dtypes like float8
+            value ^= int(digest([("", tensor)])[:16], 16)
+    for found in hashes.values():  # one wait per device
+        for one in torch.stack(found).tolist() if found else []:
+            value ^= one
     return value
-
-
-def _hash(tensor: torch.Tensor) -> int:
-    try:
-        return int(torch.hash_tensor(real_values(tensor)).item())
-    except NotImplementedError:  # sparse and quantised ones, and dtypes like float8
-        return int(digest([("", tensor)])[:16], 16)
 
 
 def matmul_precision() -> str:

@@ -1,11 +1,14 @@
 """`Run` on an accelerator: the same as on the CPU, and never waiting for it."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.accelerator import FOLDER, run
+from tests.accelerator import FOLDER, environment, run
 
 ROOT = FOLDER.parents[1]
 START = """
@@ -108,3 +111,29 @@ print(json.dumps([steps.get(step, []) for step in range(1, 30)]))
     code = code.replace("LANES", str(lanes)).replace("FUSED", str(fused))
     steps = json.loads(train(tmp_path, code))
     assert {len(waits) for waits in steps} == ({0} if fused else {1}), steps
+
+
+def launched(folder: Path, size: int, *, stop_at: int | None = None) -> set[str]:
+    """Return the digests with which processes that torchrun started end."""
+    script = folder.parent / "train.py"
+    script.write_text(f"""
+from pathlib import Path
+from tests.train import small
+print("\\ndigest", small.train(Path({str(folder)!r}), lanes=4, stop_at={stop_at}), flush=True)
+""")
+    words = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}", str(script)]
+    variables = {**os.environ, **environment(), "OMP_NUM_THREADS": "1"}
+    variables["PYTHONPATH"] += os.pathsep + str(ROOT)
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    digests = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("digest")]
+    assert len(digests) == size, done.stdout + done.stderr
+    return {" ".join(words) for words in digests}
+
+
+def test_lanes_on_several_processes_with_devices_end_with_one_digest(tmp_path: Path) -> None:
+    whole = launched(tmp_path / "one", 1)
+    assert len(whole) == 1 and whole != {""}
+    assert launched(tmp_path / "several", 3) == whole
+    launched(tmp_path / "cut", 2, stop_at=13)
+    assert launched(tmp_path / "cut", 4) == whole

@@ -89,8 +89,10 @@ def join() -> World:
 
 def _join_launched() -> None:
     """Make the group of the processes that a launcher started."""
-    # Small talk goes over gloo, large sums over NCCL where the tensors are on a GPU (untested on one).
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    # Small talk goes over gloo, large sums over what torch has for tensors on the accelerator.
+    device = torch.accelerator.current_accelerator(check_available=True)
+    there = None if device is None else dist.get_default_backend_for_device(device)
+    backend = "gloo" if device is None or there == "gloo" else f"cpu:gloo,{device.type}:{there}"
     store, rank, size = next(iter(rendezvous("env://", timeout=COLLECTIVE_TIMEOUT)))
     host = socket.gethostname()
     name = f"{_THIS_PROCESS} {os.getpid()} {host}"

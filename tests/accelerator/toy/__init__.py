@@ -201,6 +201,10 @@ _CODE.toy_register()
 _MODULE = _make_module()
 torch._register_device_module(_NAME, _MODULE)
 torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+if torch.distributed.is_available():
+    from toy.group import register
+
+    register(_NAME)
 if "TOY_KERNEL_US" in os.environ:
     set_kernel_time(float(os.environ["TOY_KERNEL_US"]))
 if "TOY_MEMORY_BYTES" in os.environ:
