@@ -115,7 +115,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
         normed = self.norm1(x)
         x = x + self.attention(normed, normed, normed, attn_mask=mask, need_weights=False)[0]
         return x + self.mlp(self.norm2(x))
@@ -297,11 +297,11 @@ def gan() -> Member:
 def _gan_step(member: Member, optimizers: dict[str, Optimizer], step: Any) -> None:
     critic = member.others["critic"]
     for x, _ in step:
-        fake = member.model(torch.randn(len(x), 8)).detach()
+        fake = member.model(torch.randn(len(x), 8, device=x.device)).detach()
         step.backward(F.softplus(-critic(x)).mean() + F.softplus(critic(fake)).mean())
     step.update(optimizers["for_critic"])
     for x, _ in step:
-        step.backward(F.softplus(-critic(member.model(torch.randn(len(x), 8)))).mean())
+        step.backward(F.softplus(-critic(member.model(torch.randn(len(x), 8, device=x.device)))).mean())
     step.update(optimizers["optimizer"], clip_norm=member.clip_norm)
 
 
@@ -338,6 +338,8 @@ def train(name: str, folder: Path, *, plan: Plan) -> dict[str, str]:
     ema = AveragedModel(member.model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     model = run.place(member.model, **member.placement, parallel=plan.parallel)
     run.place(ema.module, **member.placement, parallel=plan.parallel)
+    for other in member.others.values():
+        other.to(run.device)
     optimizers = member.make_optimizers(member)
     scheduler = CosineAnnealingLR(optimizers["optimizer"], T_max=40)
     run.track(model=model, ema=ema, scheduler=scheduler, **member.others, **optimizers)

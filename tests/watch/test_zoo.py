@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.accelerator import environment
 from tests.watch.watching import SCRIPTS, run_bare, run_watched
 from truestep import watch
 
@@ -44,3 +45,10 @@ def test_all_others_of_the_zoo_keep_their_bits(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_zoo_keeps_its_bits_with_cheap_moments(tmp_path: Path) -> None:
     check(tmp_path, (*QUICK, *REST), watch.Plan())
+
+
+@pytest.mark.slow
+def test_the_zoo_keeps_its_bits_on_an_accelerator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    check(tmp_path, (*QUICK, *REST), watch.Plan(inspect=True, operations=(0, 3)))
