@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import accelerator
 from truestep import cli
 from truestep.check import Evaluation, evaluate_rules
 from truestep.cli import doctor
@@ -332,3 +333,9 @@ def test_a_rule_that_failed_is_told_and_nothing_is_called_fine(
     assert exit_.value.code == 3 and "ENV99 broken: KeyError: 'cuda'" in said and "fine" not in said
     if format_ == "json":
         assert json.loads(said)["failed_rules"] == evaluation.failed
+
+
+def test_an_accelerator_of_any_kind_is_listed() -> None:
+    code = "from truestep.doctor.survey import print_torch; print_torch()"
+    facts = read_answer(accelerator.run(code), None)
+    assert facts["devices"] == [{"name": "Test accelerator"}] * 2

@@ -186,7 +186,10 @@ def _cudnn(number: int) -> str:
 
 def _devices(machine: "Machine") -> str:
     if machine.devices:
-        return _counted(f"{device.name} (compute {device.capability})" for device in machine.devices)
+        return _counted(
+            f"{device.name} (compute {device.capability})" if device.capability else device.name
+            for device in machine.devices
+        )
     hidden = f"; the driver sees {_counted(machine.gpus)}" if machine.gpus else ""
     return f"CPU only{hidden}"
 

@@ -309,12 +309,15 @@ def _about_cuda(torch: Any) -> dict[str, Any]:
 
 
 def _about_devices(torch: Any) -> dict[str, Any]:
-    devices = []
-    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        device = {"name": torch.cuda.get_device_name(number)}
-        device["capability"] = ".".join(map(str, torch.cuda.get_device_capability(number)))
+    devices: list[dict[str, Any]] = []
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    for number in range(0 if kind is None else torch.accelerator.device_count()):
+        name, module = f"{kind.type}:{number}", torch.get_device_module(kind)
+        device = {"name": module.get_device_name(number) if hasattr(module, "get_device_name") else name}
+        if kind.type == "cuda":
+            device["capability"] = ".".join(map(str, torch.cuda.get_device_capability(number)))
         try:
-            torch.ones(1, device=f"cuda:{number}").add(1).item()
+            torch.ones(1, device=name).add(1).item()
         except RuntimeError as error:
             device["error"] = str(error).splitlines()[0]
         devices.append(device)

@@ -20,11 +20,11 @@ _TOO_MUCH = 2**63
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A GPU as torch sees it."""
+    """An accelerator as torch sees it."""
 
     name: str
-    capability: str
-    """As `8.6`."""
+    capability: str | None = None
+    """As `8.6`; only CUDA has it."""
     error: str | None = None
     """What adding two numbers on it failed with."""
 

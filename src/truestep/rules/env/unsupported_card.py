@@ -40,6 +40,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if machine.build_cuda is None or not machine.archs:
         return
     for device in machine.devices:
+        if device.capability is None:
+            continue
         one, two = (int(part) for part in device.capability.split("."))
         if not any(_runs_on(arch, (one, two)) for arch in machine.archs):
             yield Finding(
