@@ -8,6 +8,8 @@ _THERE = '.pin_memory().to("toy", non_blocking=True)'
 _MOVED = "{0} = [i_THERE for i in {0}] if isinstance({0}, (list, tuple)) else {0}_THERE; ".replace(
     "_THERE", _THERE
 )
+BACKEND = "cpu:gloo,toy:host"
+"""What a script for a GPU would have instead of gloo."""
 ONLY_THERE = frozenset({"PERF05", "PERF06"})
 """Rules about waits and copies, which scripts on the CPU do not have."""
 _COMPOUND = (ast.For, ast.If, ast.With, ast.While, ast.Try)
@@ -35,7 +37,7 @@ def _edited(source: str, edits: Iterable[tuple[int, int, str]]) -> str:
     for line, column, text in sorted(edits, reverse=True):
         before = lines[line - 1].encode()
         lines[line - 1] = (before[:column] + text.encode() + before[column:]).decode()
-    return "".join(lines)
+    return "".join(lines).replace('"gloo"', f'"{BACKEND}"')
 
 
 def _model_edits(node: ast.AST, modules: set[str]) -> list[tuple[int, int, str]]:

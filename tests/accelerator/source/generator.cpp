@@ -56,8 +56,15 @@ at::Generator new_generator(c10::DeviceIndex device) {
   return at::make_generator<Generator>(device < 0 ? current_device() : device);
 }
 
+// As CUDA's, they start at a seed that no script knows.
+at::Generator seeded(c10::DeviceIndex device) {
+  auto made = at::make_generator<Generator>(device);
+  made.seed();
+  return made;
+}
+
 const at::Generator& default_generator(c10::DeviceIndex device) {
-  static auto& all = *new std::array<at::Generator, kDevices>{at::make_generator<Generator>(0), at::make_generator<Generator>(1)};
+  static auto& all = *new std::array<at::Generator, kDevices>{seeded(0), seeded(1)};
   return all.at(device < 0 ? current_device() : device);
 }
 
