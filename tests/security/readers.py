@@ -17,7 +17,7 @@ import tarfile
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -40,6 +40,7 @@ from truestep.checkpoint import snapshot as snapshots
 from truestep.data.shards import write_index
 from truestep.data.shards.urls import KINDS
 from truestep.errors import TruestepError
+from truestep.verify import against, chains, fingerprint
 
 _MAX_S = 20.0
 """An input that takes longer hangs its reader."""
@@ -459,6 +460,31 @@ _TENSORS, _ZIP, _TOML = mutations.spoil_safetensors, mutations.spoil_zip, mutati
 _SEALED = {"snapshots/*/manifest.json": _JSON, "snapshots/*.witness.json": _JSON}
 _RUN = {"run/snapshots/*/manifest.json": _JSON, "run/snapshots/*.json": _JSON, "run/run.json": _JSON}
 
+
+def _write_fingerprint(folder: Path) -> None:
+    head = {"kind": "truestep-fingerprint", "version": 1, "script": "a.py", "arguments": [], "torch": "2"}
+    sums = [1.0] * 9
+    parts = {"loss": [["0x1.8p+0", "ab"]], "gradients": "cd", "weights": "ef", "sketch": {"gradients": sums}}
+    row = ["aten.mm.default", "", "a.py", 3, "T, T", ["ab"], ["cd"], 1.0, 0.5, "float32"]
+    lines = [
+        {**head, "threads": 1, "machine": "x", "whole": True},
+        *({"kind": "update", "step": step, "optimizer": 0, **parts} for step in range(3)),
+        {"kind": "operation", "row": row},
+    ]
+    text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+    (folder / "run.fingerprint").write_text(text)
+
+
+def _judge_fingerprint(folder: Path) -> Any:
+    saved = fingerprint.read(folder / "run.fingerprint")
+    ours = [replace(update, parts={**update.parts, "weights": "x"}) for update in saved.updates]
+    parting = chains.part(ours, saved.updates, outcome=against.OUTCOME)
+    found = against.split(saved.operations, saved.operations[1:])
+    if parting is None:
+        return None
+    return against.judge(ours, saved.updates, parting=parting, found=found, is_same_torch=True)
+
+
 READERS = (
     Reader(name="manifest", prepare=_save_snapshot, spoil=_SEALED, read=_load_snapshot, mend=_seal),
     Reader(
@@ -480,6 +506,12 @@ READERS = (
     Reader(name="watch and export", prepare=_write_record, spoil={"record.jsonl": _LINES}, read=_look_live),
     Reader(name="truestep.toml", prepare=_write_settings, spoil={"*.toml": _TOML}, read=_read_settings),
     Reader(name="pyproject.toml", prepare=_write_project, spoil={"*.toml": _TOML}, read=_read_project),
+    Reader(
+        name="fingerprint",
+        prepare=_write_fingerprint,
+        spoil={"*.fingerprint": _LINES},
+        read=_judge_fingerprint,
+    ),
     Reader(name="baseline", prepare=_write_baseline, spoil={"*.json": _JSON}, read=_read_baseline),
     Reader(name="machine", prepare=_write_machine, spoil={"*.json": _JSON}, read=_judge_machine),
     Reader(

@@ -14,6 +14,7 @@ import typer
 
 from truestep.cli._help import Command
 from truestep.cli._page import (
+    ANSWER,
     STARTING,
     AsFormat,
     DeviceName,
@@ -100,6 +101,22 @@ _Env = Annotated[
         rich_help_panel=_WAYS,
     ),
 ]
+_Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PYTHON|COMMIT|FILE",
+        help="Another interpreter (another torch), another commit, or a fingerprint. May be repeated.",
+        rich_help_panel=_WAYS,
+    ),
+]
+_Save = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the fingerprint of the run, if it is reproducible.",
+        rich_help_panel=ANSWER,
+    ),
+]
 _Steps = Annotated[
     int,
     typer.Option(
@@ -126,6 +143,8 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     workers: _Workers = None,
     threads: _Threads = None,
     env: _Env = None,
+    against: _Against = None,
+    save: _Save = None,
     steps: _Steps = 100,
     resume_with: _ResumeWith = None,
     device: DeviceName = None,
@@ -138,12 +157,10 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     After every optimizer step, verify compares losses, gradients, weights, optimizer state, buffers and all
     other tensors that the script keeps (averaged weights, a queue) or saves. If one differs, it names the
     first operation that differs, its line, the cause and the fix. Options of truestep come before SCRIPT.
-
-    The runs happen in copies of the working folder, so that no run finds another one's files. With
-    --format json only the answer goes to standard output.
+    The runs happen in copies of the working folder, so that no run finds another one's files.
 
     Exit codes:
-      0    all runs are the same
+      0    all runs are the same; another version may differ by rounding
       1    a run differs
       2    inconclusive, or bad usage
       3    a bug in truestep: please report it
@@ -151,26 +168,26 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
 
     Examples:
       truestep verify train.py                       twice, 100 steps each
-      truestep verify --steps 0 --runs 3 train.py    to the end, three times
-      truestep verify --kill train.py --epochs 2     killed in the middle
       truestep verify --kill --resume-with="--resume last.pt" train.py
       truestep verify --processes 1,2,4 train.py     on 1, 2 and 4 processes
-      truestep verify --device cpu train.py          a CUDA script without a GPU
+      truestep verify --save run.fingerprint train.py
+      truestep verify --against HEAD~1 train.py      what did the last commit change?
       truestep verify --workers 0,2 --env PYTHONHASHSEED= train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     with Progress(f"starting {given.name}") as progress:
         from truestep.verify import VerifyOptions  # a second, so the line is there before
 
+        numbers = {"processes": processes, "workers": workers, "threads": threads}
         asked = VerifyOptions(
             steps=steps or None,
             runs=runs,
             is_killed=kill,
             resume_arguments=_words(resume_with or ""),
-            processes=_numbers("--processes", processes),
-            workers=_numbers("--workers", workers),
-            threads=_numbers("--threads", threads),
             environments=tuple(map(_variable, env or ())),
+            against=tuple(against or ()),
+            save=save and save.absolute(),
+            **{name: _numbers(f"--{name}", text) for name, text in numbers.items()},
         )
         open_record(record)  # after bad usage is refused
         verdict = _answer(given, asked, is_json=format_ is Format.json, progress=progress)
@@ -236,12 +253,17 @@ class _Answer:
             words = f": {compared_text(verdict)} are bit-for-bit identical in {steps_text(verdict)}"
             self._page.print(("same", "bold green"), words)
         elif verdict.first_difference is not None:
-            self._show_difference(verdict.first_difference)
+            self._show_difference(verdict.first_difference, is_rounding=verdict.is_rounding)
+        if verdict.saved:
+            self._page.print(f"fingerprint: {verdict.saved}")
+        if verdict.cold_start:
+            self._page.print((f"each run imported torch: {verdict.cold_start}", "dim"))
 
-    def _show_difference(self, found: "Difference") -> None:
+    def _show_difference(self, found: "Difference", *, is_rounding: bool) -> None:
         from truestep.verify.describe import rows_of, source_line, when_text
 
-        self._page.print(("different", "bold red"), f": {when_text(found)}, {found.what}")
+        word = ("different by rounding", "bold yellow") if is_rounding else ("different", "bold red")
+        self._page.print(word, f": {when_text(found)}, {found.what}")
         if found.file is not None:
             self._page.print("")
             line = found.line or 0

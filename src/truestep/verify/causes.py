@@ -212,6 +212,14 @@ CAUSES = {
         ),
         fix="no DDP setting avoids it; truestep.Run sums in a fixed order",
     ),
+    "rounding-only": Cause(
+        words="both compute the same, and round differently",
+        fix="none, if another torch, CPU or order of operations is intended; --save writes a new fingerprint",
+    ),
+    "training-changed": Cause(
+        words="training computes something else: the difference is more than rounding",
+        fix="check the operation above; if the change is intended, write a new fingerprint with --save",
+    ),
     "unknown": Cause(
         words="not found: no known source of differences explains it",
         fix="check what leads to the operation and line above, where the difference first appears",

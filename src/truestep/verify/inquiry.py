@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from truestep.errors import TruestepError, UsageError
-from truestep.verify import chains, ranks, resume, streams
+from truestep.verify import against, chains, fingerprint, ranks, resume, streams
 from truestep.verify.causes import CAUSES, FoundCause
+from truestep.verify.others import Other, find_other
 from truestep.verify.proof import Proof, unknown_cause
 from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.suspects import drawn_by_dataset
@@ -18,6 +19,7 @@ from truestep.verify.verdict import Difference, RunSummary, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import DIGESTS, Plan, Script, Update
 from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved
+from truestep.watch.evidence.facts.surroundings import TorchImported
 from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import Scratch
 
@@ -35,6 +37,10 @@ class VerifyOptions:
     workers: tuple[int, ...] = ()
     threads: tuple[int, ...] = ()
     environments: tuple[Mapping[str, str | None], ...] = ()
+    against: tuple[str, ...] = ()
+    """Other interpreters, commits, and fingerprints."""
+    save: Path | None = None
+    """Where to write the fingerprint of the first run, if it repeats."""
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:
@@ -46,8 +52,15 @@ class VerifyOptions:
             given = getattr(self, name)
             if any(number < smallest for number in given):
                 raise UsageError(f"--{name} must be {smallest} or more, got {min(given)}.")
-        if self.runs < 2 and not self.ways:
+        if self.is_portable and len({*self.processes, 1}) > 1:
+            raise UsageError("--save and --against compare runs of one process. Leave out --processes.")
+        if self.runs < 2 and not self.ways and not self.against:
             raise UsageError("--runs 1 compares nothing. Pass 2 or more, or an option such as --kill.")
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether runs are compared with those of another version."""
+        return bool(self.against or self.save)
 
     @property
     def base(self) -> Way:
@@ -63,7 +76,7 @@ class VerifyOptions:
     @property
     def num_runs(self) -> int:
         """How many runs are compared, the first one included."""
-        return self.runs + len(self.ways)
+        return self.runs + len(self.ways) + len(self.against)
 
     @property
     def ways(self) -> list[Way]:
@@ -101,13 +114,32 @@ def verify(
     verdict = Verdict()
     with Scratch(Path.cwd()) as scratch:
         located = script if script.is_module else replace(script, path=scratch.locate(script.path))
-        runner = Runner(script=located, scratch=scratch, steps=asked.steps, show=show, on_step=on_step)
+        others = [find_other(name, Path.cwd()) for name in asked.against]
+        runner = Runner(
+            script=located,
+            scratch=scratch,
+            steps=asked.steps,
+            show=show,
+            on_step=on_step,
+            is_portable=asked.is_portable,
+        )
         try:
-            _Inquiry(runner=runner, asked=asked, verdict=verdict, on_status=on_status, on_run=on_run).answer()
+            inquiry = _Inquiry(
+                runner=runner, asked=asked, verdict=verdict, on_status=on_status, on_run=on_run
+            )
+            inquiry.answer()
+            if asked.save is not None and verdict.same:
+                inquiry.save(asked.save)
+            for other in others:
+                if verdict.same:
+                    inquiry.compare_with(other)
         except _Inconclusive as error:
             verdict.same, verdict.first_difference, verdict.reason = None, None, str(error)
         except KeyboardInterrupt:
             verdict.end_early(num_wanted=asked.num_runs)
+        finally:
+            runner.pool.close()
+            verdict.cold_start = runner.pool.reason or None
     return verdict
 
 
@@ -119,9 +151,13 @@ class _Inquiry:
     on_status: Callable[[str], None]
     on_run: Callable[[RunSummary], None]
     _first: Ran = field(init=False)
+    _waiting: list[Way] = field(init=False)
+    """All ways, in the order in which they are run."""
 
     def answer(self) -> None:
         """Fill in the verdict."""
+        ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
+        self._waiting = [self.asked.base, *ways]
         self._first = self._run(self.asked.base)
         self._note(self._first, self._first.updates, parting=None)
         self.verdict.num_steps = self.verdict.runs[0].num_steps
@@ -129,7 +165,6 @@ class _Inquiry:
         if not self.verdict.is_whole and self._first.first is not None:
             expected = self._first.first.expected_steps or 0
             self.verdict.expected_steps = expected if expected > self.verdict.num_steps else None
-        ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
         for way in ways:
             if way.kind == "killed":
                 parting, finding = self._compare_killed(way)
@@ -149,6 +184,90 @@ class _Inquiry:
         self._check_readable()
         self.verdict.same = True
 
+    def compare_with(self, other: Other) -> None:
+        """Compare the first run with one of another version."""
+        self._show(f"against {other.name}")
+        way = replace(self.asked.base, kind=other.kind, python=other.python, commit=other.commit)
+        if other.fingerprint is not None:
+            ran, updates = None, other.fingerprint.updates
+            is_whole = other.fingerprint.is_whole
+        else:
+            ran = self._checked(self.runner.run(way, side=self._side))
+            self._check_own_files(ran, other)
+            assert ran.first is not None
+            updates, is_whole = ran.updates, ran.first.ended == "finished"
+        assert self._first.first is not None
+        ours = self._first.updates
+        if not is_whole or self._first.first.ended != "finished":
+            length = min(len(ours), len(updates))
+            ours, updates = ours[:length], updates[:length]
+        parting = chains.part(ours, updates, outcome=against.OUTCOME)
+        kept = ran or replace(self._first, way=way, seconds=0.0)
+        self._note(replace(kept, way=way), updates, parting=parting, words=other.name)
+        if parting is not None:
+            self._judge(other, way, ours=ours, theirs=updates, parting=parting)
+
+    def _judge(
+        self, other: Other, way: Way, *, ours: list[Update], theirs: list[Update], parting: chains.Parting
+    ) -> None:
+        step = parting.step
+        found = None
+        made = fingerprint.made_with(self._first.first, script="", arguments=()) if self._first.first else {}
+        is_same_torch = other.fingerprint is None or other.fingerprint.made_with["torch"] == made["torch"]
+        if other.fingerprint is None or step == 0:
+            self.on_status(f"comparing the operations of step {step + 1}")
+            plan = Plan(digests=DIGESTS, operations=(step, step), steps=step + 1)
+            first = self.runner.run(self.asked.base, plan=plan).first
+            if other.fingerprint is not None:
+                calls = other.fingerprint.operations
+            else:
+                process = self.runner.run(way, plan=plan, side=self._side - 1).first
+                calls = fingerprint.calls_of(process, step=step) if process is not None else []
+                versions = [
+                    moment.facts.version
+                    for item in (first, process)
+                    if item is not None
+                    for moment in item.of(TorchImported)
+                ]
+                is_same_torch = len(set(versions)) == 1
+            if first is not None:
+                found = against.split(fingerprint.calls_of(first, step=step), calls)
+        is_rounding, finding = against.judge(
+            ours, theirs, parting=parting, found=found, is_same_torch=is_same_torch
+        )
+        if other.fingerprint is not None:
+            finding.evidence += _made_differently(other.fingerprint, made)
+        self.verdict.same, self.verdict.is_rounding = False, is_rounding
+        self.verdict.first_difference = self._difference(parting, finding)
+
+    def _check_own_files(self, ran: Ran, other: Other) -> None:
+        """Code of the repository that is imported from elsewhere is not that of the commit."""
+        if other.commit is None or ran.first is None:
+            return
+        top = other.commit.top.resolve()
+        for moment in ran.first.moments:
+            file = Path(moment.file) if moment.file else None
+            if (
+                file is not None
+                and file.is_relative_to(top)
+                and not file.is_relative_to(self.runner.scratch.work)
+            ):
+                raise _Inconclusive(
+                    f"the script imports {file} from your working tree, not from the commit: the package is "
+                    f"installed from there. Start verify in {top}, and put its folder on PYTHONPATH."
+                )
+
+    def save(self, path: Path) -> None:
+        """Write the fingerprint of the first run."""
+        self.on_status("noting the operations of the first step")
+        plan = Plan(digests=DIGESTS, operations=(0, 0), steps=1)
+        looked_at = self.runner.run(self.asked.base, plan=plan).first
+        assert self._first.first is not None
+        script = self.runner.script
+        made = fingerprint.made_with(self._first.first, script=script.name, arguments=script.arguments)
+        fingerprint.save(path, self._first, looked_at=looked_at, made=made)
+        self.verdict.saved = str(path)
+
     def _check_readable(self) -> None:
         """What could not be read may differ: then runs are not called the same."""
         assert self._first.first is not None
@@ -161,8 +280,17 @@ class _Inquiry:
 
     def _run(self, way: Way) -> Ran:
         self._show(way.words)
-        ran = self.runner.run(way)
-        return self._checked(ran)
+        self._prepare_next()
+        return self._checked(self.runner.run(way, side=self._side))
+
+    @property
+    def _side(self) -> int:
+        """The side of the run that is under way, in every comparison with the first."""
+        return len(self.verdict.runs)
+
+    def _prepare_next(self) -> None:
+        for way, side in zip(self._waiting[self._side :][:2], (self._side, self._side + 1), strict=False):
+            self.runner.prepare(way, side=side)
 
     def _show(self, words: str) -> None:
         self.on_status(f"run {len(self.verdict.runs) + 1} of {self.asked.num_runs}: {words}")
@@ -195,14 +323,20 @@ class _Inquiry:
                     f"comparable. Let the script save inside the folder in which you start it."
                 )
 
-    def _note(
-        self, ran: Ran, updates: list[Update], *, parting: chains.Parting | None, num_before: int = 0
+    def _note(  # limits: a run and what is told of it
+        self,
+        ran: Ran,
+        updates: list[Update],
+        *,
+        parting: chains.Parting | None,
+        num_before: int = 0,
+        words: str | None = None,
     ) -> None:
         """Tell of a run; of a killed one the first `num_before` updates were made before the kill."""
         parts = (updates[:num_before], updates[num_before:])  # both count their steps from 0
         run = RunSummary(
             kind=ran.way.kind,
-            words=ran.way.words,
+            words=words or ran.way.words,
             processes=ran.way.processes or 1,
             num_steps=sum(len({update.step for update in part}) for part in parts),
             digest=chains.digest(updates, SHARED_OUTCOME if len(self.asked.processes) > 1 else OUTCOME),
@@ -244,7 +378,10 @@ class _Inquiry:
 
     def _kill(self, way: Way, kill_at: int) -> tuple[Ran, chains.Resumed]:
         self._show(f"killed after step {kill_at} and resumed")
-        ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
+        self._prepare_next()
+        ran = self.runner.run(
+            way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments, side=self._side
+        )
         if not ran.processes and ran.code == 0:
             raise _Inconclusive(f"the script ended before step {kill_at}, where it should be killed.")
         return self._checked(ran), chains.resumed_at(self._first, ran, kill_at=kill_at)
@@ -258,7 +395,10 @@ class _Inquiry:
         plan = replace(chain_plan(self.asked.steps), operations=(0, 0))
         first = self.runner.run(replace(self.asked.base, workers=0), plan=plan)
         ran = self.runner.run(
-            replace(way, workers=0), kill_at=kill_at, resume_arguments=self.asked.resume_arguments
+            replace(way, workers=0),
+            kill_at=kill_at,
+            resume_arguments=self.asked.resume_arguments,
+            side=self._side - 1,
         )
         resumed = chains.resumed_at(first, ran, kill_at=kill_at)
         if not resumed.after or not ran.before_kill or first.first is None:
@@ -285,7 +425,11 @@ class _Inquiry:
         plans = [Plan(digests=DIGESTS, operations=(step, step), steps=step + 1) for step in steps]
         first = self.runner.run(self.asked.base, plan=plans[0])
         again = self.runner.run(
-            ran.way, plan=plans[1], kill_at=kill_at, resume_arguments=self.asked.resume_arguments
+            ran.way,
+            plan=plans[1],
+            kill_at=kill_at,
+            resume_arguments=self.asked.resume_arguments,
+            side=self._side - 1,
         )
         if first.first is not None and again.first is not None:
             found = streams.split_steps(first.first.operations, again.first.operations)
@@ -313,7 +457,8 @@ class _Inquiry:
     def _explain(self, ran: Ran, parting: chains.Parting) -> FoundCause:
         if ran.way.kind == "processes":
             return ranks.explain(self._first, ran, parting=parting)
-        proof = Proof(runner=self.runner, base=self.asked.base, on_status=self.on_status)
+        side = self._side - 1  # the run that differs is noted by now
+        proof = Proof(runner=self.runner, base=self.asked.base, on_status=self.on_status, side=side)
         finding = proof.find(ran.way, parting=parting)
         if self.asked.runs < 2 and ran.way.kind != "again":
             finding.is_proved = False
@@ -352,6 +497,16 @@ class _Inquiry:
         file = self.runner.original(finding.file)
         where = f" ({Path(file).name}:{finding.line})" if file else ""
         return f"{CAUSES[finding.name].words}{where}"
+
+
+def _made_differently(saved: fingerprint.Fingerprint, made: dict[str, Any]) -> list[str]:
+    """Return what besides the script is another than when a fingerprint was saved."""
+    names = ("torch", "threads", "machine")
+    return [
+        f"saved with {name} {saved.made_with[name]}, now {made.get(name)}"
+        for name in names
+        if saved.made_with[name] != made.get(name)
+    ]
 
 
 def _as_far_as(first: Ran, updates: list[Update]) -> list[Update]:

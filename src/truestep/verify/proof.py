@@ -61,6 +61,8 @@ class Proof:
     runner: Runner
     base: Way
     on_status: Callable[[str], None]
+    side: int = 1
+    """Where the run that differs came from; the first came from side 0."""
     _step: int = 0
     _num_compared: int = 1
     """How often two runs were compared in which nothing is held: once, before this was asked."""
@@ -114,7 +116,7 @@ class Proof:
         plan = Plan(digests=DIGESTS, operations=window, sources=True, look="every", steps=window[1] + 1)
         first = self.runner.run(replace(self.base, kind="first"), plan=plan)
         for _ in range(_MAX_TRIES):
-            second = self.runner.run(way, plan=plan)
+            second = self.runner.run(way, plan=plan, side=self.side)
             parting = chains.compare(first, second, outcome=way.outcome)
             self._count(is_same=parting is None)
             if parting is not None:
@@ -177,7 +179,7 @@ class Proof:
             # A control that is still to come counts as one that differs: if it does not, this is asked again.
             num_compared = self._num_compared + (not has_control)
             if ((self._num_agreed + 1) / (num_compared + 2)) ** num_agreed >= limit:
-                again = self._run(way)
+                again = self._run(way, side=self.side)
                 if again.code != 0 or chains.compare(first, again, outcome=way.outcome) is not None:
                     return 0
                 num_agreed += 1
@@ -191,12 +193,13 @@ class Proof:
         """Whether a run in which nothing is held differs from one before."""
         way = replace(self.base, kind="again")
         self._control = self._control or self._run(way)
-        parting = chains.compare(self._control, self._run(way), outcome=way.outcome)
+        parting = chains.compare(self._control, self._run(way, side=self.side), outcome=way.outcome)
         self._count(is_same=parting is None)
         return parting is not None
 
-    def _run(self, way: Way) -> Ran:
-        return self.runner.run(way, plan=Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS))
+    def _run(self, way: Way, *, side: int = 0) -> Ran:
+        plan = Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS)
+        return self.runner.run(way, plan=plan, side=side)
 
 
 def unknown_cause(parting: chains.Parting) -> FoundCause:

@@ -3,8 +3,9 @@
 Owns what is started in which folder, and the kill. Comparing is left to `chains`.
 """
 
+import subprocess
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +13,8 @@ from truestep import watch
 from truestep.verify.ways import Way
 from truestep.watch.launch import following
 from truestep.watch.launch.following import OnStep, ignore_steps
+from truestep.watch.launch.leading import COLD_FILE
+from truestep.watch.launch.preloaded import Forked, Pool
 from truestep.watch.launch.scratch import Scratch, tail_of
 
 _KILLED = -9
@@ -49,30 +52,47 @@ class Runner:
     show: IO[Any] | None = None
     """Where the script's own output goes in the first run; that of later ones is kept for their errors."""
     on_step: OnStep = ignore_steps
+    is_portable: bool = False
+    """Whether runs can be compared with those of another version."""
     num_runs: int = 0
+    pool: Pool = field(init=False)
 
-    def run(
+    def __post_init__(self) -> None:
+        self.scratch.renew()  # what imports ahead stands in it
+        self.pool = Pool(self.script, self.scratch.work)
+
+    def prepare(self, way: Way, *, side: int) -> None:
+        """Begin to import torch for a run that is to come."""
+        if way.is_forked:
+            self.pool.prepare(side, environment=way.settings, frozen=way.frozen)
+
+    def run(  # limits: a way, a plan, a kill and a side
         self,
         way: Way,
         *,
         plan: watch.Plan | None = None,
         kill_at: int | None = None,
         resume_arguments: tuple[str, ...] = (),
+        side: int = 0,
     ) -> Ran:
         """Run the script in a way to its end, or to the last step that is wanted.
 
         With `kill_at` it is killed after that many steps first, and then started again in the same folder,
-        with `resume_arguments` after its own.
+        with `resume_arguments` after its own. Two runs that are compared need two sides: those of one side
+        have one hash seed.
         """
         begun = time.monotonic()
-        plan = replace(plan or chain_plan(self.steps), workers=way.workers, frozen=way.frozen)
-        self.scratch.renew()
+        plan = plan or chain_plan(self.steps)
+        plan = replace(plan, workers=way.workers, frozen=way.frozen, portable=self.is_portable)
+        self.scratch.renew(way.commit)
         killed: list[watch.Process] = []
         if kill_at is not None:
-            code, killed, tail = self._start(way, replace(plan, kill_at=kill_at, operations=None, steps=None))
+            code, killed, tail = self._start(
+                way, replace(plan, kill_at=kill_at, operations=None, steps=None), side=side
+            )
             if code == 0 or not any(len(process.updates) >= kill_at for process in killed):
                 return Ran(way=way, code=code, processes=[], before_kill=killed, tail=tail, seconds=0.0)
-        code, processes, tail = self._start(way, plan, resume_arguments)
+        code, processes, tail = self._start(way, plan, resume_arguments, side=side, is_resumed=bool(killed))
         return Ran(
             way=way,
             code=code,
@@ -89,31 +109,56 @@ class Runner:
         return file
 
     def _start(
-        self, way: Way, plan: watch.Plan, more: tuple[str, ...] = ()
+        self,
+        way: Way,
+        plan: watch.Plan,
+        more: tuple[str, ...] = (),
+        *,
+        side: int,
+        is_resumed: bool = False,
     ) -> tuple[int, list[watch.Process], str]:
-        folder = self.scratch.new_folder()
-        log = folder / "output.txt"
         self.num_runs += 1
         script = replace(self.script, arguments=(*self.script.arguments, *more))
-        with log.open("wb") as kept:
-            goes_to = self.show if self.num_runs == 1 and self.show is not None else kept
-            done = watch.start(
-                script,
-                plan=plan,
-                folder=folder,
-                scratch=self.scratch,
-                environment=way.settings,
-                processes=way.processes,
-                stdout=goes_to,
-                stderr=goes_to,
+        while True:
+            folder = self.scratch.new_folder()
+            log = folder / "output.txt"
+            with log.open("wb") as kept:
+                goes_to = self.show if self.num_runs == 1 and self.show is not None else kept
+                done = self._fork(script, way, plan, folder=folder, goes_to=goes_to, side=side)
+                try:
+                    code = following.wait(done, folder, plan=plan, on_step=self.on_step)
+                except BaseException:
+                    done.terminate()
+                    done.wait()
+                    raise
+            if not (folder / COLD_FILE).exists():
+                return code, watch.read(folder), tail_of(log)
+            self.pool.give_up((folder / COLD_FILE).read_text(encoding="utf-8"))
+            if not is_resumed:
+                self.scratch.renew(way.commit)
+
+    def _fork(  # limits: what a start needs
+        self, script: watch.Script, way: Way, plan: watch.Plan, *, folder: Path, goes_to: IO[Any], side: int
+    ) -> Forked | subprocess.Popen[bytes]:
+        """Start the script in a process that has torch imported already, or cold."""
+        if way.is_forked:
+            pool = self.pool.wait(side, environment=way.settings, frozen=way.frozen)
+            forked = (
+                pool.start(script, plan=plan, folder=folder, stdout=goes_to, stderr=goes_to) if pool else None
             )
-            try:
-                code = following.wait(done, folder, plan=plan, on_step=self.on_step)
-            except BaseException:
-                done.terminate()
-                done.wait()
-                raise
-        return code, watch.read(folder), tail_of(log)
+            if forked is not None:
+                return forked
+        return watch.start(
+            script,
+            plan=plan,
+            folder=folder,
+            scratch=self.scratch,
+            environment=way.settings,
+            processes=way.processes,
+            python=way.python,
+            stdout=goes_to,
+            stderr=goes_to,
+        )
 
 
 def chain_plan(steps: int | None) -> watch.Plan:

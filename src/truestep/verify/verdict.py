@@ -74,6 +74,12 @@ class Verdict:
     expected_steps: int | None = None
     """How many it makes, if those are not all and its loops say so."""
 
+    is_rounding: bool = False
+    """Whether what differs from another version is rounding alone."""
+    saved: str | None = None
+    """The fingerprint that was written."""
+    cold_start: str | None = None
+    """Why runs were started without torch imported already; None if none was."""
     is_interrupted: bool = False
     """Whether Ctrl-C ended it before it could tell."""
 
@@ -85,10 +91,10 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 the same, 1 different, 2 could not tell, 130 ended by Ctrl-C before it could."""
+        """0 the same (or rounding of another version), 1 different, 2 could not tell, 130 ended by Ctrl-C."""
         if self.is_interrupted:
             return _ENDED
-        return 2 if self.same is None else int(not self.same)
+        return 2 if self.same is None else int(not self.same and not self.is_rounding)
 
     def as_fields(self) -> dict[str, Any]:
         """Return it as the contract has it; `reason` is there when it could not tell."""
@@ -101,5 +107,8 @@ class Verdict:
             "steps": self.num_steps,
             "whole": self.is_whole,
             "expected_steps": self.expected_steps,
+            "cold_start": self.cold_start,
+            "rounding": self.is_rounding,
+            "saved": self.saved,
         }
         return fields if self.reason is None else {**fields, "reason": self.reason}

@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["first", "again", "killed", "processes", "workers", "threads", "environment"]
+from truestep.watch.launch.commit import Commit
+
+Kind = Literal[
+    "first", "again", "killed", "processes", "workers", "threads", "environment", "python", "commit", "file"
+]
 
 OUTCOME = ("loss", "gradients", "weights", "state", "buffers", "settings", "kept")
 """What two runs must have in common to be the same. Batches, inputs and generators only explain. `kept` is
@@ -29,6 +33,15 @@ class Way:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     frozen: tuple[str, ...] = ()
     """What an experiment holds still."""
+    python: str | None = None
+    """Another interpreter, with another torch."""
+    commit: Commit | None = None
+    """Another commit of the repository that the working folder is in."""
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether it can start in a process that has imported this interpreter's torch."""
+        return self.processes is None and self.python is None
 
     @property
     def outcome(self) -> tuple[str, ...]:
@@ -45,6 +58,9 @@ class Way:
             "processes": _count(self.processes, "process", "processes"),
             "workers": _count(self.workers, "worker", "workers"),
             "threads": _count(self.threads, "thread", "threads"),
+            "python": self.python or "",
+            "commit": f"commit {self.commit.name}" if self.commit else "",
+            "file": "fingerprint",
             "environment": " ".join(_words_of(name, value) for name, value in self.environment.items()),
         }
         return words[self.kind]

@@ -70,6 +70,9 @@ class Plan:
     """First and last step in which every operation is noted; step 0 begins when torch is imported."""
     bits: Literal["digests", "finite", "none"] = "digests"
     """What is read of each operation's tensors: all bits, whether they are finite, or shapes alone."""
+    portable: bool = False
+    """Whether digests leave out names and the order of tensors, and steps get sketches of gradients and
+    weights: for runs of another version of the script, or of torch."""
     inspect: bool = False
     """Whether what rules need is kept too: gradients, structure of models, losses, samples."""
     hangs: bool = False

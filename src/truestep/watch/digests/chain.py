@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from truestep.watch.digests.fold import fold, fold_nest
 from truestep.watch.digests.keeping import find_kept, find_stored
 from truestep.watch.digests.reach import IN_SET, Found, Kept
+from truestep.watch.digests.sketch import sketch
 from truestep.watch.evidence.process import UNREAD
 from truestep.watch.hooks.seeds import states
 from truestep.watch.script import parts
@@ -27,6 +28,7 @@ from truestep.watch.script.tape import Tape
 Named = list[tuple[str, Leaf]]
 _LARGE = 1 << 18
 """Elements from which on a kept tensor is read again if torch has counted a change, or in turn."""
+_SKETCHED = ("gradients", "weights")
 _MAX_READ = 1 << 24
 """How many elements of such tensors are read in a step though torch has counted no change."""
 
@@ -44,6 +46,7 @@ class Chain:
         self._named: dict[str, dict[str, str]] = {}
         self._met: set[int] = set()
         self._before: dict[int, str | list[Tensor]] = {}
+        self._fold: Callable[[Any], str] = _fold_unnamed if tape.plan.portable else fold
         self._chain = ""
         self._variables: set[str] = set()
         self._at_end: dict[str, str] = {}
@@ -85,7 +88,7 @@ class Chain:
         self._met.add(number)
         named = self._parameters(optimizer)
         if not has_closure:
-            self._before[number] = self._try(fold, named)
+            self._before[number] = self._try(self._fold, named)
         elif not any(nn.parameter.is_lazy(item) for _, item in named):
             # The closure calls the model, and with the model come the names that the digest is made with.
             self._before[number] = [item.detach().clone() for _, item in named]
@@ -225,7 +228,7 @@ class Chain:
         if isinstance(before, str):
             return before
         names = [name for name, _ in self._parameters(optimizer)]
-        return self._try(fold, list(zip(names, before, strict=False)))
+        return self._try(self._fold, list(zip(names, before, strict=False)))
 
     def _take(self, part: str, gather: Callable[[], Any]) -> None:
         if part not in self._wanted:
@@ -235,7 +238,9 @@ class Chain:
         except Exception as error:  # noqa: BLE001 - an optimizer of the user's may keep anything; written down
             self._parts[part] = self._report(error)
             return
-        self._parts[part] = self._try(fold, named)
+        self._parts[part] = self._try(self._fold, named)
+        if self._tape.plan.portable and part in _SKETCHED:
+            self._parts.setdefault("sketch", {})[part] = sketch(named)
         if self._tape.num_steps in self._tape.plan.parameters:
             self._named[part] = {name: self._try(fold, [(name, leaf)]) for name, leaf in named}
 
@@ -293,6 +298,11 @@ def _value(loss: Tensor) -> str | None:
             return float(loss.detach().item()).hex()
     except Exception:  # noqa: BLE001 - its digest says the same, or is written down
         return None
+
+
+def _fold_unnamed(named: Named) -> str:
+    """Return a digest that depends neither on names nor on the order of tensors."""
+    return _digest_text(sorted(fold([("", leaf)]) for _, leaf in named))
 
 
 def _fold_all(given: tuple[Callable[[Optimizer], Any], Optimizer]) -> str:

@@ -3,6 +3,7 @@
 Owns the command line of the watched process. What happens in it is in `become`.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from truestep.errors import UsageError
+from truestep.variables import read_variables
 from truestep.watch.launch.scratch import Scratch
 from truestep.watch.plan import Plan
 
@@ -72,15 +74,20 @@ def command(
     """
     if not module and not Path(script).exists():
         raise UsageError(f"{script} does not exist. Pass the path of a script, or module=True and its name.")
-    settings = {
+    settings = settings_of(script, plan=plan, folder=folder, module=module)
+    words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
+    words = [*before(environment or {}, plan.frozen), *words]
+    return words if processes is None else _under_torchrun(words, processes)
+
+
+def settings_of(script: str | Path, *, plan: Plan, folder: Path, module: bool) -> dict[str, Any]:
+    """Return what `become` is given."""
+    return {
         "script": str(script),
         "module": module,
         "folder": str(folder.absolute()),
         "plan": plan.as_fields(),
     }
-    words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
-    words = [*_before(environment or {}, plan.frozen), *words]
-    return words if processes is None else _under_torchrun(words, processes)
 
 
 def plain_command(script: str | Path, arguments: Sequence[str], *, folder: Path) -> list[str]:
@@ -97,6 +104,7 @@ def start(
     scratch: Scratch | None = None,
     environment: Mapping[str, str | None] | None = None,
     processes: int | None = None,
+    python: str | None = None,
     **how: Any,
 ) -> subprocess.Popen[bytes]:
     """Start a script as `command` says, in the copied working folder if there is one.
@@ -105,6 +113,9 @@ def start(
     """
     if script.device is not None:
         plan = replace(plan, cuda_devices=processes or 1)  # one for each
+    if python is not None and scratch is not None:
+        known = read_variables(["PYTHONPATH"]).get("PYTHONPATH", "")
+        environment = {**(environment or {}), "PYTHONPATH": f"{scratch.package()}{os.pathsep}{known}"}
     path = script.path if scratch is None or script.is_module else scratch.locate(script.path)
     words = command(
         path,
@@ -114,6 +125,7 @@ def start(
         module=script.is_module,
         environment=environment,
         processes=processes,
+        python=() if python is None else (python,),
     )
     return subprocess.Popen(words, cwd=None if scratch is None else scratch.work, **how)
 
@@ -124,7 +136,7 @@ def _under_torchrun(words: list[str], processes: int) -> list[str]:
     return [*torchrun, *(word.replace("$", "$$") for word in words)]  # it replaces ${local_rank}, and $$ by $
 
 
-def _before(environment: Mapping[str, str | None], frozen: Sequence[str]) -> list[str]:
+def before(environment: Mapping[str, str | None], frozen: Sequence[str]) -> list[str]:
     """Return what stands before the command; nothing, if nothing must be settled before Python starts."""
     # Addresses need it too: sets of names are walked while modules are imported, and objects made on the way.
     fixed_hash = {"PYTHONHASHSEED": "0"} if {"hash", "addresses"} & set(frozen) else {}

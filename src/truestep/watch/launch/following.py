@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from truestep.watch.launch.preloaded import Forked
 from truestep.watch.plan import Plan
 
 OnStep = Callable[[int, int | None], None]
@@ -22,7 +23,7 @@ def ignore_steps(_step: int, _num_steps: int | None) -> None:
 
 
 def wait(
-    process: subprocess.Popen[bytes],
+    process: subprocess.Popen[bytes] | Forked,
     folder: Path,
     *,
     plan: Plan,

@@ -16,6 +16,7 @@ from typing import Self
 
 from truestep import plainfile
 from truestep.errors import UsageError
+from truestep.watch.launch.commit import Commit
 
 _MAX_BYTES = 32 << 20
 """A file above this is linked: data, which nobody writes over."""
@@ -55,11 +56,18 @@ class Scratch:
     ) -> None:  # limits: Python calls it like this
         shutil.rmtree(self._root, ignore_errors=True)
 
-    def renew(self) -> Path:
-        """Make the working folder as the user's own is, and return it."""
-        shutil.rmtree(self.work, ignore_errors=True)
-        self.work.mkdir(parents=True)
+    def renew(self, commit: Commit | None = None) -> Path:
+        """Make the working folder as the user's own is, or was in a commit, and return it."""
+        # Emptied, not replaced: processes that wait for the next run stand in it.
+        for entry in _entries(self.work):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                Path(entry.path).unlink()
+        self.work.mkdir(parents=True, exist_ok=True)
         _Copy(self.origin, self.work).make()
+        if commit is not None:
+            commit.put(self.work)
         return self.work
 
     def locate(self, path: str) -> str:
@@ -73,6 +81,14 @@ class Scratch:
         """Return the user's own file for one in the copied folder."""
         place = Path(path)
         return str(self.origin / place.relative_to(self.work)) if place.is_relative_to(self.work) else path
+
+    def package(self) -> Path:
+        """Return a folder that holds this truestep alone, for an interpreter that may have none."""
+        folder = self._root / "package"
+        if not folder.exists():
+            folder.mkdir()
+            (folder / "truestep").symlink_to(Path(__file__).parents[2], target_is_directory=True)
+        return folder
 
     def new_folder(self) -> Path:
         """Return an empty folder for the evidence of one run."""

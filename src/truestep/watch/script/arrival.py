@@ -51,6 +51,8 @@ _OBSERVERS = {
 }
 
 
+OBSERVED = frozenset(_OBSERVERS)
+"""Modules whose arrival matters."""
 _CHANGE = ("control.", "hooks.engine")
 """Who changes something on purpose: only what cannot be changed ends the script."""
 
