@@ -16,6 +16,7 @@ from tests.accelerator import environment
 from tests.gathering import judged, run_script
 from truestep.watch import Plan
 from truestep.watch.evidence.facts.passes import LayerActivity
+from truestep.watch.evidence.facts.surroundings import HostWaited
 from truestep.watch.inspect.model.devices import _Moves
 from truestep.watch.script.tape import Tape
 
@@ -141,3 +142,33 @@ def test_waits_and_copies_of_every_step_are_reported_at_their_lines(
     lines = {(item.rule.meta.code, item.finding.line) for item in evaluation.findings}
     at = [number for number, line in enumerate(script.read_text().splitlines(), start=1) if "to(" in line][-1]
     assert {("PERF05", at + 5), ("PERF06", at)} <= lines
+
+
+OWN_READS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3)).to("toy")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+weight = torch.ones(3, device="toy")
+for step in range(16):
+    x = torch.randn(32, 8).pin_memory().to("toy", non_blocking=True)
+    scores = model(x)
+    loss = nn.functional.cross_entropy(scores, x[:, :3].argmax(1), weight=weight)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_check_reads_itself_is_not_reported_as_a_wait_of_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(TOY_KERNEL_US="2000").items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "train.py").write_text(OWN_READS)
+    found, told = judged(tmp_path / "train.py")
+    assert found.code == 0, found.output
+    assert not found.evidence.of(HostWaited)
+    assert "PERF05" not in {item.rule.meta.code for item in told.findings}

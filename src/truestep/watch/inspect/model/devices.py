@@ -11,7 +11,7 @@ import torch
 
 from truestep.device import module_in_use
 from truestep.watch.evidence.facts.surroundings import CopiedToDevice, DeviceMeasured, HostWaited
-from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.hooks.table import Hook, Observation, calling_module, put
 from truestep.watch.script.leaves import among_ourselves, is_transformed
 from truestep.watch.script.tape import Tape
 
@@ -57,6 +57,8 @@ class _Moves:
         """Observe what may wait for a device, or copy to it."""
         # Asking a subclass where it lies would call its own code.
         if type(tensor) not in _PLAIN or is_transformed() or torch.compiler.is_compiling():
+            return
+        if calling_module().startswith("truestep.watch."):  # what we read ourselves is not the script's
             return
         with among_ourselves():
             was_there, is_pinned = not tensor.is_cpu, None
