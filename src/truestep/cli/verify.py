@@ -101,6 +101,10 @@ _Env = Annotated[
         rich_help_panel=_WAYS,
     ),
 ]
+_Compile = Annotated[
+    bool,
+    typer.Option("--compile", help="torch.compile, with float64 as judge.", rich_help_panel=_WAYS),
+]
 _Against = Annotated[
     list[str] | None,
     typer.Option(
@@ -143,6 +147,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     workers: _Workers = None,
     threads: _Threads = None,
     env: _Env = None,
+    compile_: _Compile = False,
     against: _Against = None,
     save: _Save = None,
     steps: _Steps = 100,
@@ -156,8 +161,8 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
 
     After every optimizer step, verify compares losses, gradients, weights, optimizer state, buffers and all
     other tensors that the script keeps (averaged weights, a queue) or saves. If one differs, it names the
-    first operation that differs, its line, the cause and the fix. Options of truestep come before SCRIPT.
-    The runs happen in copies of the working folder, so that no run finds another one's files.
+    first operation that differs, its line, the cause and the fix. The runs happen in copies of the working
+    folder. Options of truestep come before SCRIPT.
 
     Exit codes:
       0    all runs are the same; another version may differ by rounding
@@ -169,10 +174,8 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     Examples:
       truestep verify train.py                       twice, 100 steps each
       truestep verify --kill --resume-with="--resume last.pt" train.py
-      truestep verify --processes 1,2,4 train.py     on 1, 2 and 4 processes
-      truestep verify --save run.fingerprint train.py
-      truestep verify --against HEAD~1 train.py      what did the last commit change?
-      truestep verify --workers 0,2 --env PYTHONHASHSEED= train.py
+      truestep verify --processes 1,2,4 train.py
+      truestep verify --against HEAD~1 --compile train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     with Progress(f"starting {given.name}") as progress:
@@ -185,6 +188,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
             is_killed=kill,
             resume_arguments=_words(resume_with or ""),
             environments=tuple(map(_variable, env or ())),
+            is_compiled=compile_,
             against=tuple(against or ()),
             save=save and save.absolute(),
             **{name: _numbers(f"--{name}", text) for name, text in numbers.items()},
@@ -243,7 +247,7 @@ class _Answer:
 
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
-        from truestep.verify.describe import compared_text, steps_text
+        from truestep.verify.describe import compared_text, compiled_lines, steps_text
 
         if verdict.is_interrupted:
             self._page.print("")  # after the ^C that a terminal shows
@@ -254,6 +258,8 @@ class _Answer:
             self._page.print(("same", "bold green"), words)
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference, is_rounding=verdict.is_rounding)
+        for line in compiled_lines(verdict):
+            self._page.print(line)
         if verdict.saved:
             self._page.print(f"fingerprint: {verdict.saved}")
         if verdict.cold_start:

@@ -220,6 +220,10 @@ CAUSES = {
         words="training computes something else: the difference is more than rounding",
         fix="check the operation above; if the change is intended, write a new fingerprint with --save",
     ),
+    "miscompiled": Cause(
+        words="compiled code is farther from the float64 result than rounding explains",
+        fix="keep this module out of torch.compile (torch.compiler.disable), and report it to PyTorch",
+    ),
     "unknown": Cause(
         words="not found: no known source of differences explains it",
         fix="check what leads to the operation and line above, where the difference first appears",

@@ -4,6 +4,7 @@ Owns the words. Colours and lines of a terminal are left to the command.
 """
 
 from pathlib import Path
+from typing import Any
 
 from truestep.cells import code_of, is_notebook
 from truestep.errors import printable
@@ -30,6 +31,28 @@ def _lines(found: Difference) -> list[str]:
         line = found.line or 0
         lines += [f"  {found.file}:{line}", f"    {source_line(found.file, line)}"]
     return lines + [f"  {name:<7}{words}" for name, words in rows_of(found).items() if words]
+
+
+def compiled_lines(verdict: Verdict) -> list[str]:
+    """Return what is known of compiled code, a line each."""
+    told = verdict.compiled
+    if told is None:
+        return []
+    lines = [
+        f"compiled {stage}: {_apart(worst)}" for stage, worst in told["stages"].items() if worst["value"]
+    ]
+    for name, words in (("breaks", "graph break"), ("recompilations", "recompiled")):
+        for item in told[name]:
+            where = f" {item['file']}:{item['line']}" if item["file"] else ""
+            lines.append(f"{words}{where}  {item['text']}")
+    return lines
+
+
+def _apart(worst: dict[str, Any]) -> str:
+    if worst["apart"] is None:
+        return f"{worst['value']} is missing or has another shape"
+    distances = f"{worst['apart']:.1g} from the judge, eager {worst['eager_apart']:.1g}"
+    return f"{'beyond rounding' if worst['is_beyond'] else 'rounding'}: {worst['value']} {distances}"
 
 
 def rows_of(found: Difference) -> dict[str, str]:

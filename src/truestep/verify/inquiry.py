@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from truestep.errors import TruestepError, UsageError
-from truestep.verify import against, chains, fingerprint, ranks, resume, streams
+from truestep.verify import against, chains, compiled, fingerprint, ranks, resume, streams
 from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.others import Other, find_other
 from truestep.verify.proof import Proof, unknown_cause
@@ -39,6 +39,8 @@ class VerifyOptions:
     environments: tuple[Mapping[str, str | None], ...] = ()
     against: tuple[str, ...] = ()
     """Other interpreters, commits, and fingerprints."""
+    is_compiled: bool = False
+    """Whether compiled code is compared with eager code."""
     save: Path | None = None
     """Where to write the fingerprint of the first run, if it repeats."""
 
@@ -54,7 +56,7 @@ class VerifyOptions:
                 raise UsageError(f"--{name} must be {smallest} or more, got {min(given)}.")
         if self.is_portable and len({*self.processes, 1}) > 1:
             raise UsageError("--save and --against compare runs of one process. Leave out --processes.")
-        if self.runs < 2 and not self.ways and not self.against:
+        if self.runs < 2 and not self.ways and not self.against and not self.is_compiled:
             raise UsageError("--runs 1 compares nothing. Pass 2 or more, or an option such as --kill.")
 
     @property
@@ -130,6 +132,8 @@ def verify(
             inquiry.answer()
             if asked.save is not None and verdict.same:
                 inquiry.save(asked.save)
+            if asked.is_compiled and verdict.same:
+                inquiry.compare_compiled()
             for other in others:
                 if verdict.same:
                     inquiry.compare_with(other)
@@ -183,6 +187,27 @@ class _Inquiry:
                 return
         self._check_readable()
         self.verdict.same = True
+
+    def compare_compiled(self) -> None:
+        """Compare the model's first training calls, compiled and eager."""
+        self.on_status("compiling the model, eager against aot_eager against inductor")
+        plan = Plan(settings=(("truestep.watch.control.compiling:audit", True),))
+        ran = self.runner.run(replace(self.asked.base, kind="again"), plan=plan, side=1)
+        assert self.runner.folder is not None
+        told = compiled.read(self.runner.folder)
+        if told is None:
+            raise _Inconclusive(f"the model could not be compiled and compared. Its last lines:\n{ran.tail}")
+        self.verdict.compiled = compiled.with_own_files(told, self.runner.original)
+        if "reason" in told:
+            raise _Inconclusive(f"the model could not be compiled and compared ({told['reason']}).")
+        if told["found"]:
+            finding, parting = (
+                compiled.explain(told),
+                chains.Parting(place=0, step=0, parts=(told["found"]["value"],), first=None, second=None),
+            )
+            difference = self._difference(parting, finding)
+            self.verdict.same = False
+            self.verdict.first_difference = replace(difference, what=f"compiled {told['found']['value']}")
 
     def compare_with(self, other: Other) -> None:
         """Compare the first run with one of another version."""

@@ -55,6 +55,8 @@ class Runner:
     is_portable: bool = False
     """Whether runs can be compared with those of another version."""
     num_runs: int = 0
+    folder: Path | None = None
+    """Where the evidence of the last start is."""
     pool: Pool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ class Runner:
         self.num_runs += 1
         script = replace(self.script, arguments=(*self.script.arguments, *more))
         while True:
-            folder = self.scratch.new_folder()
+            folder = self.folder = self.scratch.new_folder()
             log = folder / "output.txt"
             with log.open("wb") as kept:
                 goes_to = self.show if self.num_runs == 1 and self.show is not None else kept

@@ -76,6 +76,8 @@ class Verdict:
 
     is_rounding: bool = False
     """Whether what differs from another version is rounding alone."""
+    compiled: dict[str, Any] | None = None
+    """What compiling the model gives: graph breaks, recompilations, and how far each stage is off."""
     saved: str | None = None
     """The fingerprint that was written."""
     cold_start: str | None = None
@@ -85,8 +87,8 @@ class Verdict:
 
     def end_early(self, *, num_wanted: int) -> None:
         """Ctrl-C: a difference that was found by then stays found."""
-        if self.same is None:
-            self.is_interrupted = True
+        if self.same is not False:  # what else was asked for was not compared
+            self.same, self.is_interrupted = None, True
             self.reason = f"Ctrl-C or SIGTERM ended it after {len(self.runs)} of {num_wanted} runs"
 
     @property
@@ -110,5 +112,6 @@ class Verdict:
             "cold_start": self.cold_start,
             "rounding": self.is_rounding,
             "saved": self.saved,
+            "compiled": self.compiled,
         }
         return fields if self.reason is None else {**fields, "reason": self.reason}

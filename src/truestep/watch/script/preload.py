@@ -169,7 +169,7 @@ class _Stash:
         """Import NumPy and all that is asked for; return why this process cannot be forked, if so."""
         at_start = set(sys.modules)
         wanted = [["numpy"], *imports, ["torch"], *([name] for name in _LAST)]
-        num_own = 0
+        num_own: int | None = None
         for name, *attributes in wanted:
             group, known, variables = _Group(name), set(sys.modules), dict(os.environ)
             try:
@@ -185,7 +185,9 @@ class _Stash:
                     self._group_of(key, brought_by=group).modules[key] = sys.modules[key]
             group.variables = {key: value for key, value in os.environ.items() if variables.get(key) != value}
             tasks = len(os.listdir("/proc/self/task"))  # noqa: PTH208
-            num_own = num_own or tasks - 1  # those of NumPy's OpenBLAS, which ends them before a fork
+            num_own = (
+                tasks - 1 if num_own is None else num_own
+            )  # those of NumPy's OpenBLAS, which ends them before a fork
             num_algebra = sum("openblas" in path for path in _mapped_libraries())
             if threading.active_count() > 1 or tasks > 1 + num_algebra * num_own:
                 return f"importing {name} starts threads"
