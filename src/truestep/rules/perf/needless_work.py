@@ -40,6 +40,7 @@ RULE = Meta(
 _LAYERS = ("aten.convolution.default", "aten.addmm.default", "aten.linear.default")
 _MIN_CALLS = 400
 _MIN_SHARE = 0.05
+_MIN_LOOKED_AT = 2
 _LEAST_SHARE = 0.01
 _LEAST_S = 5e-6
 """Less than it takes to pick one element, to use it, and to do both again backward, with their calls."""
@@ -109,6 +110,8 @@ def _training_lines(evidence: Evidence) -> Callable[[Moment[Any] | Operation], b
     for moment in evidence.of(ForwardPass):
         is_used = moment.facts.is_training and moment.facts.is_grad_enabled
         (trained if is_used else scored).add((moment.file, moment.function))
+    if len(looked_at) < _MIN_LOOKED_AT:  # an evaluation may have been too much to look at a second step
+        return lambda place: (place.file, place.function) in trained
     return lambda place: (
         looked_at <= steps.get((place.file, place.line), set())
         and (place.file, place.function) not in scored - trained
