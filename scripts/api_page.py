@@ -70,7 +70,7 @@ PARTS = {
         [
             "truestep.record.read_steps",
             "truestep.report.compose.write_report",
-            *full("truestep.report.send", "to_mlflow", "to_wandb"),
+            *full("truestep.report.send", "to_mlflow", "to_wandb", "to_trackio"),
             "truestep.picture.Picture",
         ],
     ),

@@ -21,6 +21,7 @@ CODE = re.compile(r"^ *(```+|~~~+).*?^ *\1\s*$|`[^`\n]*`", flags=re.MULTILINE | 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = {
     "accelerate": "accelerate",
+    "ignite": "pytorch-ignite",
     "lightning": "lightning",
     "sklearn": "scikit-learn",
     "torchmetrics": "torchmetrics",

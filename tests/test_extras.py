@@ -30,6 +30,7 @@ RECORD = (
 QUANTISE = "from torch import nn; from truestep.model import quantise; quantise(nn.Linear(4, 4))"
 MLFLOW = "from truestep.report.send import to_mlflow; to_mlflow('.', tracking_uri='http://127.0.0.1:1')"
 WANDB = "from truestep.report.send import to_wandb; to_wandb('.')"
+TRACKIO = "from truestep.report.send import to_trackio; to_trackio('.')"
 SHARDS = "import truestep; truestep.Shards('memory://shards/a.tar')"
 CALLS = {
     "report": ("plotly", ["-m", "truestep", "report", "."]),
@@ -39,6 +40,7 @@ CALLS = {
     "quantise": ("torchao", ["-c", QUANTISE]),
     "mlflow": ("mlflow", ["-c", MLFLOW]),
     "wandb": ("wandb", ["-c", WANDB]),
+    "trackio": ("trackio", ["-c", TRACKIO]),
     "shards": ("fsspec", ["-c", SHARDS]),
     "mcp": ("mcp", ["-m", "truestep", "mcp"]),
 }

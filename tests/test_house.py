@@ -24,9 +24,12 @@ OPTIONAL = [
     "pyarrow",
     "mlflow",
     "wandb",
+    "trackio",
     "fsspec",
     "mcp",
 ]
+FRAMEWORKS = ["accelerate", "ignite", "lightning", "pytorch_lightning", "transformers"]
+"""Users have them already, so they are no extras."""
 
 
 def imported_in(path: Path) -> Iterator[str]:
@@ -44,7 +47,7 @@ def reads_environment(path: Path) -> bool:
     )
 
 
-@pytest.mark.parametrize("dependency", OPTIONAL)
+@pytest.mark.parametrize("dependency", OPTIONAL + FRAMEWORKS)
 def test_an_optional_dependency_is_imported_in_at_most_one_module(dependency: str) -> None:
     importing = [
         str(path.relative_to(ROOT))
@@ -70,6 +73,7 @@ def test_optional_dependencies_are_those_of_the_extras() -> None:
         "parquet",
         "mlflow",
         "wandb",
+        "trackio",
         "shards",
         "mcp",
     )

@@ -46,7 +46,7 @@ def key_of(reported: RuleFinding) -> Key:
 def cut(evidence: Evidence, num_steps: int) -> Evidence:
     """Return the evidence of the first steps: all that happened until the last of them had ended."""
     processes = [_cut_process(process, num_steps) for process in evidence.processes]
-    return Evidence(processes=processes, texts=evidence.texts)
+    return Evidence(processes=processes, texts=evidence.texts, is_part=evidence.is_part)
 
 
 def _cut_process(process: Process, num_steps: int) -> Process:
@@ -62,6 +62,30 @@ def _cut_process(process: Process, num_steps: int) -> Process:
 def find_lasting(rules: Sequence[Rule], evidence: Evidence) -> list[RuleFinding]:
     """Return the findings that later evidence cannot take back."""
     return evaluate_rules([rule for rule in rules if rule.meta.is_lasting], evidence).findings
+
+
+def cut_whole(evidence: Evidence) -> Evidence | None:
+    """Return the evidence of the steps that are complete for sure; None if they are too few to evaluate."""
+    num_steps = max((process.num_steps for process in evidence.processes), default=0) - 1
+    return cut(evidence, num_steps) if num_steps >= FIRST_STEPS else None
+
+
+class Pace:
+    """When the evidence so far is worth evaluating again: a small share of the time goes into that."""
+
+    def __init__(self) -> None:
+        self._begun_s = self._next_s = time.monotonic()
+        self._num_steps = FIRST_STEPS
+
+    def is_due(self, num_steps: int) -> bool:
+        """Whether there are new steps, and enough time has passed."""
+        return num_steps > self._num_steps and time.monotonic() >= self._next_s
+
+    def note(self, num_steps: int, *, since_s: float) -> None:
+        """Note that so many steps were evaluated, from a time on until now."""
+        now = time.monotonic()
+        self._num_steps = num_steps
+        self._next_s = now + max(_PAUSE_S, (now - since_s) / _MAX_LOAD, (now - self._begun_s) * _GROWTH)
 
 
 class EarlyFindings:
@@ -80,8 +104,7 @@ class EarlyFindings:
         self._rules, self._leave_out, self._on_finding = rules, leave_out, on_finding
         self.reported: set[Key] = set()
         self._folder = Path()
-        self._begun_s = self._next_s = time.monotonic()
-        self._num_steps = 0
+        self._pace = Pace()
         self._settled_s: float | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="truestep-early", daemon=True)
@@ -106,28 +129,21 @@ class EarlyFindings:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._is_over.wait(_LOOK_S):
             begun_s = time.monotonic()
-            if begun_s < self._next_s:
-                continue
             num_steps = following.num_steps_so_far(self._folder)
-            if num_steps <= max(FIRST_STEPS, self._num_steps):
+            if not self._pace.is_due(num_steps):
                 continue
             self._settled_s = self._settled_s or begun_s + _SETTLE_S
             if begun_s < self._settled_s:
                 continue
-            self._num_steps = num_steps
             self._look()
-            now = time.monotonic()
-            pause_s = max(_PAUSE_S, (now - begun_s) / _MAX_LOAD, (now - self._begun_s) * _GROWTH)
-            self._next_s = now + pause_s
+            self._pace.note(num_steps, since_s=begun_s)
 
     def _look(self) -> None:
         """Evaluate what the steps so far have left; the last one may be half written."""
         try:
-            evidence = Evidence.read(self._folder)
-            num_steps = max((process.num_steps for process in evidence.processes), default=0) - 1
-            if num_steps < FIRST_STEPS:
+            evidence = cut_whole(Evidence.read(self._folder))
+            if evidence is None:
                 return
-            evidence = cut(evidence, num_steps)
             found = self._leave_out(find_lasting(self._rules, evidence), evidence)
         except (TruestepError, OSError):  # a file in the middle of a write: the end reads it whole
             return

@@ -175,7 +175,7 @@ def examine(
 
 def _early(rules: Sequence[Rule], settings: Settings, on_finding: OnFinding) -> EarlyFindings:
     def leave_out(found: list[RuleFinding], evidence: Evidence) -> list[RuleFinding]:
-        return _kept(found, settings, evidence)[0]
+        return kept_of(found, settings, evidence=evidence)[0]
 
     return EarlyFindings(rules, leave_out=leave_out, on_finding=on_finding)
 
@@ -208,8 +208,8 @@ def evaluate_closely(
     return evaluate_rules(rules, evidence)
 
 
-def _kept(
-    found: list[RuleFinding], settings: Settings, evidence: Evidence
+def kept_of(
+    found: list[RuleFinding], settings: Settings, *, evidence: Evidence
 ) -> tuple[list[RuleFinding], list[Comment]]:
     """Return what neither a comment nor the baseline suppresses, and the comments that suppress nothing."""
     kept, unused = hide(found, evidence.sources)
@@ -221,7 +221,7 @@ def _kept(
 def suppress(result: Result, settings: Settings, *, everything: Sequence[Rule]) -> None:
     """Leave out the findings that comments or a baseline suppress, and note comments without effect."""
     reported = result.evaluation.findings
-    kept, unused = _kept(reported, settings, result.evidence)
+    kept, unused = kept_of(reported, settings, evidence=result.evidence)
     if (
         not settings.select and not settings.ignore
     ):  # otherwise a comment may be meant for a rule that was not asked

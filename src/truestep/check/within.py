@@ -6,13 +6,15 @@ in `rules`.
 
 import linecache
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from truestep.check.describe import count_text, describe, rules_text
+from truestep.check.early import Key, Pace, cut_whole, find_lasting, key_of
 from truestep.check.evaluate import RuleFinding, evaluate_rules
-from truestep.check.examine import Result, is_of_doctor, suppress
+from truestep.check.examine import Result, is_of_doctor, kept_of, suppress
 from truestep.check.gather import check_plan
 from truestep.check.settings import read_settings
 from truestep.errors import CheckFailed, UsageError
@@ -37,6 +39,8 @@ class Check:
         self._part: Part | None = None
         self._result: Result | None = None
         self._error: BaseException | None = None
+        self._pace = Pace()
+        self._reported: set[Key] = set()
 
     def __enter__(self) -> "Check":
         if self._part is not None or self._result is not None:
@@ -73,7 +77,7 @@ class Check:
     @property
     def num_steps(self) -> int:
         """How many steps optimizers have made."""
-        return self.result.num_steps
+        return self._part.num_steps if self._part is not None else self.result.num_steps
 
     @property
     def has_mistakes(self) -> bool:
@@ -107,6 +111,21 @@ class Check:
         self._part.write()
         return self._evaluate()
 
+    def new_findings(self) -> list[RuleFinding]:
+        """Return findings that were not returned before. Inside the block: what later steps cannot take back.
+
+        Call it after each step: it evaluates the rules now and then, for at most a twentieth of the time.
+        After the block it returns all findings that are left.
+        """
+        found = self.findings if self._part is None else self._find_early(self._part)
+        new = [reported for reported in found if key_of(reported) not in self._reported]
+        self._reported |= {key_of(reported) for reported in new}
+        return new
+
+    def describe(self, reported: RuleFinding) -> str:
+        """Return one of the findings in a few lines: rule, line, message, evidence and fix."""
+        return describe(reported, self._evidence)
+
     def raise_for_findings(self) -> None:
         """Raise an error that shows all findings, if there are errors or warnings, or if it is inconclusive.
 
@@ -115,17 +134,43 @@ class Check:
         if self.has_mistakes or self.inconclusive is not None:
             raise CheckFailed(str(self))
 
+    @property
+    def summary(self) -> str:
+        """One line: how many findings there are in how many steps, or why the check is inconclusive."""
+        reason = "" if self.inconclusive is None else f"; inconclusive: {self.inconclusive}"
+        return self._count_text + reason
+
     def __str__(self) -> str:
         parts = [describe(reported, self.result.evidence) for reported in self.findings]
         if self.inconclusive is not None:
             parts.append(f"inconclusive: {self.inconclusive}")
-        parts.append(f"{count_text(self.result)} in {self.num_steps} steps\n{rules_text(self.result)}")
+        parts.append(f"{self._count_text}\n{rules_text(self.result)}")
         return "\n\n".join(parts)
 
-    def _evaluate(self) -> Result:
+    @property
+    def _count_text(self) -> str:
+        return f"{count_text(self.result)} in {self.num_steps} steps"
+
+    def _read(self) -> Evidence:
         evidence = Evidence.read(Path(self._folder.name))
         evidence.is_part = True
         evidence.texts = {file: _text_of(file) for file in evidence.files if not Path(file).is_file()}
+        self._evidence = evidence
+        return evidence
+
+    def _find_early(self, part: Part) -> list[RuleFinding]:
+        """Return what is certain by now, if it is time to look."""
+        if not self._pace.is_due(part.num_steps):
+            return []
+        begun_s = time.monotonic()
+        part.write()
+        evidence = cut_whole(self._read())
+        found = [] if evidence is None else find_lasting(self._rules, evidence)
+        self._pace.note(part.num_steps, since_s=begun_s)
+        return [] if evidence is None else kept_of(found, self._settings, evidence=evidence)[0]
+
+    def _evaluate(self) -> Result:
+        evidence = self._read()
         evaluation = evaluate_rules(self._rules, evidence)
         result = Result(
             code=int(self._error is not None), evidence=evidence, rules=self._rules, evaluation=evaluation

@@ -13,6 +13,7 @@ import numpy
 
 from truestep.errors import UsageError
 from truestep.record import number
+from truestep.report.answers import CURVE, answers, findings_curve
 from truestep.report.exhibits import edges, read_histogram
 from truestep.report.live.state import Live
 from truestep.report.pngs import read_png
@@ -47,6 +48,8 @@ class Events:
         self._run_id = ""
         self._written: dict[str, int] = {}
         """By name, the last step that was written."""
+        self._answered: dict[str, float] = {}
+        """By command, when the answer was given that was written."""
 
     def add(self, live: Live) -> None:
         """Write what is new; after a resume, first tell from which step on the earlier lines are void."""
@@ -55,7 +58,7 @@ class Events:
         if len(lives) != self._num_lives or self._writer is None or not is_same:
             is_same = is_same and len(lives) > self._num_lives > 0
             cursor = min(life.cursor for life in lives[self._num_lives :]) if is_same else 0
-            self._open(cursor)
+            self._open(cursor if lives else None)
             self._num_lives, self._run_id = len(lives), live.facts.run_id
         named = {name: curve for name, curve in live.curves.items() if name != "steps_per_s"}
         named |= {_EVALUATE + name: curve for name, curve in evaluation_curves(live).items()}
@@ -73,7 +76,20 @@ class Events:
                 )
                 self._written[key] = step
         self._add_exhibits(live)
+        self._add_answers(live)
         self._writer.flush()
+
+    def _add_answers(self, live: Live) -> None:
+        """Write what `check` and `verify` answered, once for each answer, and the curve of findings."""
+        for answer in answers(live):
+            time_s = live.facts.answers[answer.command]["time_s"]
+            if self._answered.get(answer.command) == time_s:
+                continue
+            self._answered[answer.command] = time_s
+            self._writer.add_text(f"truestep/{answer.command}", answer.markdown, live.cursor, walltime=time_s)
+            if answer.command == "check":
+                for step, value in findings_curve(live):
+                    self._writer.add_scalar(CURVE, value, step, walltime=time_s)
 
     def _add_exhibits(self, live: Live) -> None:
         """Write distributions, pictures and texts; the report tells of lines that make no sense."""
@@ -123,8 +139,8 @@ class Events:
     def _add_text(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:  # noqa: ARG002
         self._writer.add_text(name, storable(event["text"]), step, walltime=event["time_s"])
 
-    def _open(self, cursor: int) -> None:
-        """Begin a file; steps from the cursor on that are in earlier ones are void."""
+    def _open(self, cursor: int | None) -> None:
+        """Begin a file; steps from the cursor on that are in earlier ones are void, none of them for None."""
         if self._writer is not None:
             self._writer.close()
         require_own(self._folder)
@@ -132,7 +148,7 @@ class Events:
         suffix = f".{os.urandom(8).hex()}"
         self._writer = self._make(str(self._folder), purge_step=cursor, filename_suffix=suffix)
         # Evaluations stand at the number of steps done: the one at the cursor itself came before the kill.
-        self._written = {name: min(last, cursor - 1) for name, last in self._written.items()}
+        self._written = {name: min(last, (cursor or 0) - 1) for name, last in self._written.items()}
 
     def __enter__(self) -> "Events":
         return self

@@ -70,6 +70,8 @@ class _Facts:
     """Lines of the kinds `histogram`, `picture` and `text`, by kind, name and cursor."""
     findings: list[dict[str, Any]] = field(default_factory=list)
     verdict: dict[str, Any] | None = None
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The last line of the kinds `check` and `verify`, by kind."""
     recipe: dict[str, Any] = field(default_factory=dict)
     fingerprint: dict[str, Any] = field(default_factory=dict)
     run_id: str = ""
@@ -352,10 +354,12 @@ def _add_exhibit(facts: _Facts, event: dict[str, Any]) -> None:
 
 def _add_check(facts: _Facts, event: dict[str, Any]) -> None:
     facts.findings = [dict(finding) for finding in event["findings"]]
+    facts.answers["check"] = event
 
 
 def _add_verify(facts: _Facts, event: dict[str, Any]) -> None:
     facts.verdict = {"same": event["same"], "runs": list(event.get("runs") or ())}
+    facts.answers["verify"] = event
 
 
 def _add_snapshot(facts: _Facts, event: dict[str, Any]) -> None:

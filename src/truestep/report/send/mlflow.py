@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.errors import UsageError
+from truestep.report.answers import CURVE, answers, findings_curve
 from truestep.report.export import open_run
 from truestep.report.live.state import Live
 from truestep.report.send.settings import flat_settings
@@ -17,14 +18,26 @@ _BATCH_SETTINGS = 100
 _MAX_SETTING = 500
 _UNKNOWN = re.compile(r"[^\w\-. /]")
 """What MLflow does not take in names."""
+_NOTE = "mlflow.note.content"
+"""The tag that its page shows as the description, in Markdown."""
+_STATUS = {"done": "FINISHED", "stopped": "KILLED", "killed": "KILLED"}
+
+Value = tuple[str, float, int, int]
+"""Name, value, time in milliseconds, step."""
 
 
 def to_mlflow(
-    run: str | Path, *, tracking_uri: str, experiment: str = "truestep", name: str | None = None
+    run: str | Path,
+    *,
+    tracking_uri: str,
+    experiment: str = "truestep",
+    name: str | None = None,
+    run_id: str | None = None,
 ) -> str:
-    """Send losses, values, evaluations, recipe and fingerprint to MLflow; return its id for the run.
+    """Send losses, values, evaluations, recipe, fingerprint and answers to MLflow; return its id for the run.
 
-    Each call makes a new run there. `name` is the folder's name if not given.
+    Each call makes a new run there. `name` is the folder's name if not given. With `run_id`, what `check` and
+    `verify` answered is added to a run that is there, and nothing else is sent.
     """
     try:
         from mlflow.entities import Metric, Param  # noqa: PLC0415 - optional
@@ -35,6 +48,10 @@ def to_mlflow(
         ) from error
     live = open_run(run)
     client: Any = MlflowClient(tracking_uri=tracking_uri)
+    if run_id is not None:
+        _log(client, run_id, [Metric(*value) for value in _findings(live)])
+        _add_answers(client, run_id, live)
+        return run_id
     found = client.get_experiment_by_name(experiment)
     experiment_id = found.experiment_id if found is not None else client.create_experiment(experiment)
     started_ms = int(live.lives[0].started_s * 1000) if live.lives else None
@@ -47,24 +64,38 @@ def to_mlflow(
     ]
     for first in range(0, len(settings), _BATCH_SETTINGS):
         client.log_batch(run_id, params=settings[first : first + _BATCH_SETTINGS])
-    batch: list[Any] = []
-    for key, value, time_ms, step in _values(live):
-        batch.append(Metric(_UNKNOWN.sub("_", key), value, time_ms, step))
-        if len(batch) == _BATCH:
-            client.log_batch(run_id, metrics=batch)
-            batch = []
-    client.log_batch(run_id, metrics=batch)
+    _log(client, run_id, [Metric(*value) for value in _values(live)])
+    _add_answers(client, run_id, live)
     ended_ms = int(live.facts.last_s * 1000) if live.facts.last_s else None
     client.set_terminated(run_id, status=_STATUS.get(live.status, "RUNNING"), end_time=ended_ms)
     return run_id
 
 
-_STATUS = {"done": "FINISHED", "stopped": "KILLED", "killed": "KILLED"}
+def _log(client: Any, run_id: str, metrics: list[Any]) -> None:
+    for first in range(0, len(metrics), _BATCH):
+        client.log_batch(run_id, metrics=metrics[first : first + _BATCH])
 
 
-def _values(live: Live) -> Iterator[tuple[str, float, int, int]]:
-    """Every value with its name, time and step."""
+def _add_answers(client: Any, run_id: str, live: Live) -> None:
+    """Add a tag and a file for each answer, and all of them below the run's description."""
+    found = answers(live)
+    for answer in found:
+        client.set_tag(run_id, f"truestep.{answer.command}", answer.line)
+        client.log_text(run_id, answer.markdown, f"truestep/{answer.command}.md")
+    written = client.get_run(run_id).data.tags.get(_NOTE, "")
+    new = [answer.markdown for answer in found if answer.markdown not in written]
+    if new:
+        client.set_tag(run_id, _NOTE, "\n\n".join([written, *new] if written else new))
+
+
+def _findings(live: Live) -> Iterator[Value]:
+    time_ms = int(live.facts.last_s * 1000)
+    if "check" in live.facts.answers:
+        yield from ((CURVE, value, time_ms, step) for step, value in findings_curve(live))
+
+
+def _values(live: Live) -> Iterator[Value]:
     for step, row in tabulate(live).rows():
         time_ms = int(row.pop("time_s", live.facts.last_s) * 1000)
         for name, value in row.items():
-            yield name, value, time_ms, step
+            yield _UNKNOWN.sub("_", name), value, time_ms, step

@@ -46,6 +46,12 @@ def call_at(source: Source, line: int | None, *, name: str) -> ast.Call | None:
     return next(around, None)
 
 
+def last_argument(call: ast.Call) -> ast.expr:
+    """Return what a call with arguments is given last, as it is written."""
+    given = [*call.args, *(item.value for item in call.keywords)]
+    return max(given, key=lambda node: (node.lineno, node.col_offset))
+
+
 def replace_node(source: Source, node: ast.expr, *, text: str) -> list[Edit]:
     """Return a change that puts a text in the place of an expression."""
     last = node.end_lineno or node.lineno
@@ -57,6 +63,36 @@ def replace_node(source: Source, node: ast.expr, *, text: str) -> list[Edit]:
 def text_of(source: Source, node: ast.expr) -> str:
     """Return an expression as it is written."""
     return ast.get_source_segment(source.text, node) or ast.unparse(node)
+
+
+def copy_node(source: Source, node: ast.expr) -> list[Edit]:
+    """Return changes that put `copy.deepcopy()` around an expression, and import it if nothing does yet."""
+    plain = [item for item in source.tree.body if isinstance(item, ast.Import)]
+    names = {alias.asname or alias.name for item in plain for alias in item.names}
+    others = [item for item in source.tree.body if isinstance(item, ast.ImportFrom)]
+    imports = [*plain, *(item for item in others if item.module != "__future__")]
+    if "copy" not in names and not imports:
+        return []
+    edits = replace_node(source, node, text=f"copy.deepcopy({text_of(source, node)})")
+    return (
+        edits
+        if "copy" in names
+        else [*insert_before(source, min(item.lineno for item in imports), "import copy"), *edits]
+    )
+
+
+def drop_statement(source: Source, statement: ast.stmt) -> list[Edit]:
+    """Return a change that takes a statement away, and leaves `pass` if it was the only one of its block."""
+    last = statement.end_lineno or statement.lineno
+    blocks = (
+        block
+        for node in walk(source.tree)
+        for name in ("body", "orelse", "finalbody")
+        if isinstance(block := getattr(node, name, None), list) and statement in block
+    )
+    is_alone = any(len(block) == 1 for block in blocks)
+    lines = (indent_of(source, statement.lineno) + "pass",) if is_alone else ()
+    return [Edit(first=statement.lineno, last=last, lines=lines)]
 
 
 def around(source: Source, line: int | None, *kinds: type[ast.AST]) -> Any:

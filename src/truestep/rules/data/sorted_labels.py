@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.edits import Edit, call_at, last_argument, replace_node, text_of
 from truestep.rules.analysis.flow import OperationGraph
 from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.watch import Moment
@@ -36,6 +37,8 @@ _LEAST_BATCHES, _LEAST_IN_BATCH = 4, 4
 _MOST_EXPECTED, _LEAST_ALIKE = 0.3, 0.6
 _MOST_CHANGES = 0.25
 _LEAST_SLICES = 3
+_MAX_BEFORE_SHUFFLE = 2
+"""Arguments of a DataLoader that stand before `shuffle`."""
 _CUTTING = frozenset(
     f"aten.{name}" for name in ("slice.Tensor", "split.Tensor", "narrow.default", "chunk.default")
 )
@@ -149,6 +152,20 @@ class _Blocks:
             and self.expected_alike <= _MOST_EXPECTED * self.num_batches
             and self.num_changes <= _MOST_CHANGES * self.expected_changes
         )
+
+
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
+    """Shuffle in the loader that is made there."""
+    call = call_at(source, finding.line, name="DataLoader")
+    if call is None or any(item.arg in (None, "sampler", "batch_sampler") for item in call.keywords):
+        return []
+    for item in call.keywords:
+        if item.arg == "shuffle":
+            return replace_node(source, item.value, text="True")
+    if len(call.args) > _MAX_BEFORE_SHUFFLE or not call.args:
+        return []
+    last = last_argument(call)
+    return replace_node(source, last, text=f"{text_of(source, last)}, shuffle=True")
 
 
 BUGGY = """

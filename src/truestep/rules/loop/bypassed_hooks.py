@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.edits import Edit, call_at, replace_node, text_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardCalledDirectly, ForwardPass
 from truestep.watch.evidence.facts.surroundings import TorchImported
@@ -122,6 +123,15 @@ def _own_classes(tree: ast.Module) -> set[str]:
         ):
             found.add(node.name)
     return found
+
+
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
+    """Call the module instead of its forward."""
+    call = call_at(source, finding.line, name="forward")
+    owner = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
+    if call is None or owner is None or text_of(source, owner).startswith("super("):
+        return []
+    return replace_node(source, call.func, text=text_of(source, owner))
 
 
 BUGGY = """

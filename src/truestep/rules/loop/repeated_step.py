@@ -12,9 +12,11 @@ doubles the learning rate; momentum and Adam's averages count each batch twice.
 Call `optimizer.step()` once after each backward pass. A framework or a scaler may make the step already.
 """
 
+import ast
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.edits import Edit, call_at, drop_statement, statement_at
 from truestep.watch.evidence.facts.optimizing import GradientsApplied
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -40,6 +42,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"{last.get(facts.optimizer)}, and no backward pass lies between",
             )
         last[facts.optimizer] = moment.line
+
+
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
+    """Remove the second step, if it is a statement of its own."""
+    statement = statement_at(source, finding.line or 0)
+    is_step = (
+        isinstance(statement, ast.Expr) and call_at(source, finding.line, name="step") is statement.value
+    )
+    return drop_statement(source, statement) if statement is not None and is_step else []
 
 
 BUGGY = """

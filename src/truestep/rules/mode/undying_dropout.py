@@ -13,10 +13,12 @@ Predictions are random and worse than necessary. Validation scores are too low a
 Use an `nn.Dropout` that is created in `__init__`, or pass `training=self.training`.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta
+from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.edits import Edit, around, call_at, last_argument, replace_node, text_of
 from truestep.rules.analysis.flow import OperationGraph
 from truestep.rules.mode._passes import is_repeated, read_passes, runs_of
 from truestep.watch import Operation
@@ -103,6 +105,20 @@ def _is_rescaling(operation: Operation) -> bool:
     numbers = re.findall(r"\d*\.\d+", str(operation.scalars))
     is_share = len(numbers) == 1 and 0 < float(numbers[0]) < 1
     return operation.name.startswith("aten.div") and len(operation.ins) == 1 and is_share
+
+
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
+    """Pass the module's mode to `dropout`, in a method of a module."""
+    call = call_at(source, finding.line, name="dropout")
+    method = around(source, finding.line, ast.FunctionDef)
+    is_method = method is not None and bool(method.args.args) and method.args.args[0].arg == "self"
+    if call is None or not call.args or not is_method or len(call.args) > 2:
+        return []
+    for item in call.keywords:
+        if item.arg == "training":
+            return replace_node(source, item.value, text="self.training")
+    last = last_argument(call)
+    return replace_node(source, last, text=f"{text_of(source, last)}, training=self.training")
 
 
 BUGGY = """

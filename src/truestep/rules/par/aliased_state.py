@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.edits import Edit, call_at, copy_node
 from truestep.rules.analysis.places import assignments, calls, covers, is_called_at, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
@@ -196,6 +197,12 @@ def _kept_in(
                 )
             )
     return found
+
+
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
+    """Keep a deep copy of the state."""
+    call = call_at(source, finding.line, name="state_dict")
+    return copy_node(source, call) if call is not None else []
 
 
 BUGGY = """

@@ -17,7 +17,16 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.places import Function, assignments, calls, class_in, name_of, own_nodes
+from truestep.rules.analysis.edits import Edit, replace_node, text_of
+from truestep.rules.analysis.places import (
+    Function,
+    assignments,
+    calls,
+    class_in,
+    covers,
+    name_of,
+    own_nodes,
+)
 from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
 from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed
@@ -157,6 +166,23 @@ def _leads_to(tree: ast.AST, attribute: str, node: ast.AST) -> bool:
         and any(node in walk(item) for item in own_nodes(function) if isinstance(item, ast.Return))
     }
     return any(next(calls(value, name), None) is not None for value in values for name in makers)
+
+
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
+    """Make a layer for each place: for `[Layer()] * n`, and for `[layer for _ in ...]` of one layer."""
+    for node in walk(source.tree):
+        if not isinstance(node, ast.expr) or not covers(node, finding.line):
+            continue
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.left, ast.List):
+            made = node.left.elts[0] if len(node.left.elts) == 1 else None
+            if isinstance(made, ast.Call):
+                text = f"[{text_of(source, made)} for _ in range({text_of(source, node.right)})]"
+                return replace_node(source, node, text=text)
+        if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Name):
+            values = [value for _, value in assignments(source.tree, node.elt.id)]
+            if len(values) == 1 and isinstance(values[0], ast.Call):
+                return replace_node(source, node.elt, text=text_of(source, values[0]))
+    return []
 
 
 BUGGY = """

@@ -21,8 +21,9 @@ from dataclasses import replace
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta, Severity, Source
+from truestep.rules.analysis.edits import Edit, call_at, replace_node, text_of
 from truestep.rules.analysis.order import ValueFlow
-from truestep.rules.analysis.places import covers, name_of
+from truestep.rules.analysis.places import assignments, covers, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.repro._promise import is_meant_to_repeat
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -35,6 +36,9 @@ RULE = Meta(
     fix="Put sorted() around the listing or the set before its order is used.",
 )
 _LISTINGS = frozenset({"listdir", "scandir", "glob", "iglob", "rglob", "iterdir", "walk"})
+_SORTABLE = ("listdir", "glob", "iglob", "rglob", "iterdir")
+"""Listings whose entries can be compared."""
+_ORDERING = ("enumerate", "list", "tuple", "iter", "zip")
 _TEXTUAL = re.compile(
     r"(^|_)(word|token|char|character|letter|name|text|sentence|vocab|vocabulary|string|file|path|tag|corpus|"
     r"filename|lemma|ngram|symbol|line)s?($|_)"
@@ -205,6 +209,34 @@ def _is_text_name(flow: ValueFlow, node: ast.Name, is_many: bool, depth: int) ->
 
 def _gives_numbers(node: ast.expr) -> bool:
     return any(isinstance(item, ast.Call) and name_of(item.func) in _GIVES_NUMBERS for item in walk(node))
+
+
+def make_edits(source: Source, finding: Finding) -> list[Edit]:
+    """Sort a listing where it is made, and a set where its order is used."""
+    listings = (call_at(source, finding.line, name=name) for name in _SORTABLE)
+    found = next(filter(None, listings), None) or _set_used_at(source, finding.line)
+    return replace_node(source, found, text=f"sorted({text_of(source, found)})") if found is not None else []
+
+
+def _set_used_at(source: Source, line: int | None) -> ast.expr | None:
+    """Return the set, or a name that is given one, over which something goes at a line."""
+    for node in walk(source.tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            used = node.iter
+        elif isinstance(node, ast.Call) and name_of(node.func) in _ORDERING and node.args:
+            used = node.args[0]
+        else:
+            continue
+        values = [value for _, value in assignments(source.tree, name_of(used) or "")] or [used]
+        if covers(used, line) and any(map(_is_set, values)):
+            return used
+    return None
+
+
+def _is_set(value: ast.expr) -> bool:
+    return isinstance(value, ast.Set | ast.SetComp) or (
+        isinstance(value, ast.Call) and name_of(value.func) in ("set", "frozenset")
+    )
 
 
 BUGGY = """

@@ -39,6 +39,11 @@ class Part:
                 self.end()
                 raise
 
+    @property
+    def num_steps(self) -> int:
+        """How many steps optimizers have made in it."""
+        return self._tape.num_steps
+
     def write(self) -> None:
         """Write all that has been observed so far."""
         self._tape.flush()
