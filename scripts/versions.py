@@ -19,7 +19,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULT = ("2.9.1", "2.11.0", "2.13.0", "2.15.0")
+DEFAULT = ("2.11.0", "2.13.0", "2.15.0")
 FRAMEWORKS = ("transformers", "accelerate", "lightning", "torchmetrics", "torchao", "torchdata")
 VERSIONS = """
 import sys

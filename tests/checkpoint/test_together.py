@@ -206,7 +206,7 @@ def hold_something_else(folder: str) -> list[str]:
 
 def test_processes_that_hold_different_things_are_refused(tmp_path: Path) -> None:
     for extra, other, alone in run_processes(hold_something_else, str(tmp_path), size=2):
-        assert "extra" in extra
+        assert "extra" in extra or "global plan" in extra  # before torch 2.13
         assert "process" in other
         assert alone.startswith("a is spread over several processes, but this one saves alone.")
     assert names(tmp_path) == [step(tmp_path, 1).name]

@@ -420,6 +420,7 @@ def test_our_own_loader_is_seen_and_advised(profiles: dict[str, Profile]) -> Non
     assert advice is not None and "With workers=" in advice.words
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")  # torch 2.11
 def test_live_objects_tell_of_memory_where_the_private_profile_fails() -> None:
     model = torch.nn.Linear(100, 50)
     optimizer = torch.optim.Adam(model.parameters())
