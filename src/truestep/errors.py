@@ -1,7 +1,5 @@
 """The errors truestep raises. Each message says what was found, what was expected, and what to do."""
 
-from collections.abc import Sequence
-
 
 class TruestepError(Exception):
     """Base of all errors that truestep raises on purpose. Their text never steers a terminal."""
@@ -59,9 +57,9 @@ class NonFiniteError(TruestepError):
 class AuditFailed(TruestepError):
     """A process computes or holds other bits than the others; no update was made with what differs."""
 
-    def __init__(self, message: str, *, ranks: Sequence[int] = (), repeats: bool = False) -> None:
+    def __init__(self, message: str, *, ranks: tuple[int, ...] = (), repeats: bool = False) -> None:
         super().__init__(message)
-        self.ranks = list(ranks)
+        self.ranks = [*ranks]
         """The process that is wrong; several where they cannot be told apart."""
         self.repeats = repeats
         """Whether it was wrong again at the second try."""

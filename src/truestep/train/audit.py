@@ -208,7 +208,7 @@ class Audit:
             AuditFailed(
                 f"step {step}: {found}. {_AGAIN if verdict.repeats else _ONCE} No update was made with it. "
                 f"{doubt} {_ADVICE}",
-                ranks=verdict.ranks,
+                ranks=tuple(verdict.ranks),
                 repeats=verdict.repeats,
             )
         )
