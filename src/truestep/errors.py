@@ -54,6 +54,17 @@ class NonFiniteError(TruestepError):
     """A loss or gradient is not finite; the weights were not touched."""
 
 
+class AuditFailed(TruestepError):
+    """A process computes or holds other bits than the others; no update was made with what differs."""
+
+    def __init__(self, message: str, *, ranks: tuple[int, ...] = (), repeats: bool = False) -> None:
+        super().__init__(message)
+        self.ranks = [*ranks]
+        """The process that is wrong; several where they cannot be told apart."""
+        self.repeats = repeats
+        """Whether it was wrong again at the second try."""
+
+
 class SaveFailed(TruestepError):
     """A snapshot could not be written; the ones before it are intact."""
 

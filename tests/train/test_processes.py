@@ -50,6 +50,20 @@ def train(folder: str, parallel: str = "ddp", stop_at: int | None = None, **opti
     return digest, losses
 
 
+def count_threads(folder: str) -> list[int]:
+    """Return how many threads this process has after each of some runs."""
+    counts = []
+    for number in range(4):
+        train(f"{folder}/{number}", num_steps=2)
+        counts.append(len([*Path("/proc/self/task").iterdir()]))
+    return counts
+
+
+def test_finished_runs_leave_no_threads_behind(tmp_path: Path) -> None:
+    for counts in run_processes(count_threads, str(tmp_path), size=2):
+        assert counts[-1] <= counts[0] + 1, counts  # one that is just ending
+
+
 @pytest.mark.parametrize("parallel", ["flat", "ddp"])
 @pytest.mark.practice("P64")
 def test_any_number_of_processes_gives_the_same_bits(tmp_path: Path, parallel: str) -> None:

@@ -6,12 +6,14 @@ Owns the order of these. The command prints what comes of it.
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from truestep.check.baseline import leave_out_known, read_baseline
 from truestep.check.early import EarlyFindings, Key, OnFinding, key_of
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules, flatten
 from truestep.check.gather import CheckOptions, check_plan, gather
+from truestep.check.ranks import RankTimes, compare_ranks
 from truestep.check.replay import find_origin, replay_plan
 from truestep.check.settings import Settings
 from truestep.check.suppress import Comment, hide, unknown_names
@@ -58,6 +60,11 @@ class Result:
     def new(self, reported: Collection[Key]) -> list[RuleFinding]:
         """Return the findings that were not reported before."""
         return [item for item in self.findings if key_of(item) not in reported]
+
+    @cached_property
+    def ranks(self) -> list[RankTimes]:
+        """The ranks side by side; nothing for one process."""
+        return compare_ranks(self.evidence.processes)
 
     @property
     def has_mistakes(self) -> bool:

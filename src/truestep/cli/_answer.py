@@ -138,6 +138,7 @@ def result_fields(result: "Result") -> dict[str, Any]:
         "failed_rules": result.evaluation.failed,
         "failed_observers": switched_off(result),
         "not_checked": not_checked(result),
+        "ranks": [row.as_fields() for row in result.ranks],
     }
 
 
@@ -232,6 +233,7 @@ class TextAnswer:
         self._show_faults(result)
         if not is_fixed:
             self._show_fixes(result)
+        self._show_ranks(result)
         self._show_end(result)
         if is_verbose:
             for rule in result.evaluation.not_observed:
@@ -244,6 +246,25 @@ class TextAnswer:
             self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
         for text in not_checked(result):
             self._page.print(("not checked by probes: ", "bold"), text)
+
+    def _show_ranks(self, result: "Result") -> None:
+        if not result.ranks:
+            return
+        num_steps = min(row.steps for row in result.ranks)
+        words = (
+            f"ranks, medians of {num_steps} steps:" if num_steps else "ranks, too few steps to compare times:"
+        )
+        self._page.print("")
+        self._page.print((words, "bold"))
+        self._page.print(
+            (f"  {'rank':<6}{'step':>10}{'own work':>10}{'waiting':>10}{'data':>10}{'memory':>10}", "dim")
+        )
+        for row in result.ranks:
+            times = (row.step_s, row.work_s, row.wait_s, row.data_s)
+            cells = [" " * 9 + "-" if item is None else f"{item * 1e3:>7,.1f} ms" for item in times]
+            memory = "-" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:,.0f} MiB"
+            mark = "  slow: the others wait for it" if row.is_slow else ""
+            self._page.print(f"  {row.rank:<6}{''.join(cells)}{memory:>10}", (mark, "bold yellow"))
 
     def _show_fixes(self, result: "Result") -> None:
         from truestep.check import propose

@@ -3,7 +3,7 @@
 Owns the arithmetic from a global step to epoch, positions and lanes. Leaves reading the data to others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,6 +46,8 @@ class DeliveryPlan:
     num_epochs: int | None
     num_steps: int | None
     always_some: bool = False
+    extra_lane: Callable[[int, int], int | None] | None = None
+    """From step and number of samples: a lane to deliver after this process's own ones, or None."""
 
     def __post_init__(self) -> None:
         if self.num_lanes < 1:
@@ -96,6 +98,14 @@ def cut_into_lanes(num_samples: int, plan: DeliveryPlan) -> list[Cut]:
     return filled[:1] if plan.always_some and not own else own
 
 
+def with_extra(cuts: list[Cut], plan: DeliveryPlan, *, step: int, num_samples: int) -> list[Cut]:
+    """Return the cuts of one step with that of the extra lane, if the plan has one there."""
+    lane = plan.extra_lane(step, num_samples) if plan.extra_lane is not None else None
+    if lane is None:
+        return cuts
+    return [*cuts, (lane, lane * num_samples // plan.num_lanes, (lane + 1) * num_samples // plan.num_lanes)]
+
+
 def filled_lanes(num_samples: int, *, num_lanes: int) -> list[int]:
     """Return the lanes of a global batch that have samples.
 
@@ -136,7 +146,6 @@ def steps_of(
     assert length is not None
     for step in range(plan.cursor, first_step + length):
         epoch, at = divmod(step - first_step, steps_per_epoch)
-        if at == last:
-            yield PlannedStep(step, first_epoch + epoch, True, rest, at * batch_size, cuts_of_rest)
-        else:
-            yield PlannedStep(step, first_epoch + epoch, False, batch_size, at * batch_size, whole)
+        size, cuts = (rest, cuts_of_rest) if at == last else (batch_size, whole)
+        cuts = with_extra(cuts, plan, step=step, num_samples=size)
+        yield PlannedStep(step, first_epoch + epoch, at == last, size, at * batch_size, cuts)

@@ -12,7 +12,7 @@ from typing import Any
 
 from truestep import rng
 from truestep.data.fetch import Collate, draws_nothing, one_thread
-from truestep.data.plan import Batch, DeliveryPlan, LaneBatch, cut_into_lanes
+from truestep.data.plan import Batch, DeliveryPlan, LaneBatch, cut_into_lanes, with_extra
 from truestep.errors import StateError, UsageError
 
 State = dict[str, Any]
@@ -165,9 +165,10 @@ class StreamReader:
         return copy.deepcopy(self.dataset.state_dict())
 
     def _batch(self, step: int, epoch: int, samples: list[Any]) -> Batch:
+        cuts = cut_into_lanes(len(samples), self.plan)
         lanes = [
             LaneBatch(lane, stop - start, self._data(step, lane, samples[start:stop]))
-            for lane, start, stop in cut_into_lanes(len(samples), self.plan)
+            for lane, start, stop in with_extra(cuts, self.plan, step=step, num_samples=len(samples))
         ]
         return Batch(step, epoch, False, len(samples), lanes)
 

@@ -37,11 +37,11 @@ class FlatSum:
     sends_early = False
     """Whether gradients leave while backward runs, so that a lane can have only one."""
 
-    def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:
+    def begin(self, schedule: Schedule, *, may_overlap: bool) -> None:
         """Start a pass over a batch."""
 
-    def begin_lane(self, turn: int) -> None:
-        """Start a lane."""
+    def begin_lane(self, turn: int | None, *, is_watched: bool = False) -> None:
+        """Start a lane: that of a round, or one that is computed only to be looked at."""
 
     def end_lane(self, lane: int | None) -> None:
         """Take one lane's gradients into the sum; None if the lane is not this process's own."""

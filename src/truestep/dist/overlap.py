@@ -136,7 +136,7 @@ class OverlapSum:
         """Whether gradients leave while backward runs, so that a lane can have only one."""
         return self._overlaps
 
-    def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:  # noqa: ARG002
+    def begin(self, schedule: Schedule, *, may_overlap: bool) -> None:
         """Start a pass. Where a lane is empty nothing overlaps: some process may have no backward at all."""
         is_armed = self._overlaps and len(self._seen) < len(self.parameters)
         if is_armed or self._courier is None:
@@ -150,7 +150,7 @@ class OverlapSum:
         self._num_turns = len(schedule.lanes_of(self._tree.rank))
         self._seen.clear()
 
-    def begin_lane(self, turn: int) -> None:
+    def begin_lane(self, turn: int | None, *, is_watched: bool = False) -> None:  # noqa: ARG002
         """Start a lane; in the last one buckets are summed over processes as they fill."""
         is_last = turn == self._num_turns - 1
         self._parallel.require_backward_grad_sync = self._is_sending = self._overlaps and is_last

@@ -47,6 +47,10 @@ class TreeReduce:
         self.num_bytes_sent = 0
         self.num_messages = 0
 
+    def close(self) -> None:
+        """Forget the group: DDP keeps its hook, and so this object, longer than the group may last."""
+        self._group = None
+
     def all_reduce(self, parts: list[torch.Tensor], *, into: int = 0) -> torch.Tensor:
         """Return the sum over all lanes of all processes, in `parts[into]`; the other parts are overwritten.
 

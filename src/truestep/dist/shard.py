@@ -27,8 +27,8 @@ class Rounds:
         self.lanes: Sequence[int | None] = ()
         self.all_lanes: list[int] = []
         self.is_last = False
-        self.watched: int | None = None
-        """The lane whose gradient a witness is wanted of."""
+        self.is_watched = False
+        """Whether a witness is wanted of what this process computes now."""
         self.witness = 0
 
 
@@ -60,7 +60,7 @@ class TreeScatter(ReduceScatter):
         async_op: bool = False,  # noqa: ARG002
     ) -> None:
         """Exchange the parts of one round and add them in tree order."""
-        if self._rounds.watched is not None and self._rounds.lanes[group.rank()] == self._rounds.watched:
+        if self._rounds.is_watched:
             self._rounds.witness ^= witness([input_tensor])  # what pads it is zero, and changes nothing
         received = torch.empty_like(input_tensor)
         dist.all_to_all_single(received, input_tensor, group=group)
@@ -146,23 +146,24 @@ class ShardSum:
 
     @property
     def witness(self) -> int:
-        """The witness of the watched lane, if this process had it."""
+        """The witness of the lane that this process has just computed, if it was watched."""
         return self._rounds.witness
 
     sends_early = True
     """Gradients leave while backward runs, so a lane can have only one."""
 
-    def begin(self, schedule: Schedule, *, may_overlap: bool, watched: int | None) -> None:  # noqa: ARG002
+    def begin(self, schedule: Schedule, *, may_overlap: bool) -> None:  # noqa: ARG002
         """Start a pass over a batch."""
         self._schedule = schedule
-        self._rounds.watched, self._rounds.witness = watched, 0
         self._rounds.all_lanes = sorted(lane for turn in schedule.rounds for lane in turn if lane is not None)
 
-    def begin_lane(self, turn: int) -> None:
-        """Start a round: all processes are in the same one."""
+    def begin_lane(self, turn: int | None, *, is_watched: bool = False) -> None:
+        """Start a round: all processes are in the same one. None: nothing of it goes into the sum."""
         assert self._schedule is not None
-        self._rounds.lanes = self._schedule.rounds[turn]
-        self._rounds.is_last = turn == len(self._schedule.rounds) - 1
+        rounds = self._schedule.rounds
+        self._rounds.is_watched, self._rounds.witness = is_watched, 0
+        self._rounds.lanes = [None] * len(rounds[0]) if turn is None else rounds[turn]
+        self._rounds.is_last = turn == len(rounds) - 1
 
     def end_lane(self, lane: int | None) -> None:  # noqa: ARG002
         """Drop what FSDP took for the gradient before the last round."""

@@ -8,7 +8,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -71,6 +71,12 @@ class World:
     def new_group(self) -> dist.ProcessGroup | None:
         """Return a group of all processes for talk beside the main thread's own; None on one process."""
         return dist.new_group(backend="gloo") if self.size > 1 else None
+
+    def end_group(self, group: dist.ProcessGroup | None) -> None:
+        """End a group and its threads. The script may have ended all of them before."""
+        if group is not None and dist.is_initialized():
+            with suppress(ValueError):
+                dist.destroy_process_group(group)
 
 
 def join() -> World:

@@ -91,8 +91,8 @@ class Gradients:
         for parameter in self._all:
             parameter.grad = None
 
-    def begin(self, schedule: Schedule, *, number: int, watched: int | None) -> None:
-        """Start a step's pass of this number; `watched` is the lane that a witness is wanted of.
+    def begin(self, schedule: Schedule, *, number: int, has_watched: bool) -> None:
+        """Start a step's pass of this number, in which some lane may be watched.
 
         Sums may overlap with backward once the lanes of such a pass are known to have one each. With a
         witness they must not: no lane's own gradient is ever there to be looked at.
@@ -100,10 +100,10 @@ class Gradients:
         self._look_for_groups()
         # bits: tied to the number of processes, sums that overlap have other bits: they always do then.
         is_known = number in self._single or self._is_tied
-        may_overlap = is_known and watched is None
+        may_overlap = is_known and not has_watched
         for item in self._sums:
             item.clear()
-            item.begin(schedule, may_overlap=may_overlap, watched=watched)
+            item.begin(schedule, may_overlap=may_overlap)
 
     def check_repeated(self) -> None:
         """Refuse a lane's second backward where the first one's gradients are on their way already."""
@@ -122,10 +122,10 @@ class Gradients:
         else:
             self._single.add(number)
 
-    def begin_lane(self, turn: int) -> None:
-        """Start this process's lane of one round."""
+    def begin_lane(self, turn: int | None, *, is_watched: bool = False) -> None:
+        """Start this process's lane of one round; None for one that no sum takes in."""
         for item in self._sums:
-            item.begin_lane(turn)
+            item.begin_lane(turn, is_watched=is_watched)
 
     def witness(self) -> int:
         """Return a witness of the gradients that this process's lane has just given."""
@@ -137,6 +137,14 @@ class Gradients:
         for item in self._sums:
             value ^= item.witness
         return value
+
+    def hashes(self) -> Iterator[int]:
+        """Yield a hash for each gradient that this process's lane has just given."""
+        for parameter in self._all:
+            gradient = parameter.grad
+            yield 0 if gradient is None or _is_sharded(gradient) else witness([gradient])
+        for item in self._sums:
+            yield item.witness
 
     def end_lane(self, lane: int | None) -> None:
         """Take one lane's gradients into the sum over lanes; None if it is not this process's own."""

@@ -80,7 +80,8 @@ class Keeper:
     ) -> None:
         self._world = world
         self._require_folder = require_folder
-        crew = Crew(rank=world.rank, size=world.size, group=world.new_group())
+        self._group = world.new_group()
+        crew = Crew(rank=world.rank, size=world.size, group=self._group)
         self._store = Store(folder / "snapshots", run_id=run_id, keep=options.keep, crew=crew)
         self._saver = BackgroundSaver(self._store)
         self._options = options
@@ -326,8 +327,12 @@ class Keeper:
             self._terminal.warn(f"{error} {then}")
 
     def close(self) -> None:
-        """Wait for the last save and end the background thread."""
-        self._notice(self._saver.close, then=_AT_THE_END)
+        """Wait for the last save, and end the background thread and the group of the savers."""
+        try:
+            self._notice(self._saver.close, then=_AT_THE_END)
+        finally:
+            group, self._group = self._group, None
+            self._world.end_group(group)
 
 
 def _fill_expanded(module: nn.Module, state: dict[str, Any]) -> None:

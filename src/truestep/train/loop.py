@@ -192,6 +192,7 @@ class Steps:
         """Take a snapshot here; the next step's first lane then leaves its witness."""
         self._flush()
         cursor = self._position.cursor
+        self._parts.audit.compare_replicas(self._parts.tracked, step=cursor)
         states: dict[str, Any] = {
             "loader": self._feed.state_dict(),
             "lane_seeds": {"is_used": self._seeds.is_used, "is_touched": self._seeds.is_touched},
@@ -251,8 +252,12 @@ class Steps:
             digest = digest_state(tracked) if around.terminal.is_on or self._parts.is_sharded else ""
             around.terminal.say(
                 f"step {cursor:,}: {cursor - self._first:,} steps in {seconds:,.1f} s, "
-                f"loss {self._parts.journal.last_loss:.4f}, digest {digest[:12]}"
+                f"loss {self._parts.journal.last_loss:.4f}, digest {digest[:12]}{self._audits()}"
             )
+
+    def _audits(self) -> str:
+        num_equal = self._parts.audit.num_equal
+        return f", {num_equal:,} lanes audited" if num_equal else ""
 
     def _close(self) -> None:
         self._is_over = True

@@ -33,8 +33,8 @@ class Team:
         self.is_sharded = False
         self.is_offloaded = False
         # Sums have a group of their own: they run in a thread beside the small talk of the main one.
-        group = dist.new_group() if world.size > 1 else None  # of the backend that the tensors need
-        self.tree = TreeReduce(rank=world.rank, size=world.size, num_lanes=num_lanes, group=group)
+        self._group = dist.new_group() if world.size > 1 else None  # of the backend that the tensors need
+        self.tree = TreeReduce(rank=world.rank, size=world.size, num_lanes=num_lanes, group=self._group)
         self._models: list[tuple[nn.Module, Parallel]] = []
         self._courier: Courier | None = None
         self._sums: list[Any] | None = None
@@ -194,13 +194,16 @@ class Team:
         return [ShardSum(models, rank=self._world.rank)]
 
     def close(self) -> None:
-        """Give the models their own forward back, and end the thread that sums."""
+        """Give the models their own forward back, and end the thread and the group that sum."""
         for item in self._sums or ():
             if isinstance(item, OverlapSum):
                 item.close()
         if self._courier is not None:
             self._courier.close()
             self._courier = None
+        self.tree.close()
+        group, self._group = self._group, None
+        self._world.end_group(group)
 
 
 def kept(current: torch.Tensor, full: torch.Tensor, *, device: torch.device) -> torch.Tensor:

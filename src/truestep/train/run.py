@@ -30,6 +30,7 @@ from truestep.errors import TruestepError, UsageError
 from truestep.memory import keep_freed
 from truestep.redaction import redacted
 from truestep.train import place as placing
+from truestep.train.audit import Audit, AuditPlan
 from truestep.train.evaluate import Conditions, Metric, evaluate
 from truestep.train.exchange import Exchange
 from truestep.train.exhibits import Exhibit, write_exhibit
@@ -61,11 +62,12 @@ class Run:
     deterministic algorithms for the process. `lanes` cuts each batch into that many micro-batches; it is
     part of the result, like the seed, and any number of processes up to it gives the same result. Without it
     there are as many lanes as processes, and the result depends on their number. `accept` names differences
-    to accept when resuming. Speed settings in a file `truestep.toml` beside the script, as `truestep tune`
-    writes it, replace the script's own.
+    to accept when resuming. With `audit_every=K`, in every Kth step a second process computes one lane too
+    and all compare their weights: a device that computes other bits is named, and the run stops. Speed
+    settings in a file `truestep.toml` beside the script, as `truestep tune` writes it, replace the script's.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # limits: grouping would hide what is used every day
         self,
         folder: str | os.PathLike[str],
         *,
@@ -75,15 +77,17 @@ class Run:
         snapshots: Snapshots | None = None,
         nonfinite: NonFinite = "stop",
         accept: Sequence[str] = (),
+        audit_every: int | None = None,
         progress: bool = True,
     ) -> None:
         _check_arguments(seed, lanes, nonfinite, accept)
+        _check_audits(audit_every, lanes)
         self._settings = find_settings()
         self.folder = Path(folder)
         self._world = world = join()
         self._pulse = Pulse(world.rank, world.size)
         self._pulse.start()
-        self._seed, self._nonfinite = seed, nonfinite
+        self._seed, self._nonfinite, self._audit_every = seed, nonfinite, audit_every
         self._num_lanes = world.size if lanes is None else lanes
         self._pin(threads)
         rng.seed_generators(seed, "init")
@@ -239,6 +243,7 @@ class Run:
     ) -> Steps:
         tracked = self._keeper.tracked
         rank, size, is_dealt = self._world.rank, self._world.size, self._team.is_dealt(tracked)
+        audits = self._plan_audits(is_dealt=is_dealt)
         plan = DeliveryPlan(
             seed=self._seed,
             num_lanes=self._num_lanes,
@@ -249,6 +254,7 @@ class Run:
             num_epochs=epochs,
             num_steps=steps,
             always_some=self._team.is_sharded,
+            extra_lane=audits.extra_lane if audits else None,
         )
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None and len(self._phases) > 1:
@@ -276,11 +282,20 @@ class Run:
             journal=self._journal,
             scaler=self._scaler,
             nonfinite=self._nonfinite,
-            tracked=frozenset(map(id, tracked.values())),
+            tracked=tracked,
+            audit=Audit(audits, world=self._world, record=self._record, device=self.device),
             folder=self.folder,
         )
         self._journal.name_rates(item for item in tracked.values() if isinstance(item, Optimizer))
-        around = Surroundings(
+        self._loop = loop = Steps(parts, self._surroundings(), feed=feed, total=last)
+        if snapshot is not None:
+            self._expect_witness(loop, snapshot)
+        elif self._unverified_at is not None:  # the loop before had no step left to be compared
+            self._keeper.report_unverified(self._unverified_at)
+        return loop
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
             position=self._position,
             keeper=self._keeper,
             terminal=self._terminal,
@@ -288,12 +303,14 @@ class Run:
             interrupt=self._interrupt,
             describe=self._describe,
         )
-        self._loop = loop = Steps(parts, around, feed=feed, total=last)
-        if snapshot is not None:
-            self._expect_witness(loop, snapshot)
-        elif self._unverified_at is not None:  # the loop before had no step left to be compared
-            self._keeper.report_unverified(self._unverified_at)
-        return loop
+
+    def _plan_audits(self, *, is_dealt: bool) -> AuditPlan | None:
+        if self._audit_every is None or self._world.size == 1:
+            return None
+        rank, size = self._world.rank, self._world.size
+        return AuditPlan(
+            every=self._audit_every, rank=rank, size=size, num_lanes=self._num_lanes, is_dealt=is_dealt
+        )
 
     def _expect_witness(self, loop: Steps, snapshot: Snapshot) -> None:
         witness = self._keeper.witness(snapshot.cursor)
@@ -500,6 +517,18 @@ def _check_arguments(seed: int, lanes: int | None, nonfinite: str, accept: Seque
     if isinstance(accept, str):
         raise UsageError(
             f"accept is a list of field names, got the string {accept!r}. Pass accept=[{accept!r}]."
+        )
+
+
+def _check_audits(every: int | None, lanes: int | None) -> None:
+    if every is None:
+        return
+    if not isinstance(every, int) or every < 1:
+        raise UsageError(f"audit_every must be 1 step or more, got {every!r}. Leave it out for no audits.")
+    if lanes is None:
+        raise UsageError(
+            "audit_every needs lanes=: without it a step that is audited would be summed in another order. "
+            "Pass lanes= to Run, the number of processes or more."
         )
 
 

@@ -6,7 +6,7 @@ What the user's loop holds in its hand. Knows nothing of snapshots, records or t
 import contextlib
 import math
 import shlex
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from truestep.data import Batch, LaneBatch, filled_lanes
 from truestep.dist import Schedule, World, schedule
 from truestep.errors import NonFiniteError, UsageError, shared
 from truestep.rng import LazySeeds
+from truestep.train.audit import Assignment, Audit, mix
 from truestep.train.exchange import Exchange, Word
 from truestep.train.gradients import (
     FiniteCheck,
@@ -70,8 +71,8 @@ class Parts:
     journal: Journal
     scaler: torch.amp.GradScaler | None
     nonfinite: NonFinite
-    tracked: Collection[int]
-    """Identities of the tracked objects."""
+    tracked: Mapping[str, Any]
+    audit: Audit
     folder: Path
     """The run's, for messages."""
 
@@ -98,7 +99,7 @@ class Parts:
                 "ReduceLROnPlateau moves by a metric, not by steps: leave scheduler= out of step.update and "
                 "call scheduler.step(metric) after run.evaluate(...). Track it like any other scheduler."
             )
-        if id(scheduler) not in self.tracked:
+        if all(item is not scheduler for item in self.tracked.values()):
             raise UsageError(
                 f"this {type(scheduler).__name__} is not tracked, so a resumed run would start it over. "
                 f"Call run.track(scheduler=scheduler) before run.steps()."
@@ -114,7 +115,7 @@ class Step:
     agreed: Word | None = None
     """What all processes agreed on in the last pass; None on one process."""
     _lane: Any = None
-    _is_filler = False
+    _is_filler = _is_audit = False
     _witness: int | None = None
     _num_passes = 0
     _is_reduced = _is_bad = _is_scaled = _is_repeated = False
@@ -168,32 +169,72 @@ class Step:
 
     def _iterate(self, lanes: list[LaneBatch]) -> Iterator[Any]:
         parts, gradients = self._parts, self._parts.gradients
-        norms = parts.norms or None
         plan = parts.schedule_of(self.batch.num_samples)
         num_own = len(plan.lanes_of(parts.world.rank))
         first = min(lane for lane in plan.rounds[0] if lane is not None)
-        gradients.begin(plan, number=self._num_passes, watched=first if self.on_witness else None)
+        audited = parts.audit.at(self.batch.step, self.batch.num_samples)
+        if audited is not None and self._num_passes == 1:
+            parts.audit.compare_replicas(parts.tracked, step=self.batch.step)
+        has_watched = self.on_witness is not None or audited is not None
+        gradients.begin(plan, number=self._num_passes, has_watched=has_watched)
+        own = 0
+        if audited is not None:
+            own = yield from self._recompute(audited, [audited.auditor])
         for turn in range(len(plan.rounds) if parts.is_sharded else num_own):
             lane = lanes[min(turn, len(lanes) - 1)]
             # A process with fewer lanes keeps the others company: what it computes then is dropped.
             self._is_filler = turn >= num_own
-            gradients.begin_lane(turn)
-            if parts.written is not None:
-                parts.written.begin()
-            if norms is not None:
-                norms.begin_lane()
-            yield self._enter(lane)
-            self._lane = None
-            parts.seeds.leave()
-            if parts.written is not None:
-                parts.written.check()
-            if norms is not None and not self._is_filler:
-                norms.end_lane(lane.lane)
-            if lane.lane == first and self.on_witness is not None and not self._is_filler:
+            is_witness = lane.lane == first and self.on_witness is not None and not self._is_filler
+            is_audited = audited is not None and lane.lane == audited.lane and not self._is_filler
+            yield from self._run_lane(lane, turn, is_watched=is_witness or is_audited)
+            if parts.norms and not self._is_filler:
+                parts.norms.end_lane(lane.lane)
+            if is_witness:
                 self._witness = gradients.witness()
+            if is_audited:
+                own = mix(gradients.hashes())
             gradients.end_lane(None if self._is_filler else lane.lane)
         # bits: outside lanes the generators know nothing of which lanes ran in this process.
         parts.seeds.set(self.batch.step, self._num_passes)
+        if audited is not None:
+            yield from self._settle_audit(audited, own)
+
+    def _run_lane(self, lane: LaneBatch, turn: int | None, *, is_watched: bool) -> Iterator[Any]:
+        """Hand out one lane, with everything as it is at the beginning of each."""
+        parts = self._parts
+        parts.gradients.begin_lane(turn, is_watched=is_watched)
+        if parts.written is not None:
+            parts.written.begin()
+        if parts.norms:
+            parts.norms.begin_lane()
+        yield self._enter(lane)
+        self._lane = None
+        parts.seeds.leave()
+        if parts.written is not None:
+            parts.written.check()
+
+    def _recompute(self, audited: Assignment, ranks: Collection[int]) -> Generator[Any, None, int]:
+        """Let some processes compute the audited lane, for nothing but its hash, which is returned."""
+        parts, lanes = self._parts, self.batch.lanes
+        is_mine = parts.world.rank in ranks
+        if not (is_mine or parts.is_sharded):
+            return 0
+        # bits: a sharded model is computed by all in step; those who are not asked keep company.
+        self._is_filler, self._is_audit = True, is_mine
+        lane = next(item for item in lanes if item.lane == audited.lane) if is_mine else lanes[0]
+        yield from self._run_lane(lane, None, is_watched=is_mine)
+        self._is_audit = False
+        value = mix(parts.gradients.hashes()) if is_mine else 0
+        parts.gradients.end_lane(None)
+        return value
+
+    def _settle_audit(self, audited: Assignment, own: int) -> Iterator[Any]:
+        """Compare what owner and auditor have computed; if it differs, a third decides and the run ends."""
+        audit, step = self._parts.audit, self.batch.step
+        first = audit.exchange(own)
+        if not audit.agrees(audited, first, step=step):
+            again = yield from self._recompute(audited, audited.ranks)
+            audit.fail_lane(audited, first=first, again=audit.exchange(again), step=step)
 
     def _enter(self, lane: LaneBatch) -> Any:
         self._lane = lane
@@ -217,26 +258,31 @@ class Step:
             )
         if not (isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1):
             raise UsageError(_unusable(loss))
-        if self._is_filler:
+        if self._is_filler and not self._is_audit:
             loss.backward(retain_graph=retain_graph)
             return
         if weight is None:
             weight = lane.num_samples
-        if lane.lane in self._weights:
-            self._is_repeated = True
-            self._parts.gradients.check_repeated()
-        if self._weights.setdefault(lane.lane, weight) is not weight:
-            self._check_weight(lane.lane, weight)
-        value: Scalar = loss.item() if self._on_cpu else loss.detach()
-        if value.__class__ is float and not math.isfinite(value):
-            self._is_bad = True
-        self._note(lane.lane, value, weight)
+        if not self._is_audit:
+            self._take_in(lane.lane, loss, weight)
         share = weight / self.batch.num_samples
         if share.__class__ is not float or share != 1.0:  # else the lane is the whole batch
             loss = loss * share
         if self._parts.scaler is not None:
             loss = self._parts.scaler.scale(loss)
         loss.backward(retain_graph=retain_graph)
+
+    def _take_in(self, lane: int, loss: torch.Tensor, weight: Scalar) -> None:
+        """Note a loss of one lane, and what it weighs."""
+        if lane in self._weights:
+            self._is_repeated = True
+            self._parts.gradients.check_repeated()
+        if self._weights.setdefault(lane, weight) is not weight:
+            self._check_weight(lane, weight)
+        value: Scalar = loss.item() if self._on_cpu else loss.detach()
+        if value.__class__ is float and not math.isfinite(value):
+            self._is_bad = True
+        self._note(lane, value, weight)
 
     def _note(self, lane: int, loss: Scalar, weight: Scalar) -> None:
         if self._parts.num_lanes == 1:
@@ -453,6 +499,8 @@ class Step:
 
     def log(self, **values: Scalar) -> None:
         """Write values of this step into the record, one number each. Tensors are fetched later, in bulk."""
+        if self._is_filler and self._lane is not None:
+            return  # of a lane that another process logs
         for name, value in values.items():
             if name == NONFINITE:
                 raise UsageError(

@@ -28,6 +28,7 @@ from truestep.watch.inspect.model import (
 )
 from truestep.watch.inspect.probe import deep, probes
 from truestep.watch.inspect.training import (
+    arrivals,
     biases,
     gradients,
     graphs,
@@ -68,6 +69,7 @@ _INSPECTORS = (
     rows.watch,
     seeding.watch,
     workers.watch,
+    arrivals.watch,
 )
 
 
