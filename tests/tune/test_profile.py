@@ -420,12 +420,11 @@ def test_our_own_loader_is_seen_and_advised(profiles: dict[str, Profile]) -> Non
     assert advice is not None and "With workers=" in advice.words
 
 
-@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")  # torch 2.11
 def test_live_objects_tell_of_memory_where_the_private_profile_fails() -> None:
     model = torch.nn.Linear(100, 50)
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(2):
-        with torch.profiler.profile(profile_memory=True) as profiler:
+        with torch.profiler.profile(profile_memory=True, acc_events=True) as profiler:
             optimizer.zero_grad()
             model(torch.randn(1000, 100)).sum().backward()
             optimizer.step()

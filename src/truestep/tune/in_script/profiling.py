@@ -210,7 +210,11 @@ class _Trace:
         if torch.cuda.is_available():  # not run on a GPU yet
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         self.profiler = torch.profiler.profile(
-            activities=activities, with_stack=True, profile_memory=memory, record_shapes=memory
+            activities=activities,
+            with_stack=True,
+            profile_memory=memory,
+            record_shapes=memory,
+            acc_events=True,  # otherwise torch 2.11 warns, and a script may make errors of warnings
         )
         self._operators = ExitStack()
 
