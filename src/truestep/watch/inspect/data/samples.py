@@ -1,11 +1,12 @@
 """Samples that loaders hand out: a digest of each, their labels, and how the loader was made.
 
 Owns the first batches of the first epochs of each loader. Digests are of a few hundred numbers of a sample:
-enough to know it again. Whether a loader serves training or evaluation is told from the moments around its
-batches.
+enough to know it again. Batches on a device are copied late: nobody waits for them. Whether a loader serves
+training or evaluation is told from the moments around its batches.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
+from truestep.device import LateCopy
 from truestep.watch.evidence.facts.loading import EpochNumber, Labels, LoaderMade, LoaderOrder, SamplesSeen
 from truestep.watch.hooks.table import Hook, Observation, calling_frame, put
 from truestep.watch.inspect.data.labels import outline_labels
@@ -106,6 +108,10 @@ class _Book:
         self._tape = tape
         self._pages: dict[int, _Page] = {}
         self._num_epochs: dict[int, int] = {}
+        self._late: list[tuple[list[LateCopy], Callable[[], None]]] = []
+        """What is done in this order, each once its copies have come."""
+        self._num_late = Counter[int]()
+        """By loader: batches of this epoch that are still on their way."""
 
     def made(self, loader: Any, /, *_: Any, **__: Any) -> Observation:
         """A loader is made."""
@@ -120,33 +126,56 @@ class _Book:
     def epoch(self, loader: Any, number: int) -> None:
         epoch = self._num_epochs[number] = self._num_epochs.get(number, -1) + 1
         self._close(self._pages.pop(number, None))
+        self._num_late[number] = 0
         if epoch < len(_NUM_BATCHES):
             self._pages[number] = _Page(number, epoch)
         if epoch < _NUM_ORDERS:
             self._tape.note(_order(loader, number, is_first=epoch == 0))
 
     def batch(self, number: int, batch: Any) -> None:
+        self._collect()
         page = self._pages.get(number)
         if page is None:
             return
         page.num_batches += 1
-        is_kept = len(page.digests) < _NUM_BATCHES[page.epoch] and page.num_samples < _MAX_SAMPLES
-        is_labelled = is_kept or (page.epoch == 0 and len(page.labels) < _NUM_LABELLED)
+        num_late = self._num_late[number]
+        is_kept = len(page.digests) + num_late < _NUM_BATCHES[page.epoch] and page.num_samples < _MAX_SAMPLES
+        is_labelled = is_kept or (page.epoch == 0 and len(page.labels) + num_late < _NUM_LABELLED)
         if is_labelled:
-            inputs, labels = find_parts(batch)
+            inputs, labels = find_parts(batch, anywhere=True)
             if labels is not None:
-                _add_labels(page, labels)
+                self._when_here(page, labels, _add_labels)
             if is_kept and inputs is not None:
-                _add_digests(page, inputs)
+                self._when_here(page, inputs, _add_digests)
 
     def closing(self) -> None:
         for page in self._pages.values():
             self._close(page)
         self._pages = {}
+        self._collect(waits=True)
+
+    def _when_here(self, page: _Page, tensor: Tensor, add: Callable[[_Page, Tensor], None]) -> None:
+        """Add what a tensor holds to a page: now if it is on the CPU, else once its copy has come."""
+        if tensor.is_cpu:
+            add(page, tensor)
+            return
+        copy = LateCopy(_few_of(tensor))
+        self._num_late[page.loader] += add is _add_digests
+
+        def act() -> None:
+            self._num_late[page.loader] -= add is _add_digests and self._pages.get(page.loader) is page
+            add(page, copy.wait())
+
+        self._late.append(([copy], act))
+
+    def _collect(self, *, waits: bool = False) -> None:
+        while self._late and (waits or all(copy.has_arrived() for copy in self._late[0][0])):
+            self._late.pop(0)[1]()
 
     def _close(self, page: _Page | None) -> None:
         if page is not None and page.num_batches:
-            self._tape.note(SamplesSeen(**vars(page)))
+            self._late.append(([], lambda: self._tape.note(SamplesSeen(**vars(page)))))
+            self._collect()
 
 
 def _order(loader: Any, number: int, *, is_first: bool) -> LoaderOrder:
@@ -180,9 +209,9 @@ def _indices(loader: Any) -> tuple[int, list[int] | None]:
     return id(dataset), [int(index) for index in indices]
 
 
-def find_parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
+def find_parts(batch: Any, *, anywhere: bool = False) -> tuple[Tensor | None, Tensor | None]:
     """Return the tensor that holds the samples, and the one that holds their labels."""
-    tensors = [leaf for _, leaf in find_tensors(batch) if leaf.dim() and is_readable(leaf)]
+    tensors = [leaf for _, leaf in find_tensors(batch) if leaf.dim() and is_readable(leaf, anywhere=anywhere)]
     wide = [item for item in tensors if item.dim() > 1 and item.shape[1:].numel() > 1]
     inputs = next((item for item in wide if item.is_floating_point()), None)
     if inputs is None:
@@ -196,12 +225,12 @@ def find_parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
     return inputs, labels
 
 
-def is_readable(tensor: Tensor) -> bool:
-    """Whether its values can be read where they are."""
+def is_readable(tensor: Tensor, *, anywhere: bool = False) -> bool:
+    """Whether its values can be read where they are; with `anywhere` also by a copy from a device."""
     return (
         type(tensor) is Tensor
         and tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
+        and (tensor.is_cpu or (anywhere and not tensor.is_meta))
         and tensor.dtype in _READABLE
         and tensor.numel() > 0
         and not tensor.is_neg()
@@ -245,8 +274,19 @@ def digest_rows(tensor: Tensor) -> tuple[list[int], int]:
 def _rows(tensor: Tensor) -> Array:
     values = array_of(tensor)
     rows = values.reshape(len(values), -1)
-    stride = -(-rows.shape[1] // _MAX_ELEMENTS)
-    return np.ascontiguousarray(rows[:, ::stride])
+    return np.ascontiguousarray(rows[:, :: _stride(rows.shape[1])])
+
+
+def _stride(width: int) -> int:
+    return -(-width // _MAX_ELEMENTS)
+
+
+def _few_of(tensor: Tensor) -> Tensor:
+    """Return the numbers of a tensor on a device that `_rows` would take from it."""
+    if tensor.dim() == 1:
+        return tensor
+    rows = tensor.detach().flatten(1)
+    return rows[:, :: _stride(rows.shape[1])].contiguous()
 
 
 def _digest(rows: Array) -> list[int]:
