@@ -2,7 +2,8 @@
 
 Takes scripts of tests/corpus/buggy by chance and repeats: check, apply the patch in `diff`, else follow the
 `fix` of a finding literally at its line (REMEDIES, written without looking at the scripts), until nothing
-is found or nothing more can be done. No person and no language model takes part.
+is found or nothing more can be done. No person and no language model takes part. The edits of `--fix` were
+written after the scripts of seed 28 had been seen, so the default is seed 29, of which 10 of 12 had not.
 Usage: python benchmarks/agent_loop.py [--scripts N] [--seed N] [--json]
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
@@ -156,8 +157,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scripts", type=int, default=11)
-    parser.add_argument("--seed", type=int, default=28)
+    parser.add_argument("--scripts", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=29)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = sorted(CORPUS.glob("*.py"))

@@ -91,3 +91,9 @@ def test_a_real_process_is_read() -> None:
         job = attach.read_job(process.pid)
         process.kill()
     assert [(item.rank, item.doing) for item in job.standings] == [(0, "stuck")]
+
+
+def test_on_another_system_it_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(UsageError, match="attach needs Linux"):
+        attach.read_job(os.getpid())

@@ -5,6 +5,7 @@ Owns the schedule and the cut. A rule declares whether later evidence can take i
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -125,8 +126,9 @@ class EarlyFindings:
         self._thread.join()
 
     def _run(self) -> None:
-        with suppress(AttributeError, OSError):  # on Linux each thread has its own priority
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        if sys.platform == "linux":  # each thread has its own priority; elsewhere the number is no process's
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._is_over.wait(_LOOK_S):
             begun_s = time.monotonic()
             num_steps = following.num_steps_so_far(self._folder)

@@ -7,6 +7,7 @@ torch has recorded is out of reach: collectives are known by the functions on th
 import json
 import shutil
 import subprocess
+import sys
 import sysconfig
 import time
 from dataclasses import dataclass
@@ -64,6 +65,11 @@ class _Frame:
 
 def read_job(pid: int) -> Job:
     """Return where every rank of the job of a process stands: its launcher, or any of its ranks."""
+    if sys.platform != "linux":
+        raise UsageError(
+            "attach needs Linux: it reads /proc to see in which call each thread waits. On this system, run "
+            "`py-spy dump --pid PID` for each process."
+        )
     if not kernel.state_of(pid):
         raise UsageError(f"there is no process {pid}. Pass the pid of torchrun, or of one of its processes.")
     spy = _find_spy()
