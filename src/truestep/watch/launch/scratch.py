@@ -93,7 +93,7 @@ class Scratch:
     def new_folder(self) -> Path:
         """Return an empty folder for the evidence of one run."""
         self._num_folders += 1
-        folder = self._root / f"evidence-{self._num_folders}"
+        folder = self._root / f"evidence-{self._num_folders:04}"  # as long for each: addresses depend on it
         folder.mkdir()
         return folder
 
