@@ -152,9 +152,7 @@ def _update(line: dict[str, Any]) -> Update:
         if value is not None:
             float.fromhex(value)
     for numbers in parts.get("sketch", {}).values():
-        if len(numbers) != 1 + NUM_SUMS or any(
-            type(number) not in (float, type(None)) for number in numbers
-        ):
+        if len(numbers) != 1 + NUM_SUMS or any(type(number) not in (float, type(None)) for number in numbers):
             raise ValueError("a sketch that is none")
     step, optimizer = int(line["step"]), int(line["optimizer"])
     return Update(
