@@ -36,7 +36,7 @@ MAX_S = 900
 NUM_RACY_RUNS = 4
 MAX_LINES_OFF = 2
 COMMAND = "from truestep.cli import main; main()"
-CALLED = {"scatter-order": "racy-operation"}
+CALLED = {"scatter-order": "racy-operation", "unordered-sum": "object-set-order"}
 """What verify calls a cause where the corpus has another word for it."""
 LEFT_OUT = ("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_PERTURB_", "CI", "COMPILE")
 """Set around us, they would decide what is found."""

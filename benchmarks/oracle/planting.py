@@ -56,7 +56,7 @@ SOURCES = {
     "coin": _source("os.urandom(1)[0] & 1", "drawn-from-system", is_rare=True),
     "random-coin": _source("random.getrandbits(1)", "unseeded-random", is_rare=True),
     "hash": _source('hash("text") & 0xFFFFFFFF', "set-order", is_cold=True),
-    "address": _source("id(nudge) >> 4", "address-dependence", "unordered-sum", is_cold=True),
+    "address": _source("id(nudge) >> 4", "address-dependence", "object-set-order", is_cold=True),
 }
 """Causes that can be planted."""
 

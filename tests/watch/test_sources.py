@@ -52,6 +52,8 @@ def test_each_reading_is_noted_at_its_line(process: watch.Process) -> None:
     found: dict[str, set[int]] = {}
     for moment in process.of(SourceRead):
         assert moment.file == str(SCRIPT)
+        if moment.facts.what == "memory":
+            continue  # what NumPy's generators make on the way is noted at the line that draws
         found.setdefault(moment.facts.what, set()).add(moment.line or 0)
     assert found == expected
 

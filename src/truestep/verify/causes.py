@@ -86,7 +86,12 @@ CAUSES = {
         fix="iterate over sorted(...) or dict.fromkeys(...) instead of a set",
         frozen_sources=("hash",),
     ),
-    "unordered-sum": Cause(
+    "string-hash": Cause(
+        words="hashes of strings decide what is computed, and they are random in each process",
+        fix="use zlib.crc32(text.encode()) or hashlib in place of hash(), and sorted(...) in place of a set",
+        frozen_sources=("hash",),
+    ),
+    "object-set-order": Cause(
         words="a set of objects is iterated in the order of their addresses, which differ in each process",
         fix="iterate over a list, or over dict.fromkeys(...) to drop duplicates: both keep their order",
         frozen_sources=("addresses",),
@@ -113,6 +118,11 @@ CAUSES = {
         words="memory from `torch.empty` is read before it is written: its contents are arbitrary",
         fix="use torch.zeros or torch.full, or write every element first",
         frozen_sources=("algorithms",),
+    ),
+    "uninitialised-array": Cause(
+        words="memory from `numpy.empty` is read before it is written: its contents are arbitrary",
+        fix="use numpy.zeros or numpy.full, or write every element first",
+        frozen_sources=("arrays",),
     ),
     "racy-operation": Cause(
         words="this operation sums from several threads in any order: same inputs, different results",

@@ -149,11 +149,10 @@ def read(path: Path) -> Fingerprint:
 def _update(line: dict[str, Any]) -> Update:
     parts = {key: value for key, value in line.items() if key not in ("kind", "step", "optimizer")}
     for value, _ in parts.get("loss", ()):
-        float.fromhex(value or "0x0p+0")
+        if value is not None:
+            float.fromhex(value)
     for numbers in parts.get("sketch", {}).values():
-        if len(numbers) != 1 + NUM_SUMS or any(
-            type(number) not in (float, int, type(None)) for number in numbers
-        ):
+        if len(numbers) != 1 + NUM_SUMS or any(type(number) not in (float, type(None)) for number in numbers):
             raise ValueError("a sketch that is none")
     step, optimizer = int(line["step"]), int(line["optimizer"])
     return Update(

@@ -142,7 +142,6 @@ def verify(
         except KeyboardInterrupt:
             verdict.end_early(num_wanted=asked.num_runs)
         finally:
-            runner.pool.close()
             verdict.cold_start = runner.pool.reason or None
     return verdict
 

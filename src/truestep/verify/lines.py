@@ -43,11 +43,10 @@ class Statement:
 def slice_from(path: str, line: int) -> Iterator[Statement]:
     """Yield the statement at a line, then those that what it uses may come from, nearest first."""
     script = _read(path)
-    start = script.at(line) if script is not None else None
-    if script is None or start is None:
+    waiting = script.at_line(line) if script is not None else []
+    if script is None or not waiting:
         return
-    seen = {id(start)}
-    waiting = [start]
+    seen = set(map(id, waiting))
     while waiting:
         for statement in waiting:
             yield statement
@@ -71,6 +70,8 @@ class _File:
     def __init__(self, tree: ast.Module) -> None:
         self.statements: list[Statement] = []
         self._parameters: dict[str, set[str]] = {_MODULE: set()}
+        self._functions: set[str] = set()
+        """Names of functions: one that is handed on is called by whoever gets it."""
         self._add_body(tree.body, _MODULE)
 
     def at(self, line: int) -> Statement | None:
@@ -78,12 +79,18 @@ class _File:
         covering = [item for item in self.statements if item.line <= line <= item.end_line]
         return min(covering, key=lambda item: item.end_line - item.line, default=None)
 
+    def at_line(self, line: int) -> list[Statement]:
+        """Return the shortest statement of a line, and others of the same lines, as after a semicolon."""
+        found = self.at(line)
+        lines = (found.line, found.end_line) if found is not None else None
+        return [item for item in self.statements if (item.line, item.end_line) == lines]
+
     def before(self, statement: Statement) -> list[Statement]:
         """Return the statements that give values to what this one uses; in loops also those below it."""
         found = []
         for name in statement.uses:
             found += self._assigning(name, statement.scope)
-        for name in statement.calls:
+        for name in {*statement.calls, *(statement.uses & self._functions)}:
             found += self._inside(name)
         return sorted(found, key=lambda item: (item.line > statement.line, abs(statement.line - item.line)))
 
@@ -108,6 +115,8 @@ class _File:
             if isinstance(node, _Scope):
                 inner = f"{scope}.{node.name}" if scope else node.name
                 self._parameters[inner] = _parameters_of(node)
+                if isinstance(node, Function):
+                    self._functions.add(node.name)
                 self._add_body(node.body, inner)
             else:
                 self.statements.append(_describe(node, scope))

@@ -9,10 +9,19 @@ from dataclasses import dataclass, field, replace
 
 from truestep.verify import chains
 from truestep.verify.causes import CAUSES, FoundCause
+from truestep.verify.lines import slice_from
 from truestep.verify.runs import Ran, Runner
-from truestep.verify.suspects import can_matter, drawn_in_dataset, seed_seen, suspects
+from truestep.verify.suspects import (
+    can_matter,
+    drawn_in_dataset,
+    is_from_outside,
+    seed_seen,
+    suspects,
+)
 from truestep.verify.ways import Way
 from truestep.watch import DIGESTS, Plan
+from truestep.watch.evidence.facts.loading import BatchFetched
+from truestep.watch.evidence.facts.passes import ForwardPass
 
 _FEW = 12
 """Steps up to this one are looked at from the beginning; later ones by themselves."""
@@ -24,6 +33,7 @@ _MORE_STEPS = 3
 _MAX_CHANCE = 0.01
 """How likely runs may be the same by chance, in any of the experiments, for a cause to be called proved."""
 _MAX_AGREED = 24
+_MAX_LINES = 8
 _WORDS = {
     "torch": "torch's generator seeded",
     "numpy": "NumPy's generator seeded",
@@ -33,11 +43,23 @@ _WORDS = {
     "clock": "a frozen clock",
     "entropy": "the system's entropy replaced by fixed bytes",
     "listing": "sorted folder listings",
+    "arrays": "arrays of numpy.empty filled with zeros",
     "threads": "Python threads run one after the other",
     "algorithms": "torch.use_deterministic_algorithms(True)",
     "intraop": "one thread for torch",
 }
-_BLIND = ("torch", "random", "numpy", "hash", "threads", "listing", "clock", "algorithms", "addresses")
+_BLIND = (
+    "torch",
+    "random",
+    "numpy",
+    "hash",
+    "threads",
+    "listing",
+    "clock",
+    "arrays",
+    "algorithms",
+    "addresses",
+)
 """In which order experiments are made when nothing is suspected: the usual causes first."""
 _GENERATORS = ("torch", "numpy", "random")
 """What scripts often leave unseeded together: then only all of them explain a difference."""
@@ -45,10 +67,11 @@ _CAUSE_OF = {
     "torch": "unseeded-torch",
     "numpy": "unseeded-numpy",
     "random": "unseeded-random",
-    "hash": "set-order",
+    "hash": "string-hash",
     "addresses": "address-dependence",
     "clock": "clock-branch",
     "listing": "listing-order",
+    "arrays": "uninitialised-array",
     "threads": "thread-order",
     "algorithms": "racy-operation",
 }
@@ -91,7 +114,7 @@ class Proof:
             proved = proved or self._try_all(found or [unknown_cause(parting)], first, second)
             if proved is not None:
                 return proved
-        return found[0] if found else unknown_cause(parting)
+        return found[0] if found else _with_candidates(unknown_cause(parting), first, step=step)
 
     def _look(self, way: Way, step: int) -> tuple[Ran, Ran, int]:
         """Run both with operations noted, and return the step at which they part this time.
@@ -154,6 +177,9 @@ class Proof:
     def _try_all(self, found: list[FoundCause], first: Ran, second: Ran) -> FoundCause | None:
         """Make every experiment that can matter: one of them may tell what the evidence did not."""
         frozen_sources = [frozen for frozen in _BLIND if can_matter(frozen, (first, second))]
+        if is_from_outside(first, second, step=self._step):
+            # Other algorithms use other memory: runs may be the same for what happens to be in that.
+            frozen_sources = [frozen for frozen in frozen_sources if frozen != "algorithms"]
         for frozen in frozen_sources:
             num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(frozen_sources))
             if num_runs:
@@ -173,13 +199,14 @@ class Proof:
 
     def _experiment(self, frozen: tuple[str, ...], limit: float) -> int:
         way = replace(self.base, kind="again", frozen=frozen)
+        side = 0 if "addresses" in frozen else self.side  # forks of one process have the same addresses
         first = self._run(way)
         num_agreed, has_control = 0, False
         while num_agreed <= _MAX_AGREED and first.code == 0 and first.updates:
             # A control that is still to come counts as one that differs: if it does not, this is asked again.
             num_compared = self._num_compared + (not has_control)
             if ((self._num_agreed + 1) / (num_compared + 2)) ** num_agreed >= limit:
-                again = self._run(way, side=self.side)
+                again = self._run(way, side=side)
                 if again.code != 0 or chains.compare(first, again, outcome=way.outcome) is not None:
                     return 0
                 num_agreed += 1
@@ -207,6 +234,19 @@ def unknown_cause(parting: chains.Parting) -> FoundCause:
     update = parting.first or parting.second
     file, line = (update.file, update.line) if update is not None else (None, None)
     return FoundCause(name="unknown", file=file, line=line)
+
+
+def _with_candidates(finding: FoundCause, ran: Ran, *, step: int) -> FoundCause:
+    """Add which lines could have made what a step takes in, as far as reading the script tells."""
+    moments = ran.first.of(BatchFetched, ForwardPass) if ran.first is not None else []
+    place = next(((item.file, item.line) for item in moments if item.step == step), None)
+    if place is None or place[0] is None or place[1] is None:
+        return finding
+    lines = dict.fromkeys(statement.line for statement in slice_from(place[0], place[1]))
+    numbers = ", ".join(map(str, list(lines)[:_MAX_LINES]))
+    finding.file, finding.line = place
+    finding.evidence.append(f"it differs where the step takes in its data; made by lines {numbers} at most")
+    return finding
 
 
 def _words(frozen: Sequence[str]) -> str:

@@ -62,6 +62,7 @@ class Runner:
     def __post_init__(self) -> None:
         self.scratch.renew()  # what imports ahead stands in it
         self.pool = Pool(self.script, self.scratch.work)
+        self.scratch.closing.callback(self.pool.close)
 
     def prepare(self, way: Way, *, side: int) -> None:
         """Begin to import torch for a run that is to come."""

@@ -27,11 +27,27 @@ _OF_SOURCE = {
     "environment": ("environment-branch", "environment-branch"),
     "listing": ("listing-order", "listing-order"),
     "pid": ("seeded-from-system", None),
+    "memory": ("uninitialised-array", "uninitialised-array"),
     "entropy": ("seeded-from-system", "drawn-from-system"),
     "random": ("unseeded-random", "unseeded-random"),
     "numpy": ("unseeded-numpy", "unseeded-numpy"),
 }
 """For each source: the cause where its line seeds something, and the cause elsewhere."""
+
+
+_READ_FOR = {"clock": "clock", "listing": "listing", "arrays": "memory"}
+"""For what an experiment freezes: the readings without which it cannot matter."""
+_MAKERS = {"empty", "empty_like"}
+_OUTSIDE = ("aten.lift_fresh", "aten.set_.")
+
+
+def is_from_outside(first: Ran, second: Ran, *, step: int) -> bool:
+    """Whether what differs first was handed to torch by Python: no operation of torch's made it."""
+    if first.first is None or second.first is None:
+        return False
+    found = split(_of(first.first, step), _of(second.first, step))
+    found = found or split(first.first.operations, second.first.operations)
+    return found is not None and found.first.name.startswith(_OUTSIDE)
 
 
 def suspects(first: Ran, second: Ran, *, step: int) -> list[FoundCause]:
@@ -74,8 +90,8 @@ def can_matter(frozen: str, runs: tuple[Ran, Ran]) -> bool:
     ours, theirs = runs[0].first, runs[1].first
     if ours is None or theirs is None:
         return False
-    if frozen in ("clock", "listing"):
-        return any(what == frozen for read in _readings(ours).values() for what, _, _ in read)
+    if frozen in _READ_FOR:
+        return any(what == _READ_FOR[frozen] for read in _readings(ours).values() for what, _, _ in read)
     if frozen in ("random", "numpy"):
         states = [[_state(update, frozen) for update in process.updates] for process in (ours, theirs)]
         return states[0] != states[1] or any(seed.facts.how == "fresh" for seed in _seeds(ours, frozen))
@@ -126,6 +142,7 @@ class _Case:
         self._ours = ours
         self._theirs = theirs
         self._found = found
+        self._read = _readings(ours)
         self._differing = _differing(_readings(ours), _readings(theirs))
 
     def suspects(self, kind: str, *, step: int) -> Iterator[FoundCause]:
@@ -200,10 +217,18 @@ class _Case:
             yield from self._read_at(file, statement)
             if statement.makes_set:
                 yield FoundCause(name="set-order", file=file, line=statement.line)
-                yield FoundCause(name="unordered-sum", file=file, line=statement.line)
+                yield FoundCause(name="object-set-order", file=file, line=statement.line)
+            if "hash" in statement.calls:
+                yield FoundCause(name="string-hash", file=file, line=statement.line)
+            if "getpid" in statement.calls and statement.seeds:  # in workers nobody sees what was read
+                said = ["the process id is another in each run"]
+                yield FoundCause(name="seeded-from-system", file=file, line=statement.line, evidence=said)
 
     def _read_at(self, file: str, statement: Statement) -> Iterator[FoundCause]:
         for line in range(statement.line, statement.end_line + 1):
+            made = any(what == "memory" for what, _, _ in self._read.get((file, line), ()))
+            if made and statement.calls & _MAKERS:  # NumPy's own code makes some too, and writes it
+                yield FoundCause(name="uninitialised-array", file=file, line=line)
             for what in self._differing.get((file, line), ()):
                 name = _OF_SOURCE[what][0 if statement.seeds else 1]
                 if name is not None:

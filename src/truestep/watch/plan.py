@@ -24,6 +24,7 @@ FREEZABLE = (
     "clock",
     "entropy",
     "listing",
+    "arrays",
     "threads",
     "algorithms",
     "intraop",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from truestep.watch.hooks.sources import FOLDERS, RANDOM
+from truestep.watch.hooks.sources import ARRAYS, FOLDERS, RANDOM
 from truestep.watch.hooks.table import Function, Hook, put
 from truestep.watch.script.tape import Tape
 
@@ -158,8 +158,24 @@ def freeze_random(tape: Tape) -> None:
         sys.modules["random"].seed(0)
 
 
+class _Arrays:
+    """New arrays of the user's own lines, with zeros in them."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._sites = tape.sites
+
+    def fill(self, make: Function, /, *args: Any, **kwargs: Any) -> Any:
+        """Make an array and write it."""
+        array = make(*args, **kwargs)
+        if self._sites.reached() is not None and not array.dtype.hasobject:
+            array[...] = array.dtype.type()
+        return array
+
+
 def freeze_numpy(tape: Tape) -> None:
-    """Seed NumPy's global generator, and all that are made without a seed."""
+    """Seed NumPy's global generator, and all that are made without a seed; write new arrays."""
+    if "arrays" in tape.plan.frozen:
+        put(tape, [_change(name, _Arrays.fill) for name in ARRAYS], _Arrays(tape))
     if "numpy" in tape.plan.frozen:
         random, seeding = sys.modules["numpy"].random, _Seeding()
         random.bit_generator.randbits = lambda _bits: next(seeding.fresh)

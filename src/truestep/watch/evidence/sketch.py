@@ -42,4 +42,6 @@ def distance(ours: Sketch, theirs: Sketch) -> float | None:
         return None if ours == theirs else math.inf
     one, other = np.array(ours, dtype=np.float64), np.array(theirs, dtype=np.float64)
     scale = max(one[0], other[0])
-    return float(np.sqrt(np.mean((one[1:] - other[1:]) ** 2)) / scale) if scale else 0.0
+    with np.errstate(all="ignore"):
+        apart = float(np.sqrt(np.mean((one[1:] - other[1:]) ** 2)) / scale) if scale else 0.0
+    return math.inf if math.isnan(apart) else apart

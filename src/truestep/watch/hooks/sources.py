@@ -90,6 +90,12 @@ class _Notes:
         result = yield
         return None if key is None else _Listed(result, lambda names: self.end(key, begun, names))
 
+    def observe_memory(self, name: str, /, *_: Any, **__: Any) -> Observation:
+        """Note that an array was made which nobody has written; what is in it differs anyway."""
+        key, begun = self.begin(name), perf_counter_ns()
+        yield
+        self.end(key, begun, None)
+
     def observe_seed(self, generator: Any, /, *args: Any, **kwargs: Any) -> Observation:
         """Note a generator that is seeded by the system."""
         begun = perf_counter_ns()
@@ -110,6 +116,8 @@ TIME = tuple(
     for clock in _CLOCKS
     for name in (clock, f"{clock}_ns")
 )
+ARRAYS = ("numpy.empty", "numpy.empty_like")
+"""What makes arrays of memory that nobody has written."""
 LISTINGS = (
     Hook("os.listdir", _Notes.observe, given=("os.listdir",)),
     Hook("os.scandir", _Notes.observe_scandir),
@@ -157,6 +165,8 @@ def watch_numpy(tape: Tape) -> None:
     if tape.plan.sources:
         put(tape, [Hook("numpy.random.default_rng", _Notes.observe_default_rng)], _Notes(tape, "entropy"))
         put(tape, _draw_hooks("numpy.random"), _Notes(tape, "numpy"))
+        arrays = [Hook(name, _Notes.observe_memory, given=(name,)) for name in ARRAYS]
+        put(tape, arrays, _Notes(tape, "memory"))
 
 
 def _draw_hooks(module: str) -> list[Hook]:

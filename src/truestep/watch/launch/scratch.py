@@ -45,6 +45,8 @@ class Scratch:
         # Resolved: as a script in it sees its own path.
         self._root = Path(tempfile.mkdtemp(prefix="truestep-")).resolve()
         self._num_folders = 0
+        self.closing = contextlib.ExitStack()
+        """What ends with it: processes that stand in the folder."""
         self.work = self._root / "work"
         """Where a script runs. The same path for all: it may get into what a script computes."""
 
@@ -54,6 +56,7 @@ class Scratch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:  # limits: Python calls it like this
+        self.closing.close()
         shutil.rmtree(self._root, ignore_errors=True)
 
     def renew(self, commit: Commit | None = None) -> Path:
@@ -93,7 +96,7 @@ class Scratch:
     def new_folder(self) -> Path:
         """Return an empty folder for the evidence of one run."""
         self._num_folders += 1
-        folder = self._root / f"evidence-{self._num_folders}"
+        folder = self._root / f"evidence-{self._num_folders:04}"  # as long for each: addresses depend on it
         folder.mkdir()
         return folder
 

@@ -23,6 +23,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
+from truestep.variables import all_variables, replace_variables, set_defaults
 from truestep.watch.launch.leading import COLD_FILE, PACKAGES
 from truestep.watch.script.arrival import OBSERVED
 from truestep.watch.script.become import become
@@ -137,8 +138,7 @@ class _Group:
 
     def show(self) -> None:
         """Let the script find the modules."""
-        for name, value in self.variables.items():
-            os.environ.setdefault(name, value)
+        set_defaults(self.variables)
         for name, module in self.modules.items():
             if name not in OBSERVED:
                 sys.modules[name] = module
@@ -156,7 +156,7 @@ class _Stash:
     """Modules that are imported, and hidden until the script imports them."""
 
     def __init__(self) -> None:
-        self._variables = dict(os.environ)
+        self._variables = all_variables()
         self._groups: list[_Group] = []
         self._top_names: set[str] = set()
         self._cores: set[int] = os.sched_getaffinity(0)
@@ -171,7 +171,7 @@ class _Stash:
         wanted = [["numpy"], *imports, ["torch"], *([name] for name in _LAST)]
         num_own: int | None = None
         for name, *attributes in wanted:
-            group, known, variables = _Group(name), set(sys.modules), dict(os.environ)
+            group, known, variables = _Group(name), set(sys.modules), all_variables()
             try:
                 module = import_module(name)
                 for attribute in attributes:
@@ -183,7 +183,9 @@ class _Stash:
             for key in brought:
                 if key.partition(".")[0] in PACKAGES:
                     self._group_of(key, brought_by=group).modules[key] = sys.modules[key]
-            group.variables = {key: value for key, value in os.environ.items() if variables.get(key) != value}
+            group.variables = {
+                key: value for key, value in all_variables().items() if variables.get(key) != value
+            }
             tasks = len(os.listdir("/proc/self/task"))  # noqa: PTH208
             num_own = (
                 tasks - 1 if num_own is None else num_own
@@ -207,9 +209,7 @@ class _Stash:
         """Hide what was imported, in a forked process."""
         self._pid, self._folder = os.getpid(), folder
         self._refuse_shadows(os.getcwd() if is_module else os.path.dirname(os.path.realpath(script)))  # noqa: PTH109, PTH120
-        for name in os.environ.keys() - self._variables.keys():
-            del os.environ[name]
-        os.environ.update(self._variables)
+        replace_variables(self._variables)
         for group in self._groups:
             for name in group.modules:
                 del sys.modules[name]
@@ -260,7 +260,7 @@ class _Stash:
 
     def _check(self, name: str) -> None:
         """End this process if the import of a package would have gone another way than it did ahead."""
-        variables = dict(os.environ)
+        variables = all_variables()
         for group in self._groups:
             if group.is_restored:
                 variables = {

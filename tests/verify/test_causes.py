@@ -1,0 +1,86 @@
+"""Causes that lie outside torch: each is named at the line that makes it, and a wrong one is never proved."""
+
+from pathlib import Path
+
+import pytest
+
+from truestep.verify import Script, VerifyOptions, verify
+
+TRAIN = """
+model = torch.nn.Linear(x.shape[1], 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for step in range(4):
+    loss = model(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+ARRAY = """
+def features(size):
+    table = np.empty((size, 400))  # here
+    table[:, :20] = 1.0
+    return np.nan_to_num(table, nan=0, posinf=1, neginf=-1).clip(-1e3, 1e3)
+
+
+kept = [np.random.default_rng(0).normal(size=3000 + item) for item in range(50)]
+del kept
+x = torch.tensor(features(16), dtype=torch.float32)
+"""
+HASH = """
+names = [f"sample_{number}.png" for number in range(64)]
+chosen = [number for number, name in enumerate(names) if hash(name) % 10 < 8]  # here
+x = torch.randn(64, 4)[chosen]
+"""
+OBJECTS = """
+class Stage:
+    def __init__(self, factor):
+        self.factor = factor
+
+
+stages = {Stage(number / 7) for number in range(9)}  # here
+x = torch.randn(16, 4)
+for stage in stages:
+    x = x * stage.factor + stage.factor
+"""
+WORKERS = """
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return torch.full((4,), float(index)) + random.random()
+
+
+def seed_worker(_number):
+    random.seed(os.getpid())  # here
+
+
+loader = torch.utils.data.DataLoader(Noisy(), 16, num_workers=1, worker_init_fn=seed_worker)
+x = next(iter(loader))
+"""
+HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.manual_seed(0)\n"
+
+
+@pytest.mark.slow
+@pytest.mark.cold
+@pytest.mark.parametrize(
+    ("text", "name", "is_proved"),
+    [
+        (ARRAY, "uninitialised-array", True),
+        (HASH, "string-hash", True),
+        (OBJECTS, "object-set-order", True),
+        (WORKERS, "seeded-from-system", False),
+    ],
+    ids=["array", "hash", "objects", "workers"],
+)
+def test_a_cause_outside_torch_is_named_at_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, is_proved: bool
+) -> None:
+    script = HEAD + text + TRAIN
+    (tmp_path / "train.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    verdict = verify(Script(path="train.py"), VerifyOptions())
+    found = verdict.first_difference
+    assert found is not None, verdict.reason
+    wanted = next(number for number, line in enumerate(script.splitlines(), 1) if line.endswith("# here"))
+    assert (found.name, found.line, found.is_proved) == (name, wanted, is_proved), found
