@@ -23,6 +23,14 @@ class HostGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         return "host"
 
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        """The name under which torch knows the group."""
+        return self._name
+
     def _through(
         self, act: Callable[..., Any], written: Sequence[torch.Tensor], read: Sequence[torch.Tensor] = ()
     ) -> Any:
