@@ -9,6 +9,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import truestep
+from tests.report.test_export import events_of, scalars
+from truestep.report.answers import CURVE
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 RULES = {"select": ["LOOP", "LOSS", "PAR", "MODE"]}
@@ -48,7 +50,7 @@ def caplog(caplog, monkeypatch):
     return caplog
 
 
-def fit(lightning, callbacks, folder, *, is_wrong=True, fails=False):
+def fit(lightning, callbacks, folder, *, is_wrong=True, fails=False, logger=False):
     class Regression(lightning.LightningModule):
         def __init__(self):
             super().__init__()
@@ -63,7 +65,7 @@ def fit(lightning, callbacks, folder, *, is_wrong=True, fails=False):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
-    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    options = {"logger": logger, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = lightning.Trainer(
         max_epochs=1, accelerator="cpu", default_root_dir=folder, callbacks=callbacks, **options
     )
@@ -91,6 +93,41 @@ def test_lightning(tmp_path, caplog):
         fit(lightning, [callback], tmp_path, fails=True)
     assert codes(callback.check) == ["LOSS03"]
     assert callback.check.inconclusive == "the block ended with RuntimeError: halfway"
+
+
+def test_findings_are_beside_the_curves_of_lightning(tmp_path):
+    import lightning
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    from truestep.frameworks.lightning import TruestepCallback
+
+    logger = TensorBoardLogger(tmp_path, name="", version="")
+    fit(lightning, [TruestepCallback(**RULES)], tmp_path, logger=logger)
+    logger.finalize("success")
+    assert scalars(tmp_path, CURVE) == [(5, 1.0)], "when it was found"
+    assert "truestep/LOSS03/text_summary" in events_of(tmp_path).Tags()["tensors"]
+
+
+def test_findings_are_beside_the_curves_of_hugging_face(tmp_path):
+    import transformers
+
+    import truestep.frameworks.transformers  # noqa: F401 - it makes the name known
+
+    arguments = transformers.TrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=8,
+        num_train_epochs=1,
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+        logging_steps=2,
+        report_to=["truestep", "tensorboard"],
+    )
+    rows = [{"x": x, "labels": y[0]} for x, y in samples()]
+    transformers.Trainer(Network(), arguments, train_dataset=rows).train()
+    (file,) = tmp_path.rglob("events.out.tfevents.*")
+    names = [name for name in events_of(file.parent).Tags()["scalars"] if CURVE in name]
+    assert len(names) == 1 and scalars(file.parent, names[0])[-1][1] >= 1.0
 
 
 def test_lightning_by_its_other_name(tmp_path):
