@@ -121,10 +121,12 @@ from pathlib import Path
 from tests.train import small
 print("\\ndigest", small.train(Path({str(folder)!r}), lanes=4, stop_at={stop_at}), flush=True)
 """)
-    words = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}", str(script)]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     variables = {**os.environ, **environment(), "OMP_NUM_THREADS": "1"}
     variables["PYTHONPATH"] += os.pathsep + str(ROOT)
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [*launch, str(script)], env=variables, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     digests = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("digest")]
     assert len(digests) == size, done.stdout + done.stderr

@@ -6,7 +6,6 @@ training or evaluation is told from the moments around its batches.
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,15 +102,16 @@ class _Page:
     labels: list[Labels] = field(default_factory=list)
 
 
+_Add = Callable[[_Page, Tensor], None]
+
+
 class _Book:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._pages: dict[int, _Page] = {}
         self._num_epochs: dict[int, int] = {}
-        self._late: list[tuple[list[LateCopy], Callable[[], None]]] = []
-        """What is done in this order, each once its copies have come."""
-        self._num_late = Counter[int]()
-        """By loader: batches of this epoch that are still on their way."""
+        self._late: list[tuple[_Page, LateCopy | None, _Add]] = []
+        """What is added to pages, in this order, once its copy has come. Without a copy a page is closed."""
 
     def made(self, loader: Any, /, *_: Any, **__: Any) -> Observation:
         """A loader is made."""
@@ -126,7 +126,6 @@ class _Book:
     def epoch(self, loader: Any, number: int) -> None:
         epoch = self._num_epochs[number] = self._num_epochs.get(number, -1) + 1
         self._close(self._pages.pop(number, None))
-        self._num_late[number] = 0
         if epoch < len(_NUM_BATCHES):
             self._pages[number] = _Page(number, epoch)
         if epoch < _NUM_ORDERS:
@@ -138,7 +137,7 @@ class _Book:
         if page is None:
             return
         page.num_batches += 1
-        num_late = self._num_late[number]
+        num_late = sum(item[0] is page and item[2] is _add_digests for item in self._late)
         is_kept = len(page.digests) + num_late < _NUM_BATCHES[page.epoch] and page.num_samples < _MAX_SAMPLES
         is_labelled = is_kept or (page.epoch == 0 and len(page.labels) + num_late < _NUM_LABELLED)
         if is_labelled:
@@ -154,27 +153,27 @@ class _Book:
         self._pages = {}
         self._collect(waits=True)
 
-    def _when_here(self, page: _Page, tensor: Tensor, add: Callable[[_Page, Tensor], None]) -> None:
+    def _when_here(self, page: _Page, tensor: Tensor, add: _Add) -> None:
         """Add what a tensor holds to a page: now if it is on the CPU, else once its copy has come."""
         if tensor.is_cpu:
             add(page, tensor)
-            return
-        copy = LateCopy(_few_of(tensor))
-        self._num_late[page.loader] += add is _add_digests
-
-        def act() -> None:
-            self._num_late[page.loader] -= add is _add_digests and self._pages.get(page.loader) is page
-            add(page, copy.wait())
-
-        self._late.append(([copy], act))
+        else:
+            self._late.append((page, LateCopy(_few_of(tensor)), add))
 
     def _collect(self, *, waits: bool = False) -> None:
-        while self._late and (waits or all(copy.has_arrived() for copy in self._late[0][0])):
-            self._late.pop(0)[1]()
+        while self._late:
+            page, copy, add = self._late[0]
+            if copy is not None and not waits and not copy.has_arrived():
+                return
+            del self._late[0]
+            if copy is None:
+                self._tape.note(SamplesSeen(**vars(page)))
+            else:
+                add(page, copy.wait())
 
     def _close(self, page: _Page | None) -> None:
         if page is not None and page.num_batches:
-            self._late.append(([], lambda: self._tape.note(SamplesSeen(**vars(page)))))
+            self._late.append((page, None, _add_digests))
             self._collect()
 
 
