@@ -4,12 +4,15 @@ Owns which packages may be imported ahead of the script, in a process that is th
 """
 
 import ast
+import struct
 from pathlib import Path
 
 from truestep.cells import code_of, is_notebook
 
 COLD_FILE = "cold.txt"
 """In the folder of evidence: why a forked run has ended itself, and has to be started cold."""
+HEAD = struct.Struct("<Q")
+"""What comes before a request to fork: its length."""
 PACKAGES = frozenset(
     {
         *(

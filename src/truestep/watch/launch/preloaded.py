@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,14 +19,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from truestep.watch.launch.command import Script, before, settings_of
-from truestep.watch.launch.leading import leading_imports
+from truestep.watch.launch.leading import HEAD, leading_imports
 from truestep.watch.plan import Plan
 
 _CODE = (
     "import sys; sys.flags.safe_path or sys.path.pop(0); "
     "from truestep.watch.script.preload import serve as become; become({settings!r})"
 )
-_HEAD = struct.Struct("<Q")
 
 
 class Forked:
@@ -104,7 +102,7 @@ class Preloaded:
             numbers = array.array("i", [given.fileno(), stdout.fileno(), stderr.fileno()])
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)]
             try:
-                self._channel.sendmsg([_HEAD.pack(len(text))], ancillary)
+                self._channel.sendmsg([HEAD.pack(len(text))], ancillary)
                 self._channel.sendall(text)
             except OSError:
                 return None

@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import socket
-import struct
 import sys
 import threading
 import warnings
@@ -24,7 +23,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from truestep.variables import all_variables, replace_variables, set_defaults
-from truestep.watch.launch.leading import COLD_FILE, PACKAGES
+from truestep.watch.launch.leading import COLD_FILE, HEAD, PACKAGES
 from truestep.watch.script.arrival import OBSERVED
 from truestep.watch.script.become import become
 
@@ -36,7 +35,6 @@ _READ_AT_START = re.compile(
 )
 """Variables that torch, NumPy and their libraries read as they are imported."""
 _LIBRARY = re.compile(rb"gomp|iomp|libomp|openblas|libmkl")
-_HEAD = struct.Struct("<Q")
 
 
 def serve(settings: dict[str, Any]) -> NoReturn:
@@ -100,14 +98,14 @@ def _send(channel: socket.socket, message: dict[str, Any]) -> None:
 
 def _receive(channel: socket.socket) -> dict[str, Any] | None:
     """Read a request and its three descriptors; None at the end."""
-    head, ancillary, _, _ = channel.recvmsg(_HEAD.size, socket.CMSG_SPACE(3 * array.array("i").itemsize))
-    if len(head) < _HEAD.size:
+    head, ancillary, _, _ = channel.recvmsg(HEAD.size, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+    if len(head) < HEAD.size:
         return None
     numbers = array.array("i")
     for _, _, data in ancillary:
         numbers.frombytes(data)
     with channel.makefile("rb") as file:
-        request: dict[str, Any] = json.loads(file.read(_HEAD.unpack(head)[0]))
+        request: dict[str, Any] = json.loads(file.read(HEAD.unpack(head)[0]))
     return {**request, "descriptors": list(numbers)}
 
 
