@@ -65,6 +65,8 @@ for batch in tokens.split(8):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+"""
+PEAK = """
 if DEVICE != "cpu":
     print("peak on the device", torch.accelerator.max_memory_allocated(), file=sys.stderr)
 """
@@ -119,9 +121,10 @@ def pss_of(pid: int) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def measure(words: Sequence[str], folder: Path) -> dict[str, float | str]:
+def measure(words: Sequence[str], folder: Path, *, device: str) -> dict[str, float | str]:
     """Run a command and return its peak, its processor time and what it printed."""
-    variables = {**os.environ, **environment()}
+    # Without the test accelerator where it is not asked for: a Run would train there.
+    variables = {**os.environ, **({} if device == "cpu" else environment())}
     process = subprocess.Popen(
         words, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -148,9 +151,9 @@ def examine(size: int, *, device: str, steps: int, ways: Sequence[str]) -> list[
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = MODEL.format(width=width, layers=layers, words=words, device=device, steps=steps)
-        (folder / "train.py").write_text(text + BARE)
-        (folder / "run.py").write_text(text + RUN.format(in_background=False))
-        (folder / "copying.py").write_text(text + RUN.format(in_background=True))
+        (folder / "train.py").write_text(text + BARE + PEAK)
+        (folder / "run.py").write_text(text + RUN.format(in_background=False) + PEAK)
+        (folder / "copying.py").write_text(text + RUN.format(in_background=True) + PEAK)
         commands = {
             "bare": [sys.executable, "train.py"],
             "check": [sys.executable, "-m", "truestep", "check", "--format", "json", "train.py"],
@@ -159,7 +162,7 @@ def examine(size: int, *, device: str, steps: int, ways: Sequence[str]) -> list[
             COPYING: [sys.executable, "copying.py"],
         }
         for way in ways:
-            found = measure(commands[way], folder)
+            found = measure(commands[way], folder, device=device)
             bare = found if way == "bare" else bare
             rows.append(
                 {
