@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from truestep.data.fetch import Orders
 from truestep.data.plan import steps_of
 from truestep.errors import UsageError
+from truestep.replay.in_script.exporting import Export
 from truestep.watch.hooks.table import Function, Hook, put
 from truestep.watch.script.tape import Tape
 
@@ -37,13 +38,17 @@ _MAX_CALLS, _MAX_ROWS = 4096, 65_536
 
 def look(value: dict[str, Any], tape: Tape) -> None:
     """Note what happens in the step `step` of this process; `index` is its number in a `truestep.Run`."""
-    _Look(tape, step=value["step"], index=value.get("index"), work=Path(value["work"]))
+    found = _Look(tape, step=value["step"], index=value.get("index"), work=Path(value["work"]))
+    if value.get("export"):
+        folder, title = Path(value["export"]), value["title"]
+        Export(tape, step=value["step"], folder=folder, title=title, names=found.names)
 
 
 class _Look:
     def __init__(self, tape: Tape, *, step: int, index: int | None, work: Path) -> None:
         self._tape, self._step, self._index, self._work = tape, step, index, work
-        self._names: dict[int, str] = {}
+        self.names: dict[int, str] = {}
+        """Of parameters, by their ids."""
         self._models: list[nn.Module] = []
         self._gradients: list[dict[str, Any]] = []
         self._rows: list[list[float]] = []
@@ -85,7 +90,7 @@ class _Look:
     def _meet(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
         if not any(module is known for known in self._models):
             self._models.append(module)
-            self._names |= {id(value): name for name, value in module.named_parameters()}
+            self.names |= {id(value): name for name, value in module.named_parameters()}
 
     def _take_gradients(self, optimizer: Optimizer, _number: int) -> None:
         if self._is_now:
@@ -97,7 +102,7 @@ class _Look:
         assert gradient is not None
         wide = gradient.detach().to(torch.float64)
         return {
-            "name": self._names.get(id(value), f"a parameter of shape {tuple(value.shape)}"),
+            "name": self.names.get(id(value), f"a parameter of shape {tuple(value.shape)}"),
             "norm": float(torch.linalg.vector_norm(wide)),
             "weight": float(torch.linalg.vector_norm(value.detach().to(torch.float64))),
         }

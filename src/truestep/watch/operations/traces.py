@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from truestep.device import module_in_use
 from truestep.watch.digests.fold import fold
-from truestep.watch.evidence.operation import In, Out, stride_of
+from truestep.watch.evidence.operation import In, Out, Row, stride_of
 from truestep.watch.evidence.process import values_path
 from truestep.watch.script.leaves import is_readable
 
@@ -195,21 +195,27 @@ def find_generator(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Gener
     return None
 
 
-def draws_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> DrawnGenerator | None:
+def find_drawn(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator | None:
     """Return the generator that an operation draws from if it draws; None if torch does not show it."""
     given = find_generator(args, kwargs)
     if given is not None:
-        return DrawnGenerator(given)
+        return given
     device = kwargs.get("device") or next((item.device for item in tensors_in(args)), None)
     device = torch.device(device or "cpu")
     if device.type == "cpu":
-        return DrawnGenerator(torch.default_generator)
+        return torch.default_generator
     module = module_in_use()
     if module is None or not hasattr(module, "default_generators"):
         return None
-    return DrawnGenerator(
-        module.default_generators[module.current_device() if device.index is None else device.index]
-    )
+    index = module.current_device() if device.index is None else device.index
+    found: torch.Generator = module.default_generators[index]
+    return found
+
+
+def draws_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> DrawnGenerator | None:
+    """Return what tells whether an operation has drawn; None if torch does not show its generator."""
+    found = find_drawn(args, kwargs)
+    return None if found is None else DrawnGenerator(found)
 
 
 class TableWriter:
@@ -240,6 +246,19 @@ class TableWriter:
         """Return the number of an operation of a forward pass: its name, line and module."""
         with self._lock:
             return self._origins.setdefault((name, site, module), len(self._origins))
+
+    def place_of(self, row: Row) -> str:
+        """Return where a row's operation is called, in words."""
+        site, module, is_backward = row.site, row.module, False
+        with self._lock:
+            if row.origin:
+                _, site, module = list(self._origins)[row.origin]
+                is_backward = True
+            file, line, _ = self._sites[site]
+            path = list(self._texts)[module]
+        where = f"{Path(file).name}:{line}" if file else ""
+        words = " ".join(filter(None, (where, path)))
+        return f"backward of {words}" if is_backward and words else words
 
     def take(self) -> dict[str, list[Any]]:
         """Return what was added since the last time."""
