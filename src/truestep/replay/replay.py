@@ -242,7 +242,7 @@ def _export(evidence: _Evidence, export: Path | None, *, on_status: Callable[[st
     """Put the step's own folder where it was asked for, and run it once to see whether it has its bits."""
     if export is None:
         return None
-    missing: dict[str, Any] = {"trouble": "no forward pass was seen in it", "operations": 0}
+    missing: dict[str, Any] = {"trouble": "it has no forward pass", "operations": 0}
     event = next(_events(evidence.folder, "export"), missing)
     num, trouble = event["operations"], event["trouble"]
     if not trouble:

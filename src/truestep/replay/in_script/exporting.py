@@ -353,7 +353,7 @@ class Export:
         results = {name: value for name, value in self._results().items() if memory_of(value) in self._parts}
         named = {name: self._name_of(value) for name, value in results.items()}
         if not named:
-            raise ExportError("no loss, and no parameter that an optimizer changes, was seen in the step")
+            raise ExportError("the step has no loss, and no optimizer changes a parameter in it")
         lines = needed(self._lines, names=set(named.values()), memories=_memories(results.values()))
         self._folder.mkdir(parents=True, exist_ok=True)
         used = {line.file for line in lines}
