@@ -49,3 +49,23 @@ def keep_freed() -> None:
     if mallopt is not None:
         mallopt(_TRIM_THRESHOLD, FREE_BYTES)
         mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def held_bytes() -> int | None:
+    """Return the memory that this process holds, without what it maps from files; None if not on Linux."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - as above
+            _, resident, shared, *_ = map(int, file.read().split())
+    except OSError:
+        return None
+    return (resident - shared) * resource.getpagesize()
+
+
+def own_bytes() -> int | None:
+    """Return the memory that no other process shares: a forked one shares until it writes. None as above."""
+    try:
+        with open("/proc/self/smaps_rollup", "rb") as file:  # noqa: PTH123 - as above
+            lines = [line for line in file if line.startswith(b"Private_")]
+    except OSError:
+        return None
+    return sum(int(line.split()[1]) for line in lines) * _KIB

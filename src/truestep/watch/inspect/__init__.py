@@ -6,6 +6,7 @@ reads values only at the steps that are looked at.
 
 from truestep.watch.inspect.data import (
     balance,
+    growth,
     inputs,
     pairs,
     redraws,
@@ -30,6 +31,7 @@ from truestep.watch.inspect.probe import deep, probes
 from truestep.watch.inspect.training import (
     arrivals,
     biases,
+    course,
     gradients,
     graphs,
     losses,
@@ -70,6 +72,8 @@ _INSPECTORS = (
     seeding.watch,
     workers.watch,
     arrivals.watch,
+    course.watch,
+    growth.watch,
 )
 
 

@@ -6,6 +6,7 @@ which the process that made the workers reads when it ends. Workers that are not
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -172,8 +173,9 @@ def _generators(
 def _reached(thing: Any, is_own: Callable[[str], bool]) -> Iterator[tuple[GeneratorPlace, Any]]:
     """Yield what an object holds, and what the functions of its class read from their module."""
     if isinstance(thing, list | tuple | dict):
-        items = list(thing.values() if isinstance(thing, dict) else thing)
-        for item in items[:_MAX_ITEMS]:
+        # Not all of them: touching the items of a large list in a worker copies their memory.
+        items = iter(thing.values() if isinstance(thing, dict) else thing)
+        for item in list(itertools.islice(items, _MAX_ITEMS)):
             yield _UNNAMED, item
     elif isinstance(thing, functools.partial):
         yield from _reached([thing.func, *thing.args, *thing.keywords.values()], is_own)

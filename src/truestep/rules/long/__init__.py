@@ -1,0 +1,1 @@
+"""Rules about what goes wrong slowly, in long runs."""

@@ -1,0 +1,108 @@
+"""The loss ends far above where it began.
+
+## What it finds
+A cross entropy that fell at first and, at the end of at least 320 steps, is higher than it was at the start,
+in a script with one optimizer and one backward pass.
+
+## Why it matters
+The model is worse than before training. Nothing fails, so hours can pass before somebody looks.
+
+## How to fix
+Lower the learning rate or warm it up, and clip gradients. If the loss rises from one step to the next, look
+at the batch of that step.
+"""
+
+from collections.abc import Iterator
+from math import isfinite
+from statistics import median
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import LossLevel, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
+
+RULE = Meta(
+    code="LONG02",
+    severity="warning",
+    needs=(LossLevel,),
+    caused_by=("LOOP01", "LOOP03", "LOOP10", "LOOP11", "LOOP18", "LOOP19", "PROBE07"),
+    fix="Lower the learning rate or warm it up, and clip gradients.",
+)
+_EVERY, _MIN_LEVELS, _NUM_PARTS = 16, 20, 5
+_FAR = 1.0
+"""How much higher than at the start, in units of how far the loss had fallen."""
+_OPERATIONS = ("NllLoss", "CrossEntropy", "BinaryCrossEntropy")
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether the loss was read often enough."""
+    return len(_levels(evidence)) >= _MIN_LEVELS
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find a loss that fell and then rose above its start."""
+    passes = evidence.of(BackwardPass)
+    sites = {(moment.file, moment.line) for moment in passes}
+    optimizers = {moment.facts.optimizer for moment in evidence.of(OptimizerStep)}
+    names = {moment.facts.operation for moment in passes if moment.facts.operation}
+    is_known = bool(names) and all(name.startswith(_OPERATIONS) for name in names)
+    levels = _levels(evidence)
+    if len(sites) != 1 or len(optimizers) != 1 or not is_known or len(levels) < _MIN_LEVELS:
+        return
+    size = len(levels) // _NUM_PARTS
+    parts = [median(loss for _, loss in levels[at * size : (at + 1) * size]) for at in range(_NUM_PARTS)]
+    start = max(parts[0], *(loss for _, loss in levels[:2]))
+    last = sorted(loss for _, loss in levels[-size:])
+    best = min(parts[:-1])
+    if best < start and last[size // 4] > start and median(last) - best > (1 + _FAR) * (start - best):
+        yield Finding.at(
+            levels[-1][0],
+            "the loss diverges",
+            evidence=f"it begins at {start:.4g}, falls to {best:.4g} and ends at {median(last):.4g} "
+            f"after {levels[-1][0].step + 1} steps",
+        )
+
+
+def _levels(evidence: Evidence) -> list[tuple[Moment[LossLevel], float]]:
+    found: dict[int, Moment[LossLevel]] = {}
+    for moment in evidence.of(LossLevel):
+        found.setdefault(moment.step // _EVERY, moment)
+    losses = [(found[place], found[place].facts.loss) for place in sorted(found)]
+    return [(moment, loss) for moment, loss in losses if isinstance(loss, float) and isfinite(loss)]
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(400):
+    x = torch.randn(32, 8)
+    y = x[:, :3].argmax(1)
+    if step == 150:
+        optimizer.param_groups[0]["lr"] = 100.0  # meant to be 0.01
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()  # expect: LONG02
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(400):
+    x = torch.randn(32, 8)
+    y = x[:, :3].argmax(1)
+    if step > 200:
+        y[: step // 20] = 0  # harder and harder labels
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""

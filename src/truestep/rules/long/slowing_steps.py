@@ -1,0 +1,94 @@
+"""Steps take longer and longer.
+
+## What it finds
+Steps that take at least 1.5 times as long in the last eighth of the run as in the second, and longer in each
+eighth than in the one before.
+
+## Why it matters
+A run that slows down by one percent in a hundred steps takes many times as long as planned.
+
+## How to fix
+Look for work that grows with the number of steps: a list that is searched or averaged in each step, a plot or
+file that is written again with all values, memory that grows until the system swaps.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.watch.evidence.facts.course import CoursePoint
+
+RULE = Meta(
+    code="LONG05",
+    severity="info",
+    needs=(CoursePoint,),
+    caused_by=("LOOP13", "LOOP15", "LONG03", "PERF04"),
+    fix="Look for work that grows with the number of steps, such as a list that each step goes through.",
+)
+_NUM_PARTS, _MIN_POINTS = 8, 17
+_MIN_RATIO, _MIN_STEP_S = 1.5, 0.001
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether enough steps could be timed."""
+    return len(evidence.of(CoursePoint)) >= _MIN_POINTS
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find steps whose time grows all the while."""
+    points = evidence.of(CoursePoint)
+    if len(points) < _MIN_POINTS:
+        return
+    each = [
+        (later.at_s - item.at_s) / (later.facts.num_steps - item.facts.num_steps)
+        for item, later in pairwise(points)
+    ]
+    size = len(each) // _NUM_PARTS
+    # The quickest of a part: what else runs on the machine makes single ones slow.
+    parts = [min(each[at * size : (at + 1) * size]) for at in range(_NUM_PARTS)]
+    rises = all(later > earlier for earlier, later in pairwise(parts[1:]))
+    if rises and parts[-1] > _MIN_RATIO * parts[1] and parts[-1] > _MIN_STEP_S:
+        yield Finding.at(
+            points[-1],
+            "steps take longer and longer",
+            step=points[-1].facts.num_steps,
+            evidence=f"{1000 * parts[1]:.3g} ms in the second eighth of {points[-1].facts.num_steps} steps, "
+            f"{1000 * parts[4]:.3g} ms in the fifth and {1000 * parts[-1]:.3g} ms in the last",
+        )
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+history = []
+for step in range(400):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()  # expect: LONG05
+    history += [loss.item()] * 200
+    average = sum(sorted(history)) / len(history)
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+total = 0.0
+for step in range(400):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
+    average = total / (step + 1)
+"""

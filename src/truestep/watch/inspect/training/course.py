@@ -1,0 +1,56 @@
+"""The course of a long run: the memory of the process at some steps, and loss spikes.
+
+Owns how often memory is read: less and less often, so that a run of days costs no more than one of minutes.
+"""
+
+from time import perf_counter_ns
+
+from torch import Tensor
+
+from truestep.memory import held_bytes
+from truestep.spikes import Spikes
+from truestep.watch.evidence.facts.course import CoursePoint, LossSpiked
+from truestep.watch.script.host import LateValues
+from truestep.watch.script.tape import Tape
+
+_EVERY, _NUM_POINTS = 16, 128
+"""Steps from one point to the next; they double after so many points."""
+_MAX_SPIKES = 16
+
+
+def watch(tape: Tape) -> None:
+    """Read the loss of each step, and memory at some."""
+    tape.attend(_Course(tape), "backward_begins", "counted")
+
+
+class _Course:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._next, self._every, self._num_points = _EVERY, _EVERY, 0
+        self._spikes: dict[int, Spikes] = {}
+        self._num_spikes = 0
+        self._late = LateValues()
+
+    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        self._late.collect()
+        if how == "backward" and len(losses) == 1 and self._num_spikes < _MAX_SPIKES:
+            step, site = self._tape.num_steps, self._tape.under_way.backward_site
+            self._late.add(losses[0], lambda loss: self._take(step, loss, site=site))
+
+    def _take(self, step: int, loss: float, *, site: int) -> None:
+        spike = self._spikes.setdefault(site, Spikes()).take(step, loss)
+        if spike is not None:
+            self._num_spikes += 1
+            facts = LossSpiked(step, spike.loss, spike.usual, spike.highest, spike.num_before)
+            self._tape.mark(facts, site, perf_counter_ns())
+
+    def counted(self) -> None:
+        if self._tape.num_steps < self._next:
+            return
+        self._num_points += 1
+        if self._num_points % _NUM_POINTS == 0:
+            self._every *= 2
+        self._next = self._tape.num_steps + self._every
+        held = held_bytes()
+        if held is not None:
+            self._tape.note(CoursePoint(self._tape.num_steps, held))
