@@ -1,9 +1,9 @@
 """The memory of loader workers grows with every batch.
 
 ## What it finds
-A worker that holds at least 16 MB more after many batches than after its first ones, not counting what it shares, and
-the attribute of the dataset that it comes from: a container that grows in the worker, or a large container
-of Python objects that the worker only reads.
+A worker that holds at least 16 MB more after many batches than after its first ones, not counting what it
+shares, and the attribute of the dataset that it comes from: a container that grows in the worker, or a large
+container of Python objects that the worker only reads.
 
 ## Why it matters
 Workers are copies of the process and share its memory until they write. Reading a Python object writes its
