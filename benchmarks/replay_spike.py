@@ -23,6 +23,7 @@ from measure import Claim, Row, Sheet, report
 
 from truestep.data.fetch import Orders
 
+Answer = dict[str, Any]
 BATCH, DAMAGED_LINE = 8, "damaged"
 TRAIN = """
 import torch
@@ -101,9 +102,7 @@ def main() -> int:
     )
 
 
-def rows_of(
-    found: dict[str, Any], told: str, alone: subprocess.CompletedProcess[str], size: int
-) -> list[Row]:
+def rows_of(found: Answer, told: str, alone: subprocess.CompletedProcess[str], size: int) -> list[Row]:
     """Return what was shown, for people."""
     lines = [line for line in told.splitlines() if "spike" in line]
     extreme = found["first_extreme"] or {}

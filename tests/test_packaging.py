@@ -135,6 +135,7 @@ def test_the_sdist_holds_every_tracked_file(built: Built) -> None:
     assert not missing
 
 
+@pytest.mark.cold
 def test_the_sdist_builds_the_same_wheel_and_its_tests_run(built: Built, tmp_path: Path) -> None:
     with tarfile.open(built.sdist) as archive:
         archive.extractall(tmp_path / "source", filter="data")

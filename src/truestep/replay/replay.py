@@ -108,7 +108,9 @@ def replay_run(
     inside = _inside(folder)
     recorded = record.read_steps(folder / "record.jsonl")
     _require_step(step, recorded)
-    cursor = max((number for number in find_cursors(folder / "snapshots") if number <= step), default=0)
+    cursors = find_cursors(folder / "snapshots")
+    # Not the one at the step itself if there is another: values are compared with those of the step before.
+    cursor = max((number for number in cursors if number < step), default=step if step in cursors else 0)
     with Scratch(Path.cwd()) as scratch:
         scratch.renew()
         copy = scratch.work / inside

@@ -167,8 +167,17 @@ def resumed_at(first: Ran, second: Ran, *, kill_at: int) -> Resumed:
 
 
 def digest(updates: Sequence[Update], outcome: Sequence[str]) -> str:
-    """Return one digest over all that is compared, but for what has other names in a resumed run."""
-    values = [[_value(update, name) for name in outcome if name != "kept"] for update in updates]
+    """Return one digest over all that is compared, but for what has other names in a resumed run.
+
+    Of buffers those of the first model: a resumed run may not have called the others before its first step.
+    """
+    values = [
+        [_value(update, name) for name in outcome if name not in ("kept", "buffers")] for update in updates
+    ]
+    first = [next(iter(sorted((_value(update, "buffers") or {}).items())), None) for update in updates]
+    values = (
+        [[*row, item] for row, item in zip(values, first, strict=True)] if "buffers" in outcome else values
+    )
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
@@ -182,7 +191,7 @@ def _differing(ours: Update, theirs: Update, *, is_resumed: bool) -> tuple[str, 
 def _differs(  # limits: a part of two updates
     ours: Update, theirs: Update, name: str, *, is_resumed: bool
 ) -> bool:
-    if name == "kept":
+    if name == "kept" or (name == "buffers" and is_resumed):
         return bool(_unlike(ours.parts.get(name), theirs.parts.get(name), is_resumed=is_resumed))
     return bool(_value(ours, name) != _value(theirs, name))
 

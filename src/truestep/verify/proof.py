@@ -61,6 +61,8 @@ _BLIND = (
     "addresses",
 )
 """In which order experiments are made when nothing is suspected: the usual causes first."""
+_ALLOCATORS = ("malloc", "malloc_debug")
+"""Of Python: with each, objects are elsewhere."""
 _GENERATORS = ("torch", "numpy", "random")
 """What scripts often leave unseeded together: then only all of them explain a difference."""
 _CAUSE_OF = {
@@ -93,6 +95,8 @@ class Proof:
     """How often those were the same."""
     _control: Ran | None = None
     _outcomes: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _refuted: set[tuple[str, ...]] = field(default_factory=set)
+    """What was held still in runs that differ nevertheless."""
 
     def find(self, way: Way, *, parting: chains.Parting) -> FoundCause:
         """Return the cause of a difference, proved where an experiment can."""
@@ -114,7 +118,14 @@ class Proof:
             proved = proved or self._try_all(found or [unknown_cause(parting)], first, second)
             if proved is not None:
                 return proved
-        return found[0] if found else _with_candidates(unknown_cause(parting), first, step=step)
+        return self._likeliest(found) or _with_candidates(unknown_cause(parting), first, step=step)
+
+    def _likeliest(self, found: list[FoundCause]) -> FoundCause | None:
+        """Return the first suspect that no experiment speaks against, or else the first."""
+        for finding in found:
+            if not all((frozen,) in self._refuted for frozen in CAUSES[finding.name].frozen_sources):
+                return finding
+        return found[0] if found else None
 
     def _look(self, way: Way, step: int) -> tuple[Ran, Ran, int]:
         """Run both with operations noted, and return the step at which they part this time.
@@ -207,14 +218,33 @@ class Proof:
             num_compared = self._num_compared + (not has_control)
             if ((self._num_agreed + 1) / (num_compared + 2)) ** num_agreed >= limit:
                 again = self._run(way, side=side)
-                if again.code != 0 or chains.compare(first, again, outcome=way.outcome) is not None:
+                if again.code != 0:
+                    return 0
+                if chains.compare(first, again, outcome=way.outcome) is not None:
+                    # Addresses cannot always be held: that they differ speaks against nothing.
+                    self._refuted |= {frozen} - {("addresses",)}
                     return 0
                 num_agreed += 1
             elif has_control:
+                if "hash" in frozen and self._moves_with_memory(first, way):
+                    self._refuted.add(frozen)
+                    return 0
                 return num_agreed + 1
             else:
                 has_control = self._differs_without()
         return 0
+
+    def _moves_with_memory(self, first: Ran, way: Way) -> bool:
+        """Whether a run differs by where Python puts its objects, though hashes of strings are held.
+
+        Other hashes make other tables, and those move all addresses: so the same hashes alone prove nothing.
+        """
+        for allocator in _ALLOCATORS:
+            moved = replace(way, environment={**way.environment, "PYTHONMALLOC": allocator})
+            again = self._run(moved)
+            if again.code == 0 and chains.compare(first, again, outcome=way.outcome) is not None:
+                return True
+        return False
 
     def _differs_without(self) -> bool:
         """Whether a run in which nothing is held differs from one before."""

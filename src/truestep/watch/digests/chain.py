@@ -102,6 +102,12 @@ class Chain:
         self._take("weights", lambda: self._parameters(optimizer))
         self._take("state", lambda: self._state(optimizer))
         self._take("buffers", self._buffers)
+        if (
+            "buffers" in self._wanted
+        ):  # by model: a resumed run may not have called all of them before its step
+            self._parts["buffers"] = {
+                str(number): self._try(self._fold, self._buffers_of(number)) for number in self._models
+            }
         if "generators" in self._wanted:
             self._parts["generators"] = {name: _digest_text(state) for name, state in states().items()}
         if "kept" in self._wanted:
@@ -284,11 +290,10 @@ class Chain:
         return name if kept is not None and kept() is item else None
 
     def _buffers(self) -> Named:
-        return [
-            (f"{number}.{name}", item)
-            for number, module in self._models.items()
-            for name, item in parts.named_buffers(module)
-        ]
+        return [item for number in self._models for item in self._buffers_of(number)]
+
+    def _buffers_of(self, number: int) -> Named:
+        return [(f"{number}.{name}", item) for name, item in parts.named_buffers(self._models[number])]
 
 
 def _value(loss: Tensor) -> str | None:

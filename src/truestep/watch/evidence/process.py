@@ -35,7 +35,8 @@ class Update:
     file: str | None
     line: int | None
     parts: dict[str, Any]
-    """Lists for `batch`, `inputs` and `loss`, a mapping for `generators`, one digest for all else."""
+    """Lists for `batch`, `inputs` and `loss`, mappings for `generators` and, by model, `buffers`, one digest
+    for all else."""
     parameters: dict[str, dict[str, str]]
     """Part, then name, then digest, at steps for which the plan asked."""
     before: str | None

@@ -9,6 +9,8 @@ class CoursePoint(NamedTuple):
 
     num_steps: int
     memory_bytes: int
+    used_s: float
+    """Processor time of the process so far: other work on the machine does not count."""
 
 
 @kind(varies_from="at_step")

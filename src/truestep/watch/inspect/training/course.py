@@ -3,7 +3,7 @@
 Owns how often memory is read: less and less often, so that a run of days costs no more than one of minutes.
 """
 
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time
 
 from torch import Tensor
 
@@ -53,4 +53,4 @@ class _Course:
         self._next = self._tape.num_steps + self._every
         held = held_bytes()
         if held is not None:
-            self._tape.note(CoursePoint(self._tape.num_steps, held))
+            self._tape.note(CoursePoint(self._tape.num_steps, held, process_time()))
