@@ -58,13 +58,13 @@ class _Os:
         found = scandir(*args, **kwargs)
         return found if self._sites.reached(FOLDERS) is None else _Sorted(found)
 
-    def stat(self, stat: Function, path: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def stat(self, stat: Function, /, *args: Any, **kwargs: Any) -> Any:
         """Let a file's times follow from its name."""
-        found = stat(path, *args, **kwargs)
+        found = stat(*args, **kwargs)
         if self._sites.reached(STATS) is None:
             return found
         named = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
-        number = crc32(str(path).encode())
+        number = crc32(str(args[0] if args else kwargs["path"]).encode())
         times = ("st_atime", "st_mtime", "st_ctime")
         named |= {name: float(number) for name in times} | {f"{name}_ns": number * 10**9 for name in times}
         return type(found)((*found[:7], number, number, number), named)

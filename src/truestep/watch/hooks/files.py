@@ -35,9 +35,9 @@ class Files:
             _STORED[os.path.realpath(path)] = digests
         tape.emit("saved", path)
 
-    def observe_copy(self, source: Any, target: Any, /, *_: Any, **__: Any) -> Observation:
+    def observe_copy(self, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe the copy of a file that was saved in this run."""
-        paths = _name(source), _name(target)
+        paths = _both(args, kwargs)
         stored = _STORED.get(os.path.realpath(paths[0])) if paths[0] is not None else None
         site = self._tape.sites.here(3)
         begun = perf_counter_ns()
@@ -46,9 +46,9 @@ class Files:
             _STORED[os.path.realpath(paths[1] or "")] = stored
             self._tape.mark(FileCopied("copy", paths[1], stored), site, begun)
 
-    def observe_move(self, source: Any, target: Any, /, *_: Any, **__: Any) -> Observation:
+    def observe_move(self, /, *args: Any, **kwargs: Any) -> Observation:
         """Follow a saved file to its new name."""
-        paths = [_name(source), _name(target)]
+        paths = _both(args, kwargs)
         yield
         if None not in paths:
             before, after = (os.path.realpath(str(path)) for path in paths)
@@ -111,6 +111,12 @@ def _name(given: Any) -> str | None:
         return os.fspath(given) if not isinstance(given, int) else None
     except TypeError:  # an open file or a buffer
         return getattr(given, "name", None) if isinstance(getattr(given, "name", None), str) else None
+
+
+def _both(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the names of the file that is copied or moved, and of the new one."""
+    given = [*args, *(kwargs[name] for name in ("src", "dst") if name in kwargs)]
+    return _name(given[0]), _name(given[1])
 
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int | None) -> Any:

@@ -77,12 +77,12 @@ class _Notes:
         result = yield
         self.end(key, begun, str(result))
 
-    def observe_times(self, path: Any, /, *_: Any, **__: Any) -> Observation:
+    def observe_times(self, /, *args: Any, **kwargs: Any) -> Observation:
         """Note when a file was changed."""
         key, begun = self.begin("os.stat"), perf_counter_ns()
         result = yield
         if key is not None and key[1].endswith(("stat", "time")):  # not those who ask whether it exists
-            self.end(key, begun, [str(path), result.st_mtime_ns])
+            self.end(key, begun, [str(args[0] if args else kwargs["path"]), result.st_mtime_ns])
 
     def observe_variable(self, _environ: Any, key: Any) -> Observation:
         """Note a variable of the environment, also one that is not set; of a secret only its digest."""
