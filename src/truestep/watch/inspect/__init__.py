@@ -37,6 +37,7 @@ from truestep.watch.inspect.training import (
     motion,
     rates,
     schedules,
+    views,
 )
 from truestep.watch.script.tape import Tape
 
@@ -61,6 +62,7 @@ _INSPECTORS = (
     biases.watch,
     rates.watch,
     metrics.watch,
+    views.watch,
     samples.watch,
     pairs.watch,
     stored.watch,

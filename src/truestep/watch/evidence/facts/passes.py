@@ -158,6 +158,19 @@ class SamplesMixed(NamedTuple):
     operation: str | None
 
 
+@kind(varies_from="shape")
+class ViewsEqual(NamedTuple):
+    """Two passes of a model in one step: given the same, they gave the same, and the loss compares both."""
+
+    model: int
+    first_at: Place
+    second_at: Place
+    shape: list[int]
+    """Of what each was given first."""
+    num_values: int
+    """How many numbers were compared."""
+
+
 @kind(varies_from="num_samples")
 class PlaceInBatch(NamedTuple):
     """Whether a sample's output depends on its place in the batch."""

@@ -160,6 +160,10 @@ class Parameter(NamedTuple):
     is_loaded: bool
     is_changed: bool
     """Whether it was seen to move although no optimizer moves it, or none with a gradient."""
+    is_copy: bool
+    """Whether it is in no optimizer and began with the values of a trained one that has moved since."""
+    is_equal: bool
+    """The same, or both have one value in all places, as a bias of zeros."""
     has_grad: bool
     num_passes: int
     """Backward passes with trained leaves, looked at, that left a gradient in it: none of an optimizer's."""

@@ -77,6 +77,8 @@ class _Entry:
     is_frozen: bool = False
     is_loaded: bool = False
     is_changed: bool = False
+    is_copy: bool = False
+    is_equal: bool = False
     has_grad: bool = False
     num_passes: int = 0
     num_alone: int = 0
@@ -370,11 +372,34 @@ class _Roster:
             parameter = entry.ref() if entry.ref is not None else None
             if parameter is not None and (not entry.groups or not entry.has_grad):
                 self._compare(parameter, entry)
+        self._find_copies()
         facts = ParametersListed(
             [entry.as_fact() for entry in self._all.values()],
             [page.as_fact(self._tape.sites.table) for page in self._all_pages],
         )
         self._tape.mark(facts, 0, perf_counter_ns())
+
+    def _find_copies(self) -> None:
+        """Mark parameters that stand still and began as copies of trained ones that do not."""
+        still = [
+            entry
+            for entry in self._all.values()
+            if not entry.groups and not entry.is_changed and entry.path is not None and entry.sample
+        ]
+        wanted = {(entry.shape, tuple(entry.sample or ())) for entry in still}
+        moved, same = set(), set()
+        for entry in self._all.values() if wanted else ():
+            key = (entry.shape, tuple(entry.sample or ()))
+            parameter = entry.ref() if entry.ref is not None else None
+            if key in wanted and entry.groups and parameter is not None:
+                same.add(key)
+                if read_sample(parameter) not in (None, entry.sample):
+                    moved.add(key)
+        for entry in still:
+            key = (entry.shape, tuple(entry.sample or ()))
+            is_constant = len(set(key[1])) == 1
+            entry.is_copy = key in moved and not is_constant
+            entry.is_equal = entry.is_copy or (is_constant and key in same)
 
 
 def read_sample(tensor: Tensor) -> list[float] | None:
