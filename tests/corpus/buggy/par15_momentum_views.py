@@ -11,8 +11,15 @@ images = torch.rand(256, 3, 16, 16)
 
 
 def encoder():
-    return nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(),
-                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 32))
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, 2, 1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 32),
+    )
 
 
 online = encoder()

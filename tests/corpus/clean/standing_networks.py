@@ -1,4 +1,4 @@
-"""Networks that stay as they are on purpose: a random goal, a reference, a teacher, a target synced rarely."""
+"""Networks that stay as they are on purpose: a random goal, a reference, a teacher, a rare target."""
 
 import copy
 

@@ -1,7 +1,6 @@
 """A small GAN for points on a circle."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 torch.manual_seed(13)

@@ -150,6 +150,8 @@ class Parameter(NamedTuple):
     """The innermost class around it that is not torch's."""
     origin: str | None
     """Whose that class is: own, torch, other."""
+    layer: str
+    """The class of the layer that has it."""
     is_norm: bool
     is_training: bool
     hidden: HidingPlace | None
@@ -164,6 +166,8 @@ class Parameter(NamedTuple):
     """Whether it is in no optimizer and began with the values of a trained one that has moved since."""
     is_equal: bool
     """The same, or both have one value in all places, as a bias of zeros."""
+    is_new: bool
+    """Whether it is frozen and still looks as torch first fills it, unlike any other parameter."""
     has_grad: bool
     num_passes: int
     """Backward passes with trained leaves, looked at, that left a gradient in it: none of an optimizer's."""

@@ -3,8 +3,10 @@
 Owns the book that is written down when the script ends. Values are read at the steps that are looked at.
 """
 
+import math
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -38,6 +40,7 @@ from truestep.watch.script.tape import Tape
 _MAX_WRITTEN = 4000
 _MAX_PAGES = 64
 _NUM_SAMPLED = 16
+_EVEN = 0.6
 _MAX_MODULES = 20_000
 
 
@@ -70,6 +73,7 @@ class _Entry:
     """How many parameters that model has."""
     holder: str | None = None
     origin: str | None = None
+    layer: str = ""
     is_norm: bool = False
     is_training: bool = True
     hidden: HidingPlace | None = None
@@ -79,6 +83,7 @@ class _Entry:
     is_changed: bool = False
     is_copy: bool = False
     is_equal: bool = False
+    is_new: bool = False
     has_grad: bool = False
     num_passes: int = 0
     num_alone: int = 0
@@ -181,8 +186,8 @@ class _Roster:
 
     def observe_load(self, module: nn.Module, /, *_: Any, **__: Any) -> Observation:
         """Observe `load_state_dict`."""
-        yield
-        self._tape.call_listener(self._fill, module)
+        result = yield
+        self._tape.call_listener(self._fill, module, set(getattr(result, "missing_keys", ())))
 
     def _add_group(self, optimizer: Optimizer) -> None:
         """A group of parameters was given to an optimizer, as also happens while it is made."""
@@ -310,7 +315,7 @@ class _Roster:
             if entry.path is None or entry.size < len(found):
                 entry.path, entry.size, entry.model = path, len(found), number
                 entry.holder, entry.origin = kind.__qualname__, self._kinds.origin(kind)
-                entry.is_norm = is_norm(module)
+                entry.layer, entry.is_norm = type(module).__name__, is_norm(module)
                 if _has_name(root):
                     entry.is_loaded = True
             entry.is_frozen = not parameter.requires_grad
@@ -326,10 +331,11 @@ class _Roster:
                 self._reported.add(facts)
                 self._tape.note(facts)
 
-    def _fill(self, module: nn.Module) -> None:
-        """A module's parameters were filled with others' values."""
-        for parameter in parts.parameters(module):
-            self._entry(parameter).is_loaded = True
+    def _fill(self, module: nn.Module, missing: set[str]) -> None:
+        """A module's parameters were filled with others' values, but for those that were missing."""
+        for name, parameter in parts.named_parameters(module):
+            if name not in missing:
+                self._entry(parameter).is_loaded = True
 
     # Gradients
 
@@ -387,9 +393,10 @@ class _Roster:
             if not entry.groups and not entry.is_changed and entry.path is not None and entry.sample
         ]
         wanted = {(entry.shape, tuple(entry.sample or ())) for entry in still}
-        moved, same = set(), set()
+        moved, same, num_alike = set(), set(), Counter[Any]()
         for entry in self._all.values() if wanted else ():
             key = (entry.shape, tuple(entry.sample or ()))
+            num_alike[key] += 1
             parameter = entry.ref() if entry.ref is not None else None
             if key in wanted and entry.groups and parameter is not None:
                 same.add(key)
@@ -399,7 +406,17 @@ class _Roster:
             key = (entry.shape, tuple(entry.sample or ()))
             is_constant = len(set(key[1])) == 1
             entry.is_copy = key in moved and not is_constant
+            entry.is_new = not is_constant and entry.is_frozen and num_alike[key] == 1 and _looks_new(*key)
             entry.is_equal = entry.is_copy or (is_constant and key in same)
+
+
+def _looks_new(shape: tuple[int, ...], values: tuple[float, ...]) -> bool:
+    """Whether some values of a matrix look like torch's own first ones: evenly spread up to a known bound."""
+    if len(shape) < 2 or len(values) < _NUM_SAMPLED:
+        return False
+    bound = 1 / math.sqrt(math.prod(shape[1:]))
+    largest = max(map(abs, values))
+    return _EVEN * bound < largest <= bound * (1 + 1e-6)
 
 
 def read_sample(tensor: Tensor) -> list[float] | None:
