@@ -60,6 +60,8 @@ class ParallelMade(NamedTuple):
     """A model is wrapped or sharded for several devices."""
 
     what: str
+    is_in_group: bool
+    """Whether some ranks have no part in it."""
 
 
 @kind(varies_from="class_name")
