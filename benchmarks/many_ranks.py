@@ -1,8 +1,8 @@
 """Claim: what each rank does alone costs about the same per rank, for 4,096 ranks and for 10,000.
 
-FSDP2: one process plays one rank of many on torch's fake process group, which sends nothing; it shards a model
-as `Run` does, and trains for a step. Schedule and hang analysis: computed for all ranks in one process, as the
-launcher does. Processor time and memory, each size in a new process. Nothing here measures a network.
+FSDP2: one process plays one rank of many on torch's fake process group, which sends nothing; it shards a
+model as `Run` does, and trains for a step. Schedule and hang analysis: computed for all ranks in one process,
+as the launcher does. Processor time and memory, each size in a new process. No network is measured.
 Exit code: 0 all claims hold, 1 one fails.
 """
 
