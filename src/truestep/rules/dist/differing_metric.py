@@ -27,6 +27,8 @@ RULE = Meta(
     is_lasting=True,
     fix="Average the metric over all ranks with dist.all_reduce before the scheduler gets it.",
 )
+_SAME = 1e-6
+"""Relative: sums in another order differ by less."""
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -40,7 +42,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     for moments in zip(*(process.of(MetricGiven) for process in evidence.processes), strict=False):
         values = [moment.facts.value for moment in moments]
-        if len({moment.facts.scheduler for moment in moments}) == 1 and len(set(values)) > 1:
+        is_apart = max(values) - min(values) > _SAME * max(map(abs, values))
+        if len({moment.facts.scheduler for moment in moments}) == 1 and is_apart:
             shown = ", ".join(f"{value:.6g} on rank {rank}" for rank, value in enumerate(values[:6]))
             yield Finding.at(
                 moments[0],

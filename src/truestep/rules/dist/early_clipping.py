@@ -58,12 +58,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _clips(process: Process) -> list[tuple[Moment[NormClipped], Moment[ReplicaDigested]]]:
-    """Return each step before which gradients were clipped, with the last clipping since the step before."""
+    """Return each step before which gradients were clipped, and the clipping."""
     found, since_s = [], float("-inf")
     for step in process.of(ReplicaDigested):
         clips = [clip for clip in process.of(NormClipped) if since_s < clip.at_s < step.at_s]
-        if clips:
-            found.append((clips[-1], step))
+        if len(clips) == 1:  # of several, it is not known which belongs to this step
+            found.append((clips[0], step))
         since_s = step.at_s
     return found
 

@@ -22,6 +22,7 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.dist._ranks import is_parallel, recorded
 from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.passes import BackwardPass, ClassesScored, ParallelMade
+from truestep.watch.evidence.facts.surroundings import ReplicaDigested
 from truestep.watch.evidence.kinds import Facts
 
 RULE = Meta(
@@ -48,7 +49,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find means over different numbers of targets that all have the same weight."""
-    if not is_parallel(evidence):
+    if not is_parallel(evidence) or _has_hook(evidence):
         return
     found, num = [], 0
     for passes in zip(*map(_passes, evidence.processes), strict=False):
@@ -71,6 +72,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             evidence=f"targets that are not ignored: {shown}; at least twice as many in "
             f"{len(found)} of {num} passes",
         )
+
+
+def _has_hook(evidence: Evidence) -> bool:
+    """Whether the script replaces how DDP averages: no replica is compared then."""
+    is_wrapped = any(item.facts.what == "DistributedDataParallel" for item in evidence.of(ParallelMade))
+    return is_wrapped and not any(item.facts.wrapper >= 0 for item in evidence.of(ReplicaDigested))
 
 
 def _passes(process: Process) -> list[_Pass | None]:
@@ -99,7 +106,7 @@ def _read(own: list[Moment[ClassesScored]], backward: Moment[BackwardPass]) -> _
 
 def _rank(num_scored: int) -> list[tuple[int, Facts]]:
     scored = ClassesScored(0, 9, "mean", -100, False, num_scored, 2.0, [], None, None)
-    facts: list[tuple[int, Facts]] = [(3, ParallelMade("DistributedDataParallel", is_in_group=False))]
+    facts: list[tuple[int, Facts]] = [(3, ParallelMade("fully_shard", is_in_group=False))]
     return [*facts, *[(7, scored), (8, BackwardPass("backward", None, None, 2.0))] * 3]
 
 
