@@ -86,8 +86,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 line=_caller(source, statement) or statement.lineno,
                 evidence=f"{seen}; expected weights that follow the trained network",
             )
-        elif not lines.updates and not lines.is_unknown and _TARGET.search(copied.name):
+        elif not lines.updates and not lines.is_unknown and _is_moving(roster, copied):
             yield _never(evidence, copied, seen)
+
+
+def _is_moving(roster: Roster, copied: _Copy) -> bool:
+    """Whether a network is meant to follow: a copy of what was loaded may be a fixed goal."""
+    is_loaded = any(item.is_loaded for item in roster.parameters if item.groups)
+    return bool(_TARGET.search(copied.name)) and not is_loaded
 
 
 def _caller(source: Source, statement: ast.stmt) -> int | None:

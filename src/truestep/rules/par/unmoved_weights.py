@@ -67,7 +67,7 @@ def _find_rounded(evidence: Evidence) -> Iterator[Finding]:
     for moment in evidence.of(WeightsRounded):
         facts = moment.facts
         is_enough = facts.num_steps >= _MIN_RUN and facts.num_values >= _MIN_VALUES
-        if not is_enough or _is_rising(evidence, facts.optimizer):
+        if not is_enough or _is_rising(evidence, facts.optimizer, until=facts.num_steps):
             continue
         if facts.num_same >= _MOST * facts.num_values:
             bits = _BITS[facts.dtype]
@@ -83,9 +83,9 @@ def _find_rounded(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _is_rising(evidence: Evidence, optimizer: int) -> bool:
-    """Whether the learning rate was raised until shortly before the end."""
-    steps = [moment for moment in evidence.of(OptimizerStep) if moment.facts.optimizer == optimizer]
+def _is_rising(evidence: Evidence, optimizer: int, *, until: int | None = None) -> bool:
+    """Whether the learning rate was raised until shortly before the end, or that many steps."""
+    steps = [moment for moment in evidence.of(OptimizerStep) if moment.facts.optimizer == optimizer][:until]
     changes = [(place, max(step.facts.rates)) for place, step in enumerate(steps) if step.facts.rates]
     if not changes:
         return False

@@ -3,7 +3,8 @@
 ## What it finds
 A `view` or `reshape` in a model that exchanges the lengths of two axes of each sample: `(batch, 16, 24)`
 becomes `(batch, 24, 16)`. Also one that splits or merges the heads of attention across the positions:
-`(batch, positions, heads * width)` becomes `(batch, heads, positions, width)` without a transpose.
+`(batch, positions, heads * width)` becomes `(batch, heads, positions, width)` without a transpose. The same
+for pictures and tokens: `(batch, channels, height, width)` becomes `(batch, positions, channels)`.
 
 ## Why it matters
 A reshape keeps the order of the numbers in memory. It does not move an axis. Each new row is cut from the end
@@ -65,9 +66,18 @@ def _swap(item: Operation) -> str | None:
     if len(old) == len(new) == 2 and old == new[::-1] and old[0] != old[1] and min(old) > 1:
         return f"axes 1 and 2 exchange their lengths {old[0]} and {old[1]}"
     if len(old) == 2 and len(new) == 3:
-        return _heads(positions=old[0], whole=old[1], parts=new)
+        return _heads(positions=old[0], whole=old[1], parts=new) or _grid(old, new)
     if len(old) == 3 and len(new) == 2:
-        return _heads(positions=new[0], whole=new[1], parts=old)
+        return _heads(positions=new[0], whole=new[1], parts=old) or _grid(new, old)
+    return None
+
+
+def _grid(rows: tuple[int, ...], grid: tuple[int, ...]) -> str | None:
+    """Compare rows of positions with a picture whose channels come first."""
+    positions, channels = rows
+    is_same = grid[0] == channels and grid[1] * grid[2] == positions
+    if is_same and positions != channels and min(rows) > 1:
+        return f"the {channels} channels are the first axis on one side and the last on the other"
     return None
 
 

@@ -41,6 +41,7 @@ _MAX_WRITTEN = 4000
 _MAX_PAGES = 64
 _NUM_SAMPLED = 16
 _EVEN = 0.6
+_FIRST_COMPARED = 8
 _MAX_MODULES = 20_000
 
 
@@ -84,6 +85,9 @@ class _Entry:
     is_copy: bool = False
     is_equal: bool = False
     is_new: bool = False
+    has_moved: bool = False
+    is_compared: bool = False
+    """Whether its values were read again after the first steps; it may be gone at the end."""
     has_grad: bool = False
     num_passes: int = 0
     num_alone: int = 0
@@ -142,6 +146,7 @@ class _Roster:
         """Pages of optimizers that have made a step, by their numbers."""
         self._models = tape.things("model")
         self._roots: dict[int, int] = {}
+        self._num_calls: dict[int, int] = {}
         self._called: set[int] = set()
         self._called_before: set[int] = set()
         self._leaves: list[Tensor] = []
@@ -281,6 +286,9 @@ class _Roster:
 
     def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
         number = self._models[id(module)][0]
+        num = self._num_calls[number] = self._num_calls.get(number, 0) + 1
+        if num >= _FIRST_COMPARED and not num & (num - 1):
+            self._read_again(module)
         if number not in self._roots:
             self._close.renew()
         if not self._close:
@@ -290,6 +298,17 @@ class _Roster:
             self._roots[number] = self._close.num_changes
             self._close.know(module)
             self._examine(module)
+
+    def _read_again(self, root: nn.Module) -> None:
+        """See what has moved so far, at calls that become rarer; nothing is read from a device."""
+        for parameter in parts.parameters(root):
+            entry = self._entries.get(id(parameter))
+            if entry is not None and parameter.is_cpu and self._tape.num_steps:
+                entry.is_compared = True
+                if entry.groups:
+                    entry.has_moved = entry.has_moved or read_sample(parameter) != entry.sample
+                else:
+                    self._compare(parameter, entry)
 
     def _call_roll(self, root: nn.Module) -> None:
         number = self._tape.number("model", root)
@@ -391,6 +410,7 @@ class _Roster:
             entry
             for entry in self._all.values()
             if not entry.groups and not entry.is_changed and entry.path is not None and entry.sample
+            if entry.is_compared or (entry.ref is not None and entry.ref() is not None)
         ]
         wanted = {(entry.shape, tuple(entry.sample or ())) for entry in still}
         moved, same, num_alike = set(), set(), Counter[Any]()
@@ -398,9 +418,10 @@ class _Roster:
             key = (entry.shape, tuple(entry.sample or ()))
             num_alike[key] += 1
             parameter = entry.ref() if entry.ref is not None else None
-            if key in wanted and entry.groups and parameter is not None:
+            if key in wanted and entry.groups:
                 same.add(key)
-                if read_sample(parameter) not in (None, entry.sample):
+                now = entry.sample if parameter is None else read_sample(parameter)
+                if entry.has_moved or now not in (None, entry.sample):
                     moved.add(key)
         for entry in still:
             key = (entry.shape, tuple(entry.sample or ()))

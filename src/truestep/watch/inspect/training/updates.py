@@ -23,6 +23,7 @@ from truestep.watch.script.tape import Tape
 _MAX_PARAMETERS = 24
 _MAX_WEIGHTS = 512
 _MIN_STEPS = 3
+_FIRST_COMPARED = 32
 _FEW_BITS = (torch.bfloat16, torch.float16)
 
 
@@ -33,7 +34,7 @@ def watch(tape: Tape, closeness: Closeness) -> None:
     tape.attend(updates, "closing")
     rounded = _Rounded(tape, closeness)
     tape.attend(rounded, "step_begins", near=True)
-    tape.attend(rounded, "closing")
+    tape.attend(rounded, "step_ends", "closing")
 
 
 @dataclass
@@ -128,6 +129,8 @@ class _Rounded:
         self._tape = tape
         self._close = closeness
         self._first: dict[tuple[int, str], tuple[str, int, dict[int, _First]]] = {}
+        self._num_steps: dict[int, int] = {}
+        self._last: dict[tuple[int, str], WeightsRounded] = {}
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         if not self._close or not type(optimizer).__module__.startswith("torch.optim"):
@@ -145,25 +148,38 @@ class _Rounded:
                 values = _sample(parameter).clone()
                 known[id(parameter)] = _First(Ref(parameter), self._tape.num_steps, values, has_gradient)
 
+    def step_ends(self, _optimizer: Optimizer, number: int) -> None:
+        """Compare at steps that become rarer: what a function has made is gone when the script ends."""
+        if not self._first:
+            return
+        num = self._num_steps[number] = self._num_steps.get(number, 0) + 1
+        if num >= _FIRST_COMPARED and not num & (num - 1):
+            self._measure(is_on_host=True)
+
     def closing(self) -> None:
-        for (number, dtype), (name, site, known) in self._first.items():
+        self._measure(is_on_host=False)
+        for key, facts in self._last.items():
+            self._tape.mark(facts, self._first[key][1], perf_counter_ns())
+
+    def _measure(self, *, is_on_host: bool) -> None:
+        for key, (name, _, known) in self._first.items():
             alive = [(item.parameter(), item) for item in known.values()]
             rows = [(now, item) for now, item in alive if now is not None]
+            if not rows or (is_on_host and not all(now.is_cpu for now, _ in rows)):
+                continue  # nothing is read from a device while the script trains
             same = [(_sample(now) == item.values) & item.has_gradient for now, item in rows]
-            weights = [item.values[item.has_gradient].abs().float().cpu() for _, item in rows]
-            values = torch.cat(weights) if weights else torch.zeros(0)
+            values = torch.cat([item.values[item.has_gradient].abs().float().cpu() for _, item in rows])
             if values.numel():
-                facts = WeightsRounded(
-                    optimizer=number,
+                self._last[key] = WeightsRounded(
+                    optimizer=key[0],
                     class_name=name,
-                    dtype=dtype,
+                    dtype=key[1],
                     num_steps=self._tape.num_steps - min(item.step for _, item in rows),
                     num_values=values.numel(),
                     num_same=sum(int(item.sum()) for item in same),
                     num_parameters=len(rows),
                     weight=float(values.median()),
                 )
-                self._tape.mark(facts, site, perf_counter_ns())
 
 
 def _sample(tensor: Tensor) -> Tensor:
