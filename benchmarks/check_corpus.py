@@ -1,10 +1,10 @@
 """Claim: `truestep check` finds the mistakes of the corpus at their lines, and accuses no right script.
 
 Runs every script of tests/corpus under all rules: those with one mistake each, their repaired twins, and
-right ones that look wrong. Beside it runs torch-audit, the nearest neighbour, on the same scripts, as far as
-it can be used without editing them; what it finds counts for it if one of its rules is about the mistake,
-wherever it is. Cost: processor time of whole scripts, bare, checked and audited in turns; `own` leaves out
-what importing torch takes.
+right ones that look wrong; those in `ranks` as jobs of several processes (`--only dist`). Beside it runs
+torch-audit, the nearest neighbour, on the same scripts, as far as it can be used without editing them; what
+it finds counts for it if one of its rules is about the mistake, wherever it is. Cost: processor time of whole
+scripts, bare, checked and audited in turns; `own` leaves out what importing torch takes.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
 
@@ -20,8 +20,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,8 @@ from measure import Claim, Row, Sheet, report
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.gathering import judged
+from tests import preloaded
+from tests.gathering import judged, server_of
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 AUDITED = str(Path(__file__).with_name("audited.py"))
@@ -66,16 +68,21 @@ class Script:
     kind: str
     code: str | None = None
     lines: frozenset[int] = frozenset()
+    processes: int = 1
 
     @staticmethod
     def read(path: Path) -> Script:
         """Read what the script marks."""
-        code, lines = None, set()
+        code, lines, processes = None, set(), 2 if path.parts[-3] == "ranks" else 1
         for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if line.startswith("# processes: "):
+                processes = int(line.split()[-1])
             if "# expect: " in line:
                 code = line.split("# expect: ")[1].split()[0]
                 lines.add(number)
-        return Script(path=path, kind=path.parent.name, code=code, lines=frozenset(lines))
+        return Script(
+            path=path, kind=path.parent.name, code=code, lines=frozenset(lines), processes=processes
+        )
 
 
 def run(words: Sequence[str], folder: str) -> tuple[str, float]:
@@ -101,6 +108,39 @@ def checked(script: Script) -> list[dict[str, Any]]:
     if troubles:
         raise RuntimeError(f"{script.path.name}: {troubles}")
     return [item.as_fields() for item in told.findings]
+
+
+@contextmanager
+def forked_starts() -> Iterator[None]:
+    """Let `sys.executable` be a Python that has torch imported."""
+    before = sys.executable
+    os.environ["OMP_NUM_THREADS"] = (
+        "1"  # what is forked has the threads of the process that it is forked from
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        preloaded.install(Path(folder))
+        preloaded.use(Path(folder))
+        try:
+            yield
+        finally:
+            sys.executable = before
+
+
+def checked_as_job(script: Script) -> list[dict[str, Any]]:
+    """Return what truestep says of a script that runs as several processes, forks like the others."""
+    words = [sys.executable, "-m", "truestep", "check", "--format", "json"]
+    words += ["--processes", str(script.processes), str(script.path)]
+    environment = os.environ | {"TRUESTEP_TESTS_SERVER": server_of(script.path)}
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            words, cwd=folder, env=environment, capture_output=True, check=False, timeout=MAX_S
+        )
+    found = json.loads(done.stdout)
+    troubles = [*found["failed_rules"], *found["failed_observers"]]
+    if troubles:
+        raise RuntimeError(f"{script.path.name}: {troubles}")
+    findings: list[dict[str, Any]] = found["findings"]
+    return findings
 
 
 def audited(script: Script) -> set[str]:
@@ -217,15 +257,19 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    folders = ("buggy", "twins", "clean")
+    folders = ("buggy", "twins", "clean", "ranks/buggy", "ranks/clean")
     scripts = [Script.read(path) for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
     if given.only:
         scripts = [item for item in scripts if item.path.stem.startswith(tuple(given.only.split(",")))]
+    jobs = [item for item in scripts if item.processes > 1]
+    scripts = [item for item in scripts if item.processes == 1]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         answers = list(pool.map(checked, scripts))
         has_other = find_spec("torch_audit") is not None
         others = list(pool.map(audited, scripts)) if has_other else [None] * len(scripts)
     rows = [judge(*item) for item in zip(scripts, answers, others, strict=True)]
+    with forked_starts():
+        rows += [judge(item, checked_as_job(item), None) for item in jobs]
     sample = random.Random(0).sample(scripts, min(given.costs, len(scripts)))
     cost_rows = costs(sample, given.rounds)
     sheets = [

@@ -2,6 +2,7 @@
 
 Owns data, model, loops and the tape of what every step consumed. Starting, killing, comparing and printing
 are left to peers_resume.py. Each framework is imported in its loop, so that none changes another's process.
+The loops called `repaired` have the lines that `truestep verify --kill` prints for such a script.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.optim import AdamW
 from torch.utils.data import DataLoader, Dataset
 
 import truestep as ts
+from truestep.data import SeededOrder, SeededSamples
 
 SEED = 7
 NUM_STEPS, EVERY_STEPS = 80, 10
@@ -184,6 +186,35 @@ def torchdata(
     return model
 
 
+def bare_repaired(desk: Desk) -> nn.Module:
+    """The bare loop with the lines that verify prints: position and draws follow from the step."""
+    seed_all(SEED)
+    torch.use_deterministic_algorithms(True)
+    model = make_model()
+    optimizer = make_optimizer(model)
+    dataset = Samples()
+    order = SeededOrder(len(dataset), seed=SEED)
+    samples = SeededSamples(dataset, seed=SEED)
+    loader = DataLoader(samples, sampler=order, batch_size=BATCH, num_workers=desk.workers)
+    path = desk.folder / "checkpoint.pt"
+    step = 0
+    if path.exists():
+        saved = torch.load(path)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        step = saved["step"]
+        order.skip(batches=step, batch_size=BATCH)
+    while step < NUM_STEPS:
+        for batch in itertools.islice(loader, NUM_STEPS - step):
+            torch.manual_seed(SEED + 1 + step)
+            train_step(desk, batch, model=model, optimizer=optimizer, done=step)
+            step += 1
+            if step % EVERY_STEPS == 0:
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                save(path, {**state, "step": step})
+    return model
+
+
 def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     numpy.random.seed(seed)
@@ -212,7 +243,9 @@ def train_step(desk: Desk, batch: Batch, *, model: nn.Module, optimizer: AdamW, 
     optimizer.step()
 
 
-def lightning(desk: Desk, *, is_best: bool = False, data: type[Samples] = Samples) -> nn.Module:
+def lightning(
+    desk: Desk, *, is_best: bool = False, is_repaired: bool = False, data: type[Samples] = Samples
+) -> nn.Module:
     """Lightning's Trainer, a checkpoint callback every few steps, `ckpt_path="last"`.
 
     https://lightning.ai/docs/pytorch/stable/common/checkpointing_intermediate.html. `is_best`: seeds and
@@ -227,7 +260,14 @@ def lightning(desk: Desk, *, is_best: bool = False, data: type[Samples] = Sample
             super().__init__()
             self.net = make_model()
 
+        def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            if is_repaired:
+                progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+                order.skip(batches=progress["total"]["ready"], batch_size=BATCH)
+
         def training_step(self, batch: Batch) -> Tensor:
+            if is_repaired:
+                torch.manual_seed(SEED + 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx)
             index, x, y = batch
             desk.tape.note(self.global_step, index, x)
             return F.cross_entropy(self.net(x), y)
@@ -241,27 +281,37 @@ def lightning(desk: Desk, *, is_best: bool = False, data: type[Samples] = Sample
         from torchdata.stateful_dataloader import StatefulDataLoader
 
         make_loader = StatefulDataLoader
-    loader = make_loader(data(), batch_size=BATCH, shuffle=True, num_workers=desk.workers)
+    if is_repaired:
+        dataset = data()
+        order = SeededOrder(len(dataset), seed=SEED)
+        samples = SeededSamples(dataset, seed=SEED)
+        loader = DataLoader(samples, sampler=order, batch_size=BATCH, num_workers=desk.workers)
+    else:
+        loader = make_loader(data(), batch_size=BATCH, shuffle=True, num_workers=desk.workers)
     module = Module()
-    keep = ModelCheckpoint(dirpath=desk.folder, every_n_train_steps=EVERY_STEPS, save_last=True)
     trainer = Trainer(
         accelerator="cpu",
         devices=1,
         max_steps=NUM_STEPS,
         default_root_dir=desk.folder,
         deterministic=is_best,
-        callbacks=[keep],
+        callbacks=[ModelCheckpoint(dirpath=desk.folder, every_n_train_steps=EVERY_STEPS, save_last=True)],
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    # The dataset's state holds generators, which are no tensors: one's own checkpoint has to be trusted.
+    # A dataset's state holds generators, which are no tensors.
     trainer.fit(module, loader, ckpt_path="last", weights_only=False)
     return module.net
 
 
 def accelerate(
-    desk: Desk, *, is_seedable: bool = False, is_stateful: bool = False, data: type[Samples] = Samples
+    desk: Desk,
+    *,
+    is_seedable: bool = False,
+    is_stateful: bool = False,
+    is_repaired: bool = False,
+    data: type[Samples] = Samples,
 ) -> nn.Module:
     """Accelerate with save_state and load_state every few steps, the rest of the epoch by its documents.
 
@@ -276,18 +326,23 @@ def accelerate(
     options = {"use_seedable_sampler": is_seedable, "use_stateful_dataloader": is_stateful}
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
     net = make_model()
-    loader: Any = DataLoader(data(), batch_size=BATCH, shuffle=True, num_workers=desk.workers)
+    samples = SeededSamples(data(), seed=SEED) if is_repaired else None
+    loader: Any = DataLoader(samples or data(), batch_size=BATCH, shuffle=True, num_workers=desk.workers)
     model, optimizer, loader = accelerator.prepare(net, make_optimizer(net), loader)
     done = max((int(path.name.removeprefix("step_")) for path in desk.folder.glob("step_*")), default=0)
     if done:
         accelerator.load_state(str(desk.folder / f"step_{done}"))
     first_epoch, num_skipped = divmod(done, len(loader))
     for epoch in itertools.count(first_epoch):
+        if samples:
+            samples.set_epoch(epoch)
         loader.set_epoch(epoch)
         active = loader
         if epoch == first_epoch and num_skipped and not is_stateful:
             active = accelerator.skip_first_batches(loader, num_skipped)
         for index, x, y in active:
+            if is_repaired:
+                torch.manual_seed(SEED + 1 + done)
             desk.tape.note(done, index, x)
             optimizer.zero_grad()
             loss = F.cross_entropy(model(x), y)
@@ -301,13 +356,17 @@ def accelerate(
     raise AssertionError("epochs are counted without end")
 
 
-def hf_trainer(desk: Desk, *, is_best: bool = False) -> nn.Module:
+def hf_trainer(desk: Desk, *, is_best: bool = False, is_repaired: bool = False) -> nn.Module:
     """Hugging Face's Trainer: save_steps, resume_from_checkpoint=True, data skipped by itself (the default).
 
     https://huggingface.co/docs/transformers/trainer#checkpoints. `is_best`: full_determinism and data_seed as
     well; its seedable sampler is on in any case.
     """
-    from transformers import Trainer, TrainingArguments, set_seed
+    from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
+
+    class SetEpoch(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - called like this
+            samples.set_epoch(int(state.epoch))
 
     class Noting(Trainer):
         def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **_others: Any) -> Tensor:
@@ -334,11 +393,13 @@ def hf_trainer(desk: Desk, *, is_best: bool = False) -> nn.Module:
     }
     if is_best:
         arguments |= {"full_determinism": True, "data_seed": SEED}
+    samples = SeededSamples(Samples(), seed=SEED)
     trainer = Noting(
         model=model,
         args=TrainingArguments(**arguments),
         data_collator=collate_by_name,
-        train_dataset=Samples(),
+        train_dataset=samples if is_repaired else Samples(),
+        callbacks=[SetEpoch()] if is_repaired else [],
     )
     trainer.train(resume_from_checkpoint=any(desk.folder.glob("checkpoint-*")))
     return model
@@ -383,19 +444,24 @@ CONTENDERS: Mapping[str, Contender] = {
     "lightning-data": _lightning(
         "Lightning, stateful loader and dataset", is_best=True, data=SamplesWithState
     ),
+    "lightning-repaired": _lightning("Lightning, as repaired", is_repaired=True),
     "accelerate": _accelerate("Accelerate"),
     "accelerate-seedable": _accelerate("Accelerate, seedable sampler", is_seedable=True),
     "accelerate-best": _accelerate("Accelerate, stateful loader", is_seedable=True, is_stateful=True),
     "accelerate-data": _accelerate(
         "Accelerate, stateful loader and dataset", is_seedable=True, is_stateful=True, data=SamplesWithState
     ),
+    "accelerate-repaired": _accelerate("Accelerate, as repaired", is_seedable=True, is_repaired=True),
     "torchdata": _torchdata("torchdata, generators saved"),
     "torchdata-seeded": _torchdata("torchdata, loader with own generator", has_generator=True),
     "torchdata-iter": _torchdata("torchdata, restored after iter()", after_iter=True),
     "torchdata-data": _torchdata(
         "torchdata, after iter(), stateful dataset", after_iter=True, data=SamplesWithState
     ),
+    "torchdata-repaired": Contender(label="torchdata, as repaired", train=bare_repaired),
     "hf": _hf_trainer("HF Trainer"),
     "hf-best": _hf_trainer("HF Trainer, full determinism", is_best=True),
+    "hf-repaired": _hf_trainer("HF Trainer, as repaired", is_repaired=True),
 }
-"""Of each tool the default first, then what its documents offer, last what a careful user can add."""
+"""Of each tool the default first, then what its documents offer, what a careful user can add, and last what
+`truestep verify --kill` prints."""

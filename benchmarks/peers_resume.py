@@ -2,8 +2,9 @@
 
 And who else? Each tool trains the same small model (peers_loops.py) in real processes, is killed by SIGKILL
 at two steps and resumed by its documented way, with as many loader workers as before or with more. What every
-step consumed and the final weights are compared with the tool's own run that nobody killed. Only truestep's
-rows are claimed; the others are reported as measured.
+step consumed and the final weights are compared with the tool's own run that nobody killed. Claimed are
+truestep's rows, and those "as repaired" by the lines that `truestep verify --kill` prints; the others are
+reported as measured.
 Exit code: 0 the claim holds, 1 it does not, 2 truestep was left out by --only.
 """
 
@@ -262,18 +263,23 @@ def _repeats(reference: Outcome, again: Outcome) -> str:
     return "same" if is_equal else "differ"
 
 
+def is_green(trial: Trial, scenario: Scenario) -> bool:
+    """Whether a row is the same in every column. A run that began again at step 0 has not been resumed."""
+    row = trial.rows[scenario.title]
+    resumed = [int(step) for step in row["resumed at"].split(", ") if step]
+    is_resumed = len(resumed) == len(KILLS) and all(resumed)
+    return is_resumed and all(row[column] == "same" for column in ("repeats", *COLUMNS))
+
+
 def claim(trials: Mapping[str, Trial]) -> list[Claim]:
-    """Judge truestep's rows; a run that began again at step 0 has not been resumed, whatever its bits."""
-    ours = trials.get("truestep")
+    """Judge truestep's rows, and those that have the lines which verify prints."""
     claims = []
     for scenario in SCENARIOS:
-        row = ours.rows[scenario.title] if ours else None
-        is_so = None
-        if row is not None:
-            resumed = [int(step) for step in row["resumed at"].split(", ") if step]
-            is_so = len(resumed) == len(KILLS) and all(resumed)
-            is_so = is_so and all(row[column] == "same" for column in ("repeats", *COLUMNS))
-        claims.append(fact(f"truestep, {scenario.title}: resumed, and the same in every column", is_so))
+        ours = is_green(trials["truestep"], scenario) if "truestep" in trials else None
+        claims.append(fact(f"truestep, {scenario.title}: resumed, and the same in every column", ours))
+        repaired = [is_green(trial, scenario) for name, trial in trials.items() if name.endswith("-repaired")]
+        found = all(repaired) if repaired else None
+        claims.append(fact(f"{len(repaired)} others as repaired, {scenario.title}: so too", found))
     num_kills = sum(trial.num_kills for trial in trials.values())
     num_orphans = sum(trial.num_orphans for trial in trials.values())
     claims.append(fact(f"{num_kills} kills, and no process outlived its own", num_orphans == 0))

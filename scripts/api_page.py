@@ -39,8 +39,12 @@ PARTS = {
     ),
     "data": Part(
         "Data",
-        "Batches, splits, padding, [packing](../packing.md) and [shards](../shards.md).",
-        full("truestep", "Loader", "split", "pad_collate", "Padded", "Packed", "Shards", "ShardCache"),
+        "Batches, splits, padding, [packing](../packing.md), [shards](../shards.md), and what makes the "
+        "[resume of another loader exact](../how-to/exact-resume.md).",
+        [
+            *full("truestep", "Loader", "split", "pad_collate", "Padded", "Packed", "Shards", "ShardCache"),
+            *full("truestep.data", "SeededOrder", "SeededSamples"),
+        ],
     ),
     "bits": Part("Bits", 'Digests: what "the same bits" means.', full("truestep", "digest", "digest_state")),
     "model": Part(

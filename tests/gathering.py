@@ -31,10 +31,9 @@ def run_script(script: Path, *arguments: str, plan: Plan | None = None, timeout_
         kept.mkdir()
         place.mkdir()
         words = command(script.absolute(), arguments, plan=plan or check_plan(), folder=kept)
-        kind = "frameworks" if _FRAMEWORKS.search(script.read_text()) else "torch"
         done = subprocess.run(
             words,
-            env=os.environ | {"TRUESTEP_TESTS_SERVER": kind},
+            env=os.environ | {"TRUESTEP_TESTS_SERVER": server_of(script)},
             cwd=place,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -46,6 +45,11 @@ def run_script(script: Path, *arguments: str, plan: Plan | None = None, timeout_
             if Path(source).exists():
                 evidence.texts[source] = Path(source).read_text()
         return Gathered(done.returncode, done.stdout.decode(errors="replace"), evidence)
+
+
+def server_of(script: Path) -> str:
+    """Return which server a script is forked from: one that has imported what it imports."""
+    return "frameworks" if _FRAMEWORKS.search(script.read_text()) else "torch"
 
 
 _find_rules = functools.cache(find_rules)

@@ -28,7 +28,7 @@ def job(works_s: list[float], *, num_buckets: int = 1, data_s: float = 0.0) -> l
     step_s = max(works_s) + 0.001 * num_buckets
     processes = []
     for rank, work_s in enumerate(works_s):
-        moments, arrivals = [moment(ParallelMade("DistributedDataParallel"), 0.0)], []
+        moments, arrivals = [moment(ParallelMade("DistributedDataParallel", is_in_group=False), 0.0)], []
         for step in range(NUM_STEPS):
             begun_s = step * step_s
             moments.append(moment(BatchFetched(0, None), begun_s, data_s))

@@ -120,8 +120,10 @@ def test_the_odd_one_of_many_ranks_is_found_in_time_proportional_to_their_number
 
 
 def test_facts_survive_being_written() -> None:
-    item = waits(0, shapes=((2, 3),), dtypes=("float32",))
-    assert Standing.unpack(item.pack()) == item
+    for members in ((), (0, 1), (3, 1, 2), tuple(range(4096)), tuple(range(3, 4096, 8)), (0, 1, 3)):
+        item = waits(0, shapes=((2, 3),), dtypes=("float32",), members=members)
+        assert Standing.unpack(item.pack()) == item
+    assert len(waits(0, members=tuple(range(4096))).pack()) < 1000
 
 
 def test_ranks_are_named_in_spans() -> None:

@@ -247,7 +247,7 @@ class _Answer:
 
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
-        from truestep.verify.describe import compared_text, compiled_lines, steps_text
+        from truestep.verify.describe import compared_text, compiled_lines, resume_lines, steps_text
 
         if verdict.is_interrupted:
             self._page.print("")  # after the ^C that a terminal shows
@@ -258,7 +258,7 @@ class _Answer:
             self._page.print(("same", "bold green"), words)
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference, is_rounding=verdict.is_rounding)
-        for line in compiled_lines(verdict):
+        for line in (*resume_lines(verdict), *compiled_lines(verdict)):
             self._page.print(line)
         if verdict.saved:
             self._page.print(f"fingerprint: {verdict.saved}")
@@ -266,7 +266,7 @@ class _Answer:
             self._page.print((f"each run imported torch: {verdict.cold_start}", "dim"))
 
     def _show_difference(self, found: "Difference", *, is_rounding: bool) -> None:
-        from truestep.verify.describe import rows_of, source_line, when_text
+        from truestep.verify.describe import repair_lines, rows_of, source_line, when_text
 
         word = ("different by rounding", "bold yellow") if is_rounding else ("different", "bold red")
         self._page.print(word, f": {when_text(found)}, {found.what}")
@@ -275,6 +275,8 @@ class _Answer:
             line = found.line or 0
             self._page.show_place(found.file, line, source=source_line(found.file, line))
         self._page.show_rows(rows_of(found))
+        for text in repair_lines(found):
+            self._page.print(text)
 
 
 def add_to(app: typer.Typer) -> None:

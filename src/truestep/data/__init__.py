@@ -7,6 +7,7 @@ from truestep.data.packed import Packed
 from truestep.data.part import split
 from truestep.data.permutation import Permutation
 from truestep.data.plan import Batch, DeliveryPlan, LaneBatch, filled_lanes
+from truestep.data.seeded import SeededOrder, SeededSamples
 from truestep.data.shards import ShardCache, Shards
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Packed",
     "Padded",
     "Permutation",
+    "SeededOrder",
+    "SeededSamples",
     "ShardCache",
     "Shards",
     "filled_lanes",

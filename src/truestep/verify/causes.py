@@ -86,6 +86,19 @@ CAUSES = {
         fix="iterate over sorted(...) or dict.fromkeys(...) instead of a set",
         frozen_sources=("hash",),
     ),
+    "file-time-order": Cause(
+        words="the times of files decide what is computed: they differ with each copy, download or run",
+        fix="sort by name, or by a number that is in the file or its name, not by st_mtime",
+        frozen_sources=("filetimes",),
+    ),
+    "temporary-name": Cause(
+        words="the random name of a temporary file or folder decides what is computed",
+        fix="use names that you choose, or leave the folder out of what is hashed or split",
+    ),
+    "producer-order": Cause(
+        words="several processes put on one queue, and what arrives is used in the order in which it comes",
+        fix="give every item its number and use them in that order, or give each producer its own queue",
+    ),
     "string-hash": Cause(
         words="hashes of strings decide what is computed, and they are random in each process",
         fix="use zlib.crc32(text.encode()) or hashlib in place of hash(), and sorted(...) in place of a set",
@@ -158,6 +171,14 @@ CAUSES = {
         words="the result depends on the number of processes: each first sums its own share of a batch",
         fix="sum in an order that does not depend on the number of processes: truestep.Run with lanes does",
     ),
+    "process-rounding": Cause(
+        words="all numbers of processes compute the same, and round differently: each sums its share first",
+        fix="none, if rounding is accepted; truestep.Run with lanes sums in one order on any number",
+    ),
+    "process-scaling": Cause(
+        words="gradients grow or shrink with the number of processes: they are summed, or divided twice",
+        fix="divide by the number of processes exactly once: DistributedDataParallel does it",
+    ),
     "model-not-saved": Cause(
         words="the resumed run starts with weights that the first one never had",
         fix="save the model's whole state_dict() and load it with strict=True",
@@ -180,6 +201,17 @@ CAUSES = {
             "averaged weights, a teacher or a queue: it starts over after a resume"
         ),
         fix="save it as well (a module's state_dict(), or the tensor), and load it",
+    ),
+    "variable-not-saved": Cause(
+        words="the checkpoint lacks a variable that training depends on: it starts over after a resume",
+        fix="save the variable with the model and the optimizer, and restore it",
+    ),
+    "end-not-restored": Cause(
+        words=(
+            "all steps are the same, and the resumed run makes another number of them: what decides its end "
+            "was not saved"
+        ),
+        fix="save what the loop stops by: the step or epoch, the best value, the patience",
     ),
     "state-not-saved": Cause(
         words="same data, same weights and no draws, but a different loss: it depends on unsaved state",
@@ -254,5 +286,9 @@ class FoundCause:
     evidence: list[str] = field(default_factory=list)
     others: list["FoundCause"] = field(default_factory=list)
     """Causes that have to go away together with this one."""
+    variables: list[str] = field(default_factory=list)
+    """Of the script's, that were lost, by name."""
+    repair: list[str] = field(default_factory=list)
+    """Lines of code that repair it."""
     is_proved: bool = False
     """Whether an experiment, or the way of running itself, leaves no other cause."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from truestep.verify.runs import Ran
 from truestep.watch import Moment, Process, Update
-from truestep.watch.evidence.facts.structure import FileSaved
+from truestep.watch.evidence.facts.structure import FileCopied, FileSaved
 
 _ORDER = (
     "batch",
@@ -80,9 +80,10 @@ def part(
         ours = first[place] if place < len(first) else None
         theirs = second[place] if place < len(second) else None
         if ours is None or theirs is None:
-            known = ours or theirs
+            known = ours or first[-1] if first else theirs
             assert known is not None
-            return Parting(place=place, step=known.step, parts=(), first=ours, second=theirs)
+            step = known.step + (ours is None)  # a resumed run counts its steps from its own beginning
+            return Parting(place=place, step=step, parts=(), first=ours, second=theirs)
         if any(_differs(ours, theirs, name, is_resumed=is_resumed) for name in outcome):
             parts = _differing(ours, theirs, is_resumed=is_resumed)
             names = _unlike(ours.parts.get("kept"), theirs.parts.get("kept"), is_resumed=is_resumed)
@@ -123,13 +124,13 @@ def compare_ends(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Parting 
     return replace(at_end, names=unlike) if unlike else None
 
 
-_Saves = dict[tuple[str | None, int | None], list[Moment[FileSaved]]]
+_Saves = dict[tuple[str | None, int | None], list[Moment[FileSaved | FileCopied]]]
 
 
 def _saves(process: Process, is_resumed: bool) -> _Saves:
     """Return what was saved, by the line that saved it: names of files may have the time in them."""
     found: _Saves = {}
-    for moment in process.of(FileSaved):
+    for moment in process.of(FileSaved, FileCopied):
         found.setdefault((moment.file, moment.line), []).append(moment)
     return {site: files[-1:] if is_resumed else files for site, files in found.items()}
 

@@ -30,7 +30,30 @@ def _lines(found: Difference) -> list[str]:
     if found.file is not None:
         line = found.line or 0
         lines += [f"  {found.file}:{line}", f"    {source_line(found.file, line)}"]
-    return lines + [f"  {name:<7}{words}" for name, words in rows_of(found).items() if words]
+    lines += [f"  {name:<7}{words}" for name, words in rows_of(found).items() if words]
+    return lines + repair_lines(found)
+
+
+def repair_lines(found: Difference) -> list[str]:
+    """Return the lines of code that repair it, under a heading."""
+    return ["  repair", *(f"    {line}" for line in found.repair)] if found.repair else []
+
+
+def resume_lines(verdict: Verdict) -> list[str]:
+    """Return how long a resume takes, and whether a kill during a save is survived."""
+    told = verdict.resume
+    if told is None or told["seconds"] is None:
+        return []
+    first = f"{told['first_seconds'] or 0.0:.1f} s after the first start"
+    lines = [f"resume: the first new step {told['seconds']:.1f} s after the restart, {first}"]
+    torn = told["torn_save"]
+    if torn is not None:
+        place = f"{torn['file']}:{torn['line']}"
+        lines += [
+            f"torn save: killed while it writes {torn['path']} ({place}), the script {torn['how']}",
+            "  fix    save to a temporary file, then os.replace(temporary, path): a kill leaves the old file",
+        ]
+    return lines
 
 
 def compiled_lines(verdict: Verdict) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from truestep.errors import TruestepError, UsageError
-from truestep.verify import against, chains, compiled, fingerprint, ranks, resume, streams
+from truestep.verify import against, audit, chains, compiled, fingerprint, ranks, resume, streams
 from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.others import Other, find_other
 from truestep.verify.proof import Proof, unknown_cause
@@ -175,6 +175,9 @@ class _Inquiry:
                 ran = self._run(way)
                 self._check_apart(ran)
                 parting = chains.compare(self._first, ran, outcome=way.outcome)
+                if parting is not None and way.kind == "processes":  # of batches each has its own share
+                    parts = tuple(name for name in parting.parts if name in way.outcome)
+                    parting = replace(parting, parts=parts)
                 self._note(ran, ran.updates, parting=parting)
                 finding = None
                 if parting is not None:
@@ -388,7 +391,9 @@ class _Inquiry:
         parting = chains.part(self._first.updates, whole, outcome=way.outcome, is_resumed=True)
         parting = parting or chains.compare_ends(self._first, ran, outcome=way.outcome)
         self._note(ran, whole, parting=parting, num_before=len(before))
+        self.verdict.resume = audit.timing(self._first, ran, resumed=resumed)
         if parting is None:
+            self._tear(ran, kill_at)
             return None, None
         self._note_difference(parting)
         if parting.place < len(before):
@@ -397,8 +402,23 @@ class _Inquiry:
         if "generator" in finding.name:
             finding = self._explain_workers(way, kill_at) or finding
         if finding.operation is None and not parting.is_kept:
-            self._add_operation(finding, ran, parting=parting, kill_at=kill_at)
+            self._add_operation(finding, ran, parting=parting, kill_at=kill_at, after=resumed.after)
+        self.on_status("looking for what repairs it")
+        audit.add_repair(finding, self.runner, base=self.asked.base, parting=parting)
         return parting, finding
+
+    def _tear(self, ran: Ran, kill_at: int) -> None:
+        """Kill it during a save too: what it then finds must not keep it from starting."""
+        assert self.verdict.resume is not None
+        self.on_status("killed during a save and started again")
+        self.verdict.resume["torn_save"] = audit.torn_save(
+            self._first,
+            ran,
+            self.runner,
+            kill_at=kill_at,
+            arguments=self.asked.resume_arguments,
+            side=self._side - 1,
+        )
 
     def _kill(self, way: Way, kill_at: int) -> tuple[Ran, chains.Resumed]:
         self._show(f"killed after step {kill_at} and resumed")
@@ -440,13 +460,25 @@ class _Inquiry:
             is_proved=True,
         )
 
-    def _add_operation(self, finding: FoundCause, ran: Ran, *, parting: chains.Parting, kill_at: int) -> None:
-        """Name the first operation that differs after a resume: both once more, with that step looked at."""
-        if parting.first is None or parting.second is None:
-            return
-        steps = (parting.first.step, parting.second.step)
-        self.on_status(f"comparing the operations of step {steps[0] + 1}")
-        plans = [Plan(digests=DIGESTS, operations=(step, step), steps=step + 1) for step in steps]
+    def _add_operation(  # limits: a finding, a run, and where it was killed and resumed
+        self, finding: FoundCause, ran: Ran, *, parting: chains.Parting, kill_at: int, after: int | None
+    ) -> None:
+        """Name the first operation that differs after a resume, and the variable that it comes from.
+
+        Both are run once more, with that step looked at.
+        """
+        resumed_step = self._first.updates[after].step if after and after < len(self._first.updates) else 0
+        looked_at = [update.step if update is not None else 0 for update in (parting.first, parting.second)]
+        self.on_status(f"comparing the operations of step {looked_at[0] + 1}")
+        plans = [
+            Plan(
+                digests=DIGESTS,
+                operations=(step, step),
+                steps=max(step, resumed_step if is_first else 0) + 1,
+                values=(0, resumed_step),
+            )
+            for step, is_first in zip(looked_at, (True, False), strict=True)
+        ]
         first = self.runner.run(self.asked.base, plan=plans[0])
         again = self.runner.run(
             ran.way,
@@ -456,10 +488,14 @@ class _Inquiry:
             side=self._side - 1,
         )
         if first.first is not None and again.first is not None:
-            found = streams.split_steps(first.first.operations, again.first.operations)
+            found = None
+            if parting.first is not None and parting.second is not None:
+                found = streams.split_steps(first.first.operations, again.first.operations)
             if found is not None:
                 finding.operation, finding.module = found.first.name, found.first.module or None
                 finding.distance = streams.distance(first.first, again.first, found=found)
+            runs = (first.first, again.before_kill[0], again.first)
+            resume.refine(finding, runs, found=found, step=resumed_step)
 
     def _kill_at(self) -> int:
         """Return after which step to kill: between two saves in the middle of the run."""
@@ -480,12 +516,21 @@ class _Inquiry:
 
     def _explain(self, ran: Ran, parting: chains.Parting) -> FoundCause:
         if ran.way.kind == "processes":
-            return ranks.explain(self._first, ran, parting=parting)
+            return self._explain_ranks(ran, parting)
         side = self._side - 1  # the run that differs is noted by now
         proof = Proof(runner=self.runner, base=self.asked.base, on_status=self.on_status, side=side)
         finding = proof.find(ran.way, parting=parting)
         if self.asked.runs < 2 and ran.way.kind != "again":
             finding.is_proved = False
+        return finding
+
+    def _explain_ranks(self, ran: Ran, parting: chains.Parting) -> FoundCause:
+        finding = ranks.explain(self._first, ran, parting=parting)
+        if finding.name == "process-count" and "gradients" in parting.parts:
+            self.on_status(f"comparing the gradients of step {parting.step + 1}")
+            plan = replace(chain_plan(parting.step + 1), portable=True)
+            both = [self.runner.run(way, plan=plan) for way in (self.asked.base, ran.way)]
+            ranks.refine(finding, both, step=parting.step)
         return finding
 
     def _note_difference(self, parting: chains.Parting) -> None:
@@ -515,6 +560,7 @@ class _Inquiry:
             distance=finding.distance,
             evidence=tuple(finding.evidence),
             fix="; ".join([cause.fix, *(CAUSES[other.name].fix for other in finding.others)]),
+            repair=tuple(finding.repair),
         )
 
     def _other(self, finding: FoundCause) -> str:

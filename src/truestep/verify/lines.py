@@ -5,7 +5,7 @@ the flow of control; it gives candidates, nearest first, which observation then 
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 _MODULE = ""
 _SEEDING = {"manual_seed", "manual_seed_all", "seed", "default_rng", "Random", "RandomState", "SeedSequence"}
 _SEEDING |= {"seed_everything", "set_seed", "Generator"}
+_PUTTING = {"put", "put_nowait"}
 _SETS = {"set", "frozenset"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -33,6 +34,8 @@ class Statement:
     calls: frozenset[str] = field(repr=False)
     """Last names of what it calls; what has none, as in `layers[0](x)`, is left out."""
     makes_set: bool = False
+    is_test: bool = False
+    """Whether it decides what is done next: an `if` or a `while`."""
 
     @property
     def seeds(self) -> bool:
@@ -62,6 +65,35 @@ def statement_at(path: str, line: int) -> Statement | None:
     """Return the statement that a line belongs to."""
     script = _read(path)
     return script.at(line) if script is not None else None
+
+
+def assigning(path: str | None, names: Sequence[str]) -> int | None:
+    """Return the last line that gives a value to a variable or its attribute, the innermost name first."""
+    script = _read(path) if path is not None else None
+    for name in reversed(names):
+        wanted = {name, f".{name}"}
+        lines = [item.line for item in script.statements if wanted & item.assigns] if script else []
+        if lines:
+            return max(lines)
+    return None
+
+
+def putting(path: str | None, *, by: str) -> int | None:
+    """Return the line that puts on a queue, in a function that is run by a `Thread` or a `Process`."""
+    script = _read(path) if path is not None else None
+    if script is None:
+        return None
+    starts = [item for item in script.statements if by in item.calls]
+    targets = {name.removeprefix(".") for item in starts for name in item.uses}
+    puts = [item for item in script.statements if item.calls & _PUTTING]
+    return next((item.line for item in puts if {*item.scope.split(".")} & targets), None)
+
+
+def tested(path: str | None) -> frozenset[str]:
+    """Return the names, and attributes with a dot, by which a script decides what to do next."""
+    script = _read(path) if path is not None else None
+    tests = [item.uses for item in script.statements if item.is_test] if script else []
+    return frozenset(name for uses in tests for name in uses)
 
 
 class _File:
@@ -153,6 +185,7 @@ def _describe(node: ast.stmt, scope: str) -> Statement:
         assigns=frozenset(stored | changed),
         uses=frozenset(name for item in nodes for name in _names(item)),
         calls=frozenset(filter(None, (_last_name(call.func) for call in calls))),
+        is_test=isinstance(node, ast.If | ast.While),
         makes_set=any(isinstance(item, ast.Set | ast.SetComp) for item in nodes)
         or any(_last_name(call.func) in _SETS for call in calls),
     )

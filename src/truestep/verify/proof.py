@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from truestep.verify import chains
 from truestep.verify.causes import CAUSES, FoundCause
-from truestep.verify.lines import slice_from
+from truestep.verify.lines import putting, slice_from
 from truestep.verify.runs import Ran, Runner
 from truestep.verify.suspects import (
     can_matter,
@@ -43,6 +43,7 @@ _WORDS = {
     "clock": "a frozen clock",
     "entropy": "the system's entropy replaced by fixed bytes",
     "listing": "sorted folder listings",
+    "filetimes": "times of files that follow from their names",
     "arrays": "arrays of numpy.empty filled with zeros",
     "threads": "Python threads run one after the other",
     "algorithms": "torch.use_deterministic_algorithms(True)",
@@ -195,6 +196,8 @@ class Proof:
             num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(frozen_sources))
             if num_runs:
                 finding = replace(found[0], name=_CAUSE_OF[frozen], evidence=[])
+                line = putting(finding.file, by="Thread") if frozen == "threads" else None
+                finding.line = finding.line if line is None else line
                 return _proved(seed_seen(finding, first.first, second.first), frozen, num_runs=num_runs)
         return None
 
@@ -275,6 +278,9 @@ def _with_candidates(finding: FoundCause, ran: Ran, *, step: int) -> FoundCause:
     lines = dict.fromkeys(statement.line for statement in slice_from(place[0], place[1]))
     numbers = ", ".join(map(str, list(lines)[:_MAX_LINES]))
     finding.file, finding.line = place
+    line = putting(place[0], by="Process")
+    if line is not None:
+        return FoundCause(name="producer-order", file=place[0], line=line)
     finding.evidence.append(f"it differs where the step takes in its data; made by lines {numbers} at most")
     return finding
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from truestep.verify import lost
 from truestep.verify.causes import FoundCause
 from truestep.verify.chains import Parting, Resumed
 from truestep.verify.runs import Ran
+from truestep.verify.streams import Split
 from truestep.watch import Moment, Process, Update
 from truestep.watch.evidence.facts.loading import EpochBegan, EpochSet, LoaderUsed
 from truestep.watch.evidence.facts.optimizing import SchedulerStep
@@ -43,8 +45,7 @@ class _Case:
         if self.after is None:
             return self._at_save("model-not-saved")
         if parting.first is None or parting.second is None:
-            said = "the resumed run has a different number of steps"
-            return self._at_save("loader-position-not-saved", said)
+            return self._at_save("end-not-restored")
         if {"batch", "inputs"} & set(parting.parts):
             return self._explain_data(parting.second, self.after)
         if parting.what in ("loss", "gradients"):
@@ -122,6 +123,24 @@ class _Case:
         """What a checkpoint lacks is told where it was saved, or else where it was loaded."""
         place = _last(self.ours, FileSaved) or self._loaded()
         return _at(place, name, *evidence)
+
+
+def refine(
+    finding: FoundCause, runs: tuple[Process, Process, Process], *, found: Split | None, step: int
+) -> None:
+    """Name the variable that was lost, where all that a checkpoint usually lacks was brought back.
+
+    The runs: one that was not killed, one up to its kill, and the one after it, each with plain values.
+    """
+    first, before, resumed = runs
+    is_open = finding.name in ("state-not-saved", "end-not-restored", "data-order-not-restored")
+    if finding.name == "generator-not-saved" and not has_workers(first):
+        is_open = lost.has_generators(first, resumed, step=step) is True
+        if is_open:
+            finding.name, finding.evidence = "state-not-saved", []
+    if is_open:
+        place = (found.first.file, found.first.line) if found is not None else (None, None)
+        lost.refine(finding, lost.find(first, resumed, before=before, step=step), place=place)
 
 
 def has_workers(process: Process) -> bool:

@@ -17,8 +17,6 @@ from truestep.watch.launch.leading import COLD_FILE
 from truestep.watch.launch.preloaded import Forked, Pool
 from truestep.watch.launch.scratch import Scratch, tail_of
 
-_KILLED = -9
-
 
 @dataclass(kw_only=True)
 class Ran:
@@ -80,21 +78,25 @@ class Runner:
     ) -> Ran:
         """Run the script in a way to its end, or to the last step that is wanted.
 
-        With `kill_at` it is killed after that many steps first, and then started again in the same folder,
-        with `resume_arguments` after its own. Two runs that are compared need two sides: those of one side
-        have one hash seed.
+        With `kill_at` it is killed after that many steps first, or before by the plan's settings, and then
+        started again in the same folder, with `resume_arguments` after its own. Two runs that are compared
+        need two sides: those of one side have one hash seed.
         """
         begun = time.monotonic()
         plan = plan or chain_plan(self.steps)
-        plan = replace(plan, workers=way.workers, frozen=way.frozen, portable=self.is_portable)
+        plan = replace(
+            plan, workers=way.workers, frozen=way.frozen, portable=self.is_portable or plan.portable
+        )
         self.scratch.renew(way.commit)
         killed: list[watch.Process] = []
         if kill_at is not None:
             code, killed, tail = self._start(
                 way, replace(plan, kill_at=kill_at, operations=None, steps=None), side=side
             )
-            if code == 0 or not any(len(process.updates) >= kill_at for process in killed):
+            num_needed = 1 if plan.settings else kill_at
+            if code == 0 or not any(len(process.updates) >= num_needed for process in killed):
                 return Ran(way=way, code=code, processes=[], before_kill=killed, tail=tail, seconds=0.0)
+            plan = replace(plan, settings=())
         code, processes, tail = self._start(way, plan, resume_arguments, side=side, is_resumed=bool(killed))
         return Ran(
             way=way,

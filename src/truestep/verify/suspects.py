@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from truestep.verify.causes import FoundCause
-from truestep.verify.lines import Statement, slice_from
+from truestep.verify.lines import Statement, putting, slice_from
 from truestep.verify.runs import Ran
 from truestep.verify.streams import Split, distance, split, writers
 from truestep.watch import Moment, Operation, Process, Update
@@ -26,6 +26,8 @@ _OF_SOURCE = {
     "clock": ("seeded-from-time", "clock-branch"),
     "environment": ("environment-branch", "environment-branch"),
     "listing": ("listing-order", "listing-order"),
+    "filetimes": ("file-time-order", "file-time-order"),
+    "temporary": ("temporary-name", "temporary-name"),
     "pid": ("seeded-from-system", None),
     "memory": ("uninitialised-array", "uninitialised-array"),
     "entropy": ("seeded-from-system", "drawn-from-system"),
@@ -157,7 +159,7 @@ class _Case:
             yield from self._from_split(found)
         for (file, line), kinds in self._differing.items():  # whatever else was read: less likely
             for what in kinds:
-                name = _OF_SOURCE[what][1]
+                name = None if what == "filetimes" else _OF_SOURCE[what][1]
                 if name is not None:
                     yield FoundCause(name=name, file=file, line=line)
 
@@ -206,7 +208,8 @@ class _Case:
         """Threads that made the same tensors gave them in another order; else they met in one."""
         made = [_made_in_threads(process.operations) for process in (self._ours, self._theirs)]
         if made[0] == made[1]:
-            return FoundCause(name="thread-order", file=writer.outer_file, line=writer.outer_line)
+            line = putting(writer.outer_file, by="Thread") or writer.outer_line
+            return FoundCause(name="thread-order", file=writer.outer_file, line=line)
         return _at(writer, "thread-race")
 
     def _read_before(self, file: str | None, line: int | None) -> Iterator[FoundCause]:
@@ -230,12 +233,21 @@ class _Case:
             if made and statement.calls & _MAKERS:  # NumPy's own code makes some too, and writes it
                 yield FoundCause(name="uninitialised-array", file=file, line=line)
             for what in self._differing.get((file, line), ()):
+                if what == "filetimes" and not _asks_for_times(statement):
+                    continue  # who asks for a file's size is told its times too
                 name = _OF_SOURCE[what][0 if statement.seeds else 1]
                 if name is not None:
                     yield FoundCause(name=name, file=file, line=line)
             for moment in self._ours.of(GeneratorSeeded):
                 if (moment.file, moment.line) == (file, line):
                     yield from _fresh(moment)
+
+
+def _asks_for_times(statement: Statement) -> bool:
+    words = {*statement.calls, *(name.removeprefix(".") for name in statement.uses)}
+    return any(
+        word.startswith(("st_m", "st_c", "st_a", "getmtime", "getctime", "getatime")) for word in words
+    )
 
 
 def _fresh(moment: Moment[GeneratorSeeded]) -> Iterator[FoundCause]:

@@ -40,6 +40,8 @@ class Difference:
     distance: str | None
     evidence: tuple[str, ...]
     fix: str
+    repair: tuple[str, ...] = ()
+    """Lines of code that repair it, if they are known."""
 
     def as_fields(self) -> dict[str, Any]:
         """Return it as the contract has it."""
@@ -56,6 +58,7 @@ class Difference:
             "distance": self.distance,
             "evidence": list(self.evidence),
             "fix": self.fix,
+            "repair": list(self.repair),
         }
 
 
@@ -78,6 +81,8 @@ class Verdict:
     """Whether what differs from another version is rounding alone."""
     compiled: dict[str, Any] | None = None
     """What compiling the model gives: graph breaks, recompilations, and how far each stage is off."""
+    resume: dict[str, Any] | None = None
+    """Of a killed run: from which step it was resumed, how long that took, and a save that a kill tears."""
     saved: str | None = None
     """The fingerprint that was written."""
     cold_start: str | None = None
@@ -113,5 +118,6 @@ class Verdict:
             "rounding": self.is_rounding,
             "saved": self.saved,
             "compiled": self.compiled,
+            "resume": self.resume,
         }
         return fields if self.reason is None else {**fields, "reason": self.reason}

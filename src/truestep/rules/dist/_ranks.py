@@ -23,9 +23,9 @@ _JOIN = re.compile(r"^\s*with\s+(?:\w+\.)?[jJ]oin\(", re.MULTILINE)
 
 
 def is_parallel(evidence: Evidence) -> bool:
-    """Whether several ranks train one model: wrapped in DDP, or sharded."""
-    names = {moment.facts.what for moment in evidence.of(ParallelMade)} - {"DataParallel"}
-    return len(evidence.processes) > 1 and bool(names)
+    """Whether all of several ranks train one model: wrapped in DDP, or sharded."""
+    made = [item.facts for item in evidence.of(ParallelMade) if item.facts.what != "DataParallel"]
+    return len(evidence.processes) > 1 and bool(made) and not any(facts.is_in_group for facts in made)
 
 
 def loaders_by_rank(evidence: Evidence) -> list[dict[int, ObservedLoader]]:
@@ -100,7 +100,7 @@ def trained_loader(digests: list[list[int]]) -> list[tuple[int, Facts]]:
     num = len(digests)
     used = LoaderUsed(number, "DataLoader", "TensorDataset", "RandomSampler", 2, 0, num)
     facts: list[tuple[int, Facts]] = [
-        (3, ParallelMade("DistributedDataParallel")),
+        (3, ParallelMade("DistributedDataParallel", is_in_group=False)),
         (5, made),
         (6, used),
         (6, EpochBegan(number)),

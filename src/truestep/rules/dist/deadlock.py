@@ -26,7 +26,7 @@ RULE = Meta(
     code="DIST03",
     severity="error",
     fix="Call the same collectives in the same order on every rank.",
-    caused_by=("DIST05",),
+    caused_by=("DIST05", "DIST13"),
 )
 
 

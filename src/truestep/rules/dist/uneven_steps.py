@@ -26,7 +26,7 @@ from truestep.rules.dist._ranks import (
     shared_training_loaders,
     trained_loader,
 )
-from truestep.watch import Moment
+from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.loading import LoaderUsed
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ParallelMade
@@ -36,6 +36,7 @@ RULE = Meta(
     severity="error",
     needs=(ParallelMade,),
     fix="Give every rank the same number of batches: a DistributedSampler or drop_last=True.",
+    caused_by=("DIST13",),
 )
 
 
@@ -49,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not is_parallel(evidence) or allows_uneven(evidence):
         return
     processes = evidence.processes
-    steps = [process.num_steps for process in processes]
+    steps = [_num_steps(process) for process in processes]
     has_ended = all(process.ended == "finished" for process in processes)
     if has_ended and len(set(steps)) == 1:
         return  # a loop that ends before the longest loader does
@@ -64,6 +65,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             "ranks make a different number of steps",
             evidence=", ".join(f"{num} steps on rank {rank}" for rank, num in enumerate(steps[:8])),
         )
+
+
+def _num_steps(process: Process) -> int:
+    """Return how many steps it has made since the model is parallel: one rank may train alone before."""
+    begun_s = min((moment.at_s for moment in process.of(ParallelMade)), default=0.0)
+    before = [moment for moment in process.of(OptimizerStep) if moment.at_s < begun_s]
+    return process.num_steps - sum(moment.facts.counts for moment in before)
 
 
 def _uneven_loaders(evidence: Evidence) -> Iterator[Finding]:

@@ -15,17 +15,10 @@ Call `scheduler.step()` where its settings require it: once per epoch if they co
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.watch import Moment
-from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan
-from truestep.watch.evidence.facts.optimizing import (
-    OptimizerStep,
-    SchedulerMade,
-    SchedulerStep,
-    ScheduleSettings,
-)
+from truestep.rules.loop._schedules import Schedule, find_schedules, horizons_of
+from truestep.watch.evidence.facts.optimizing import OptimizerStep, SchedulerMade, SchedulerStep
 
 RULE = Meta(
     code="LOOP09",
@@ -36,34 +29,15 @@ RULE = Meta(
 )
 _TINY, _SMALL = 1e-3, 1e-2
 _MIN_LEFT, _MIN_STEPS = 0.4, 12
-_PER_STEP, _RARE = 0.8, 3
+_RARE = 3
 _NEAR = 0.05
 _MANY_TURNS, _FEW_TURNS = 8, 2.5
 _ERROR = "The specified number of total steps is"
 
 
-@dataclass
-class _Schedule:
-    made: Moment[SchedulerMade]
-    turns: list[Moment[SchedulerStep]]
-    steps: list[Moment[OptimizerStep]]
-    num_epochs: int
-    """0 if no loader was used."""
-    rates: list[float] = field(default_factory=list)
-    """The learning rate of each step."""
-
-    @property
-    def is_per_step(self) -> bool:
-        return len(self.turns) >= _PER_STEP * len(self.steps)
-
-    @property
-    def steps_per_epoch(self) -> float:
-        return len(self.steps) / self.num_epochs if self.num_epochs else 0.0
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find schedules that run too fast or hardly at all."""
-    for schedule in _schedules(evidence):
+    for schedule in find_schedules(evidence):
         if _ERROR in (evidence.first.error or ""):
             yield _report(schedule, "the schedule ends before the training does", f"{evidence.first.error}")
         elif len(schedule.steps) >= _MIN_STEPS:
@@ -73,39 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 yield from _check_slow(schedule)
 
 
-def _schedules(evidence: Evidence) -> Iterator[_Schedule]:
-    moments = evidence.of(SchedulerMade)
-    inner = {number for moment in moments for number in moment.facts.settings.inner}
-    epochs = _num_epochs(evidence)
-    for made in moments:
-        if made.facts.scheduler in inner:
-            continue
-        turns = [item for item in evidence.of(SchedulerStep) if item.facts.scheduler == made.facts.scheduler]
-        steps = [item for item in evidence.of(OptimizerStep) if item.facts.optimizer == made.facts.optimizer]
-        if turns and steps:
-            yield _Schedule(made, turns, steps, epochs, _rates(steps))
-
-
-def _num_epochs(evidence: Evidence) -> int:
-    """Return how often the loader that gave most batches was gone through."""
-    batches: dict[int, int] = {}
-    for moment in evidence.of(BatchFetched):
-        batches[moment.facts.loader] = batches.get(moment.facts.loader, 0) + 1
-    busiest = max(batches, key=lambda number: batches[number], default=None)
-    return sum(moment.facts.loader == busiest for moment in evidence.of(EpochBegan))
-
-
-def _rates(steps: list[Moment[OptimizerStep]]) -> list[float]:
-    """Return the highest rate of the groups at each step; it is noted when it changes."""
-    rates, rate = [], 0.0
-    for moment in steps:
-        if moment.facts.rates:
-            rate = max(float(item) for item in moment.facts.rates)
-        rates.append(rate)
-    return rates
-
-
-def _check_fast(schedule: _Schedule) -> Iterator[Finding]:
+def _check_fast(schedule: Schedule) -> Iterator[Finding]:
     settings, num = schedule.made.facts.settings, len(schedule.steps)
     fallen = _fallen(schedule.rates)
     if fallen is not None:
@@ -142,7 +84,7 @@ def _fallen(rates: list[float]) -> int | None:
     return None
 
 
-def _swings(schedule: _Schedule, horizon: float | None) -> bool:
+def _swings(schedule: Schedule, horizon: float | None) -> bool:
     if horizon is None:
         return False
     times = len(schedule.turns) / max(1, horizon)
@@ -152,7 +94,7 @@ def _swings(schedule: _Schedule, horizon: float | None) -> bool:
     return times >= _FEW_TURNS and is_for_epochs
 
 
-def _is_past(schedule: _Schedule, milestones: list[float]) -> bool:
+def _is_past(schedule: Schedule, milestones: list[float]) -> bool:
     if not milestones:
         return False
     if schedule.num_epochs:
@@ -160,9 +102,9 @@ def _is_past(schedule: _Schedule, milestones: list[float]) -> bool:
     return len(milestones) > 1 and len(schedule.turns) >= _MANY_TURNS * milestones[-1]
 
 
-def _check_slow(schedule: _Schedule) -> Iterator[Finding]:
+def _check_slow(schedule: Schedule) -> Iterator[Finding]:
     num, times = len(schedule.steps), len(schedule.turns)
-    for horizon in _horizons(schedule.made.facts.settings):
+    for horizon in horizons_of(schedule.made.facts.settings):
         if abs(horizon - num) <= _NEAR * num and horizon >= _RARE * times:
             yield _report(
                 schedule,
@@ -172,16 +114,7 @@ def _check_slow(schedule: _Schedule) -> Iterator[Finding]:
             return
 
 
-def _horizons(settings: ScheduleSettings) -> Iterator[float]:
-    named = (settings.t_max, settings.total_steps, settings.total_iters)
-    yield from (horizon for horizon in named if horizon is not None)
-    yield from settings.numbers
-    if settings.inner:
-        start = settings.milestones[-1] if settings.milestones else 0
-        yield from (start + horizon for horizon in _horizons(list(settings.inner.values())[-1]))
-
-
-def _report(schedule: _Schedule, message: str, evidence: str) -> Finding:
+def _report(schedule: Schedule, message: str, evidence: str) -> Finding:
     return Finding.at(
         schedule.turns[0],
         message,

@@ -3,7 +3,8 @@
 ## What it finds
 A loop over `parameters()` or `state_dict()` that assigns the new value to the loop's own variable (`for p,
 q in zip(teacher.parameters(), student.parameters()): p = 0.99 * p + 0.01 * q`), or that assigns into the
-dictionary that `model.state_dict()` has just made. Neither changes the model.
+dictionary that `model.state_dict()` has just made. Neither changes the model. Also an update of pairs of
+weights that never reads the other weight: `p.mul_(0.99).add_(p, alpha=0.01)`.
 
 ## Why it matters
 A teacher, target or averaged model keeps its first weights for the whole run, or a weight is never clipped
@@ -31,13 +32,14 @@ RULE = Meta(
 )
 _TENSORS = frozenset({"parameters", "buffers"})
 _NAMED = frozenset({"named_parameters", "named_buffers"})
+_BLENDS = frozenset({"add_", "lerp_", "copy_"})
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find assignments that no weight notices."""
     for source in evidence.sources:
         for node in walk(source.tree):
-            lost = list(_rebound(node)) if isinstance(node, ast.For) else []
+            lost = [*_rebound(node), *_self_fed(node)] if isinstance(node, ast.For) else []
             lost += _stored_in_copy(node) if isinstance(node, ast.Assign) else []
             for statement, why in lost:
                 if has_run(evidence, source, line=statement.lineno):
@@ -47,6 +49,33 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                         line=statement.lineno,
                         evidence=why,
                     )
+
+
+def _self_fed(loop: ast.For) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield an update of one of a pair of weights that does not read the other one."""
+    names = sorted(_tensor_names(loop.target, loop.iter)) if _is_zip(loop.iter) else []
+    mentions = [node.id for statement in loop.body for node in walk(statement) if isinstance(node, ast.Name)]
+    used, unused = ([name for name in names if (name in mentions) is is_used] for is_used in (True, False))
+    if len(used) != 1 or len(unused) != 1 or unused[0].startswith("_") or len(loop.body) != 1:
+        return
+    changes = [
+        node
+        for node in walk(loop.body[0])
+        if isinstance(node, ast.Call) and name_of(node.func) in _BLENDS and _reads(node, used[0])
+    ]
+    if changes and isinstance(loop.body[0], ast.Expr):
+        why = f"it blends {used[0]} with {used[0]}; {unused[0]}, the other weight of the pair, is never read"
+        yield loop.body[0], why
+
+
+def _is_zip(values: ast.expr) -> bool:
+    return isinstance(values, ast.Call) and name_of(values.func) == "zip"
+
+
+def _reads(call: ast.Call, name: str) -> bool:
+    """Whether a call is given a variable, or something of it."""
+    given = [*call.args, *(item.value for item in call.keywords)]
+    return any(isinstance(node, ast.Name) and node.id == name for item in given for node in walk(item))
 
 
 def _first_line(statement: ast.stmt) -> str:

@@ -28,7 +28,7 @@ RULE = Meta(
     severity="warning",
     needs=(BackwardPass, OptimizerStep, ParametersListed),
     fix="Use the layer in forward and keep its result in the graph; otherwise remove or freeze it.",
-    caused_by=("PAR03", "PAR05", "LOOP02", "LOOP12", "LOOP14", "LOSS06", "PROBE03", "PAR01"),
+    caused_by=("PAR03", "PAR05", "LOOP02", "LOOP12", "LOOP14", "LOSS06", "PROBE03", "PAR01", "DIST13"),
 )
 _CUTS = ("detach", "argmax", "argmin", "round", "floor", "ceil", "sign", "bernoulli", "multinomial")
 
@@ -46,7 +46,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             # The bias of a layer whose weight has a gradient is in the graph, and has none by design.
             if _is_unreached(item) and not (item.origin == "torch" and _owner_of(item) in used):
                 parts.setdefault((item.holder, _part_of(item)), []).append(item)
-        kept = [items for items in parts.values() if not _is_cut_on_purpose(evidence, items[0])]
+        chosen = (
+            {item.model for item in roster.parameters if not item.groups} if roster is not None else set()
+        )
+        kept = [
+            items
+            for items in parts.values()
+            # Who leaves others of the model out wants these to learn.
+            if items[0].model in chosen or not _is_cut_on_purpose(evidence, items[0])
+        ]
         for cut, groups in _by_cut(evidence, kept):
             yield _finding(evidence, optimizer, cut, groups)
 
@@ -88,6 +96,9 @@ def _finding(
     place = at(optimizer.made_at)
     if cut is not None:
         place = {"file": cut.file, "line": cut.line}
+    elif _is_cut_on_purpose(evidence, first):
+        used = _operations_of(evidence, first)[0]
+        place = {"file": used.file, "line": used.line}
     else:
         for source in evidence.sources:
             tree = class_in(source, first.holder)

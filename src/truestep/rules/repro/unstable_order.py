@@ -192,6 +192,8 @@ def _are_texts(flow: ValueFlow, node: ast.expr, is_many: bool, depth: int = 0) -
             found = _is_text_name(flow, node, is_many, depth)
         case ast.BinOp():
             found = _are_texts(flow, node.left, is_many, depth + 1)
+        case ast.Subscript():
+            found = _is_text_item(flow, node, depth)
         case _:
             found = False
     return found
@@ -205,6 +207,19 @@ def _is_text_name(flow: ValueFlow, node: ast.Name, is_many: bool, depth: int) ->
         if _are_texts(flow, value, is_many or is_item, depth + 1):
             return True
     return bool(_TEXTUAL.search(node.id.lower()))
+
+
+def _is_text_item(flow: ValueFlow, item: ast.Subscript, depth: int) -> bool:
+    """Whether texts are subscripted, or records have texts under that key: `{"breed": "pug"}`."""
+    key = item.slice.value if isinstance(item.slice, ast.Constant) else None
+    if not isinstance(key, str):
+        return _are_texts(flow, item.value, True, depth + 1)
+    for node in walk(flow.tree):
+        if isinstance(node, ast.Dict):
+            for name, value in zip(node.keys, node.values, strict=True):
+                if isinstance(name, ast.Constant) and name.value == key:
+                    return not _gives_numbers(value) and _are_texts(flow, value, False, depth + 1)
+    return bool(_TEXTUAL.search(key.lower()))
 
 
 def _gives_numbers(node: ast.expr) -> bool:

@@ -5,7 +5,7 @@ Owns which variables outlive a step, and what is found in files. What variables 
 
 import dis
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -27,16 +27,27 @@ def find_kept(sites: Sites, *, others: Mapping[str, Any], turn: int | None = Non
     `others` are gone through after all variables. Without a `turn` long containers are read whole.
     """
     walk = Walk(sites, turn=turn)
+    for prefix, variables in _variables(sites):
+        walk.add(prefix, variables)
+    walk.add("", others)
+    return walk.found
+
+
+def own_variables(sites: Sites) -> Iterator[tuple[str, Any]]:
+    """Yield the variables that outlive the step which is being made."""
+    for prefix, variables in _variables(sites):
+        yield from ((f"{prefix}{name}", value) for name, value in variables.items())
+
+
+def _variables(sites: Sites) -> Iterator[tuple[str, dict[str, Any]]]:
     frames = _own_frames(sites)
     names = {id(frame.f_globals): fresh for frame, fresh in frames if frame.f_code.co_name == "<module>"}
     for module in _own_modules(sites):
         prefix = "" if module.__name__ == "__main__" else f"{module.__name__}."
-        walk.add(prefix, _chosen(dict(vars(module)), names.get(id(vars(module)), frozenset())))
+        yield prefix, _chosen(dict(vars(module)), names.get(id(vars(module)), frozenset()))
     for frame, fresh in frames:
         if frame.f_code.co_name != "<module>":
-            walk.add("", _chosen(locals_of(frame), fresh))
-    walk.add("", others)
-    return walk.found
+            yield "", _chosen(locals_of(frame), fresh)
 
 
 def find_stored(value: Any) -> Found:

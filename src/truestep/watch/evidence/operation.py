@@ -139,9 +139,10 @@ class TableReader:
         self.places.extend((file, number, function) for file, number, function in line["sites"])
         self.origins.extend((name, site, module) for name, site, module in line["origins"])
         for row in line["rows"]:
-            yield self._operation(Row.read(row))
+            yield self.operation(Row.read(row))
 
-    def _operation(self, row: Row) -> Operation:
+    def operation(self, row: Row) -> Operation:
+        """Return one of them with its texts and lines."""
         texts, places = self.texts, self.places
         forward_name, forward_site, forward_module = self.origins[row.origin]
         return Operation(

@@ -73,6 +73,8 @@ class Process(Observed):
     kept: dict[str, str] = field(default_factory=dict)
     """Digests of what the script kept besides its optimizers', at its end, by name."""
 
+    plain: dict[int, dict[str, str]] = field(default_factory=dict)
+    """By step: plain values of variables when it began, by name, if the plan asked for them."""
     expected_steps: int | None = None
     """How many steps it would have made, if it was ended early and its loops say so."""
 
@@ -188,14 +190,21 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.operations.extend(names.tables.read(line))
     elif line["kind"] == "kept":
         process.kept = dict(line["digests"])
-    elif line["kind"] == "expected":
-        process.expected_steps = line["steps"]
+    elif line["kind"] in ("plain", "expected"):
+        _add_kept(process, line)
     elif line["kind"] == "trouble":
         process.troubles.append(line["error"])
         if line.get("is_off"):
             process.switched_off.append(line["error"])
     elif line["kind"] == "end":
         process.ended, process.error = line["how"], line.get("error")
+
+
+def _add_kept(process: Process, line: dict[str, Any]) -> None:
+    if line["kind"] == "plain":
+        process.plain[line["step"]] = dict(line["values"])
+    else:
+        process.expected_steps = line["steps"]
 
 
 def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterator[Moment[Any]]:

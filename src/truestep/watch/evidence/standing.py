@@ -5,7 +5,8 @@ read in ours.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from truestep.watch.evidence.kinds import Place
@@ -103,7 +104,13 @@ class Standing:
 
     def pack(self) -> str:
         """Return it as JSON."""
-        return json.dumps(asdict(self))
+        members = self.pending.members if self.pending else ()
+        # Not each member: thousands of ranks would write thousands of numbers each.
+        short = replace(self, pending=replace(self.pending, members=())) if self.pending else self
+        fields = asdict(short)
+        if fields["pending"]:
+            fields["pending"]["members"] = _span_of(members) or members
+        return json.dumps(fields)
 
     @staticmethod
     def unpack(text: str) -> "Standing":
@@ -124,12 +131,30 @@ def _place(values: list[Any]) -> Place:
     return Place(*values)
 
 
+def _span_of(members: tuple[int, ...]) -> dict[str, int] | None:
+    """Return ranks that are evenly spaced, as most groups have them, in three numbers."""
+    if len(members) < 3 or members[0] >= members[1]:
+        return None
+    span = range(members[0], members[-1] + 1, members[1] - members[0])
+    return {"start": span.start, "stop": span.stop, "step": span.step} if members == tuple(span) else None
+
+
+def _members(written: Any) -> tuple[int, ...]:
+    return _spread(**written) if isinstance(written, dict) else tuple(written)
+
+
+@lru_cache(64)
+def _spread(*, start: int, stop: int, step: int) -> tuple[int, ...]:
+    """Return the ranks of a group; those who have the same group share them."""
+    return tuple(range(start, stop, step))
+
+
 def _collective(fields: dict[str, Any]) -> Collective:
     place = fields["place"]
     return Collective(
         **{
             **fields,
-            "members": tuple(fields["members"]),
+            "members": _members(fields["members"]),
             "shapes": tuple(map(tuple, fields["shapes"])),
             "dtypes": tuple(fields["dtypes"]),
             "place": None if place is None else _place(place),

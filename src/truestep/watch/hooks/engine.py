@@ -42,7 +42,12 @@ def watch_torch(tape: Tape) -> None:
             put_family(tape, family_hooks, family)
     if tape.chain is not None and tape.asks_for("files"):
         put_family(tape, files.NUMPY, files.Files)
+        put_family(tape, files.COPIES, files.Files)
     forward.allow_in_compiled_code()
+    if tape.plan.values:
+        from truestep.watch.digests import values  # noqa: PLC0415 - only the search for a cause needs it
+
+        tape.attempt(values.watch)
     vary.vary_torch(tape)
     if tape.plan.inspect:
         from truestep.watch.inspect import inspect_torch  # noqa: PLC0415 - a lot to import; verify does without

@@ -26,13 +26,13 @@ class Setup:
         if model is not None:
             self._note(CompileCalled(_name_of(model)))
 
-    def observe_parallel(self, what: str, /, *_: Any, **__: Any) -> None:
+    def observe_parallel(self, what: str, /, *_: Any, process_group: Any = None, **__: Any) -> None:
         """Note what makes a model parallel."""
-        self._note(ParallelMade(what))
+        self._note(ParallelMade(what, _is_part(process_group)))
 
-    def observe_sharding(self, model: Any = None, /, *_: Any, **__: Any) -> None:
+    def observe_sharding(self, model: Any = None, /, *_: Any, mesh: Any = None, **__: Any) -> None:
         """Note what is sharded."""
-        self._note(ParallelMade("fully_shard"))
+        self._note(ParallelMade("fully_shard", _is_part(mesh)))
         if self._tape.plan.inspect:
             from truestep.watch.inspect.model.shards import note_sharded  # noqa: PLC0415 - a lot to import
 
@@ -59,6 +59,11 @@ SHARDING = (
     Hook("torch.distributed.fsdp._fully_shard.fully_shard", Setup.observe_sharding, is_required=False),
     Hook("torch.distributed.fsdp.fully_shard", Setup.observe_sharding, is_required=False),
 )
+
+
+def _is_part(group: Any) -> bool:
+    """Whether a process group or a mesh, if one is given, leaves ranks out."""
+    return group is not None and group.size() < torch.distributed.get_world_size()
 
 
 def _is_torch(caller: str) -> bool:

@@ -16,6 +16,8 @@ from truestep.watch.script.tape import Tape
 
 FOLDERS = frozenset({"os", "glob", "pathlib", "shutil", "fnmatch"})
 """Packages through which the user's lines list folders."""
+STATS = frozenset({"os", "pathlib", "genericpath", "posixpath", "ntpath"})
+"""Packages through which they ask for the times of files."""
 RANDOM = frozenset({"uuid", "secrets", "random"})
 """Packages through which they ask for entropy."""
 _MAPPINGS = frozenset({"os", "collections", "posixpath", "ntpath"})
@@ -74,6 +76,13 @@ class _Notes:
         key, begun = self.begin("uuid.uuid1"), perf_counter_ns()
         result = yield
         self.end(key, begun, str(result))
+
+    def observe_times(self, /, *args: Any, **kwargs: Any) -> Observation:
+        """Note when a file was changed."""
+        key, begun = self.begin("os.stat"), perf_counter_ns()
+        result = yield
+        if key is not None and key[1].endswith(("stat", "time")):  # not those who ask whether it exists
+            self.end(key, begun, [str(args[0] if args else kwargs["path"]), result.st_mtime_ns])
 
     def observe_variable(self, _environ: Any, key: Any) -> Observation:
         """Note a variable of the environment, also one that is not set; of a secret only its digest."""
@@ -138,8 +147,16 @@ def watch_os(tape: Tape) -> None:
         variables = (Hook("os._Environ.__getitem__", _Notes.observe_variable),)
         put(tape, variables, _Notes(tape, "environment", _MAPPINGS))
         put(tape, [Hook("os.getpid", _Notes.observe, given=("os.getpid",))], _Notes(tape, "pid"))
+        put(tape, [Hook("os.stat", _Notes.observe_times)], _Notes(tape, "filetimes", STATS))
         entropy = _Notes(tape, "entropy", RANDOM)
         put(tape, [Hook("os.urandom", _Notes.observe, given=("os.urandom",))], entropy)
+
+
+def watch_tempfile(tape: Tape) -> None:
+    """Observe the random names of temporary files and folders."""
+    if tape.plan.sources:
+        names = [Hook("tempfile._RandomNameSequence.__next__", _Notes.observe, given=("tempfile",))]
+        put(tape, names, _Notes(tape, "temporary", frozenset({"tempfile"})))
 
 
 def watch_uuid(tape: Tape) -> None:

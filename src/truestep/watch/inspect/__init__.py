@@ -23,6 +23,7 @@ from truestep.watch.inspect.model import (
     direct,
     kept,
     modes,
+    ranks,
     replicas,
     roster,
     shards,
@@ -39,6 +40,7 @@ from truestep.watch.inspect.training import (
     motion,
     rates,
     schedules,
+    views,
 )
 from truestep.watch.script.tape import Tape
 
@@ -55,6 +57,7 @@ _INSPECTORS = (
     kept.watch,
     averages.watch,
     replicas.watch,
+    ranks.watch,
     shards.watch,
     compiling.watch,
     devices.watch,
@@ -63,6 +66,7 @@ _INSPECTORS = (
     biases.watch,
     rates.watch,
     metrics.watch,
+    views.watch,
     samples.watch,
     pairs.watch,
     stored.watch,

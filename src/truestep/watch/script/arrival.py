@@ -21,6 +21,7 @@ _OBSERVERS = {
     "threading": ("control.threads:order_threads",),
     "concurrent.futures": ("control.threads:order_completed",),
     "concurrent.futures.thread": ("control.threads:order_pools",),
+    "tempfile": ("hooks.sources:watch_tempfile",),
     "uuid": ("hooks.sources:watch_uuid",),
     "multiprocessing.spawn": ("script.spawned:watch_spawning",),
     "multiprocessing.util": ("control.children:redirect_children",),

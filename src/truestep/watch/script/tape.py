@@ -58,6 +58,7 @@ EVENTS = (
     "ending",  # nothing: enough steps were made, and the script is about to be left
     "closing",  # nothing: the script has ended, or was ended
     "run_arrives",  # the class of our own runs: its module was imported
+    "saved",  # the path of the file that was saved, None if it has no name
 )
 """What inspectors can listen to."""
 

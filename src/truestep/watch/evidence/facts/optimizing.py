@@ -194,6 +194,8 @@ class BackwardExamined(NamedTuple):
 
     number: int
     optimizers: list[int]
+    num_reached: list[int]
+    """How many parameters of each it adds to."""
     stack: int
     """A number for all lines of the user's that have led here."""
     inputs: int | None
@@ -229,6 +231,23 @@ class WeightsUnmoved(NamedTuple):
     parameters: list[UnmovedParameter]
     num_moved: int
     """How many others steps do change."""
+
+
+@kind(varies_from="num_steps")
+class WeightsRounded(NamedTuple):
+    """Weights of few bits that have gradients: how many still have their first values after all steps."""
+
+    optimizer: int
+    class_name: str
+    """Of torch's own optimizers: others may keep what is rounded away."""
+    dtype: str
+    num_steps: int
+    num_values: int
+    """How many weights were compared, and how many are the same."""
+    num_same: int
+    num_parameters: int
+    weight: float
+    """The middle size of the compared weights."""
 
 
 class MatrixUpdate(NamedTuple):

@@ -60,6 +60,8 @@ class ParallelMade(NamedTuple):
     """A model is wrapped or sharded for several devices."""
 
     what: str
+    is_in_group: bool
+    """Whether some ranks have no part in it."""
 
 
 @kind(varies_from="class_name")
@@ -156,6 +158,19 @@ class SamplesMixed(NamedTuple):
     place: Place | None
     """The line that mixes them, if it lies inside of the model."""
     operation: str | None
+
+
+@kind(varies_from="shape")
+class ViewsEqual(NamedTuple):
+    """Two passes of a model in one step: given the same, they gave the same, and the loss compares both."""
+
+    model: int
+    first_at: Place
+    second_at: Place
+    shape: list[int]
+    """Of what each was given first."""
+    num_values: int
+    """How many numbers were compared."""
 
 
 @kind(varies_from="num_samples")

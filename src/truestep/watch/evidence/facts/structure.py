@@ -14,6 +14,16 @@ class FileSaved(NamedTuple):
     """Of what is saved, if the plan asks for digests."""
 
 
+@kind(varies_from="digests")
+class FileCopied(NamedTuple):
+    """A file that was saved in this run is copied, as the best one so far."""
+
+    how: str
+    path: str | None
+    digests: dict[str, str] | None
+    """Of what was saved to the file that is copied."""
+
+
 @kind()
 class FileLoaded(NamedTuple):
     """A file is loaded."""
@@ -140,6 +150,8 @@ class Parameter(NamedTuple):
     """The innermost class around it that is not torch's."""
     origin: str | None
     """Whose that class is: own, torch, other."""
+    layer: str
+    """The class of the layer that has it."""
     is_norm: bool
     is_training: bool
     hidden: HidingPlace | None
@@ -150,6 +162,12 @@ class Parameter(NamedTuple):
     is_loaded: bool
     is_changed: bool
     """Whether it was seen to move although no optimizer moves it, or none with a gradient."""
+    is_copy: bool
+    """Whether it is in no optimizer and began with the values of a trained one that has moved since."""
+    is_equal: bool
+    """The same, or both have one value in all places, as a bias of zeros."""
+    is_new: bool
+    """Whether it is frozen and still looks as torch first fills it, unlike any other parameter."""
     has_grad: bool
     num_passes: int
     """Backward passes with trained leaves, looked at, that left a gradient in it: none of an optimizer's."""

@@ -1,6 +1,6 @@
 """Facts about randomness, processes, devices, and what a script takes from outside."""
 
-from truestep.watch.evidence.kinds import NamedTuple, kind
+from truestep.watch.evidence.kinds import NamedTuple, Place, kind
 
 
 @kind(varies_from="digest")
@@ -101,7 +101,33 @@ class ReplicaDigested(NamedTuple):
     gradients: str | None
     """A digest of what the step applied."""
     first_digests: dict[str, str]
-    """Of parameters beside a wrapper, before the first step."""
+    """Of parameters that no wrapper holds, before the first step."""
+
+
+@kind(varies_from="digest")
+class InputsDigested(NamedTuple):
+    """A digest of what a model that all ranks train together is given, comparable between processes."""
+
+    model: int
+    digest: str
+
+
+@kind(varies_from="norm")
+class NormClipped(NamedTuple):
+    """The norm that whole gradients had before they were clipped."""
+
+    norm: float
+
+
+@kind(varies_from="names")
+class GradientsMissed(NamedTuple):
+    """A wrapper has raised since parameters of its model got no gradient in the last step."""
+
+    class_name: str
+    names: list[str]
+    num_parameters: int
+    place: Place | None
+    """The line that raised."""
 
 
 @kind(varies_from="digests")

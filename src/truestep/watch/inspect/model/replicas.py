@@ -100,7 +100,7 @@ class _Replicas:
             gradients = [item.grad for item in _parameters(optimizer) if item.grad is not None]
             if gradients and all(map(_is_whole, gradients)):
                 self._gradients = fold([("", item) for item in gradients])
-            if self._wrappers and number not in self._begun:
+            if number not in self._begun:
                 self._begun[number] = _digests(self._beside(optimizer))
         for known in self._wrappers:
             if not self._is_owned(known, optimizer, number):
@@ -125,7 +125,7 @@ class _Replicas:
             wrapper = known.ref()
             if wrapper is not None and self._is_owned(known, optimizer, number):
                 is_wrapped = True
-                if not _has_hook(wrapper):
+                if not _has_hook(wrapper) and not _is_in_group(wrapper):
                     self._note(number, place, list(parts.named_parameters(wrapper)))
         if self._gradients is not None and (beside := self._beside(optimizer)):
             self._note(number, BESIDE if is_wrapped else UNWRAPPED, beside)
@@ -137,7 +137,7 @@ class _Replicas:
         return [(f"parameter {place}", item) for place, item in every if id(item) not in inside]
 
     def _note(self, number: int, wrapper: int, named: list[tuple[str, Tensor]]) -> None:
-        first = self._begun.get(number, {}) if wrapper == BESIDE else {}
+        first = self._begun.get(number, {}) if wrapper in (BESIDE, UNWRAPPED) else {}
         self._tape.note(ReplicaDigested(number, wrapper, _digests(named), self._gradients, first))
 
 
@@ -157,6 +157,12 @@ def _has_others() -> bool:
 def _has_hook(wrapper: nn.Module) -> bool:
     """Whether replicas are averaged in another way: then they may differ for a while on purpose."""
     return bool(getattr(wrapper, "_comm_hooks", None))
+
+
+def _is_in_group(wrapper: nn.Module) -> bool:
+    """Whether some ranks have no part in it: they may train another model."""
+    group: Any = getattr(wrapper, "process_group", None)
+    return group is not None and group.size() < torch.distributed.get_world_size()
 
 
 def _is_whole(item: Tensor) -> bool:

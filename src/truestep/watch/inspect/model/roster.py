@@ -3,8 +3,10 @@
 Owns the book that is written down when the script ends. Values are read at the steps that are looked at.
 """
 
+import math
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -38,6 +40,8 @@ from truestep.watch.script.tape import Tape
 _MAX_WRITTEN = 4000
 _MAX_PAGES = 64
 _NUM_SAMPLED = 16
+_EVEN = 0.6
+_FIRST_COMPARED = 8
 _MAX_MODULES = 20_000
 
 
@@ -70,6 +74,7 @@ class _Entry:
     """How many parameters that model has."""
     holder: str | None = None
     origin: str | None = None
+    layer: str = ""
     is_norm: bool = False
     is_training: bool = True
     hidden: HidingPlace | None = None
@@ -77,6 +82,12 @@ class _Entry:
     is_frozen: bool = False
     is_loaded: bool = False
     is_changed: bool = False
+    is_copy: bool = False
+    is_equal: bool = False
+    is_new: bool = False
+    has_moved: bool = False
+    is_compared: bool = False
+    """Whether its values were read again after the first steps; it may be gone at the end."""
     has_grad: bool = False
     num_passes: int = 0
     num_alone: int = 0
@@ -135,6 +146,7 @@ class _Roster:
         """Pages of optimizers that have made a step, by their numbers."""
         self._models = tape.things("model")
         self._roots: dict[int, int] = {}
+        self._num_calls: dict[int, int] = {}
         self._called: set[int] = set()
         self._called_before: set[int] = set()
         self._leaves: list[Tensor] = []
@@ -179,8 +191,8 @@ class _Roster:
 
     def observe_load(self, module: nn.Module, /, *_: Any, **__: Any) -> Observation:
         """Observe `load_state_dict`."""
-        yield
-        self._tape.call_listener(self._fill, module)
+        result = yield
+        self._tape.call_listener(self._fill, module, set(getattr(result, "missing_keys", ())))
 
     def _add_group(self, optimizer: Optimizer) -> None:
         """A group of parameters was given to an optimizer, as also happens while it is made."""
@@ -274,6 +286,9 @@ class _Roster:
 
     def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
         number = self._models[id(module)][0]
+        num = self._num_calls[number] = self._num_calls.get(number, 0) + 1
+        if num >= _FIRST_COMPARED and not num & (num - 1):
+            self._read_again(module)
         if number not in self._roots:
             self._close.renew()
         if not self._close:
@@ -283,6 +298,17 @@ class _Roster:
             self._roots[number] = self._close.num_changes
             self._close.know(module)
             self._examine(module)
+
+    def _read_again(self, root: nn.Module) -> None:
+        """See what has moved so far, at calls that become rarer; nothing is read from a device."""
+        for parameter in parts.parameters(root):
+            entry = self._entries.get(id(parameter))
+            if entry is not None and parameter.is_cpu and self._tape.num_steps:
+                entry.is_compared = True
+                if entry.groups:
+                    entry.has_moved = entry.has_moved or read_sample(parameter) != entry.sample
+                else:
+                    self._compare(parameter, entry)
 
     def _call_roll(self, root: nn.Module) -> None:
         number = self._tape.number("model", root)
@@ -308,7 +334,7 @@ class _Roster:
             if entry.path is None or entry.size < len(found):
                 entry.path, entry.size, entry.model = path, len(found), number
                 entry.holder, entry.origin = kind.__qualname__, self._kinds.origin(kind)
-                entry.is_norm = is_norm(module)
+                entry.layer, entry.is_norm = type(module).__name__, is_norm(module)
                 if _has_name(root):
                     entry.is_loaded = True
             entry.is_frozen = not parameter.requires_grad
@@ -324,10 +350,11 @@ class _Roster:
                 self._reported.add(facts)
                 self._tape.note(facts)
 
-    def _fill(self, module: nn.Module) -> None:
-        """A module's parameters were filled with others' values."""
-        for parameter in parts.parameters(module):
-            self._entry(parameter).is_loaded = True
+    def _fill(self, module: nn.Module, missing: set[str]) -> None:
+        """A module's parameters were filled with others' values, but for those that were missing."""
+        for name, parameter in parts.named_parameters(module):
+            if name not in missing:
+                self._entry(parameter).is_loaded = True
 
     # Gradients
 
@@ -370,11 +397,47 @@ class _Roster:
             parameter = entry.ref() if entry.ref is not None else None
             if parameter is not None and (not entry.groups or not entry.has_grad):
                 self._compare(parameter, entry)
+        self._find_copies()
         facts = ParametersListed(
             [entry.as_fact() for entry in self._all.values()],
             [page.as_fact(self._tape.sites.table) for page in self._all_pages],
         )
         self._tape.mark(facts, 0, perf_counter_ns())
+
+    def _find_copies(self) -> None:
+        """Mark parameters that stand still and began as copies of trained ones that do not."""
+        still = [
+            entry
+            for entry in self._all.values()
+            if not entry.groups and not entry.is_changed and entry.path is not None and entry.sample
+            if entry.is_compared or (entry.ref is not None and entry.ref() is not None)
+        ]
+        wanted = {(entry.shape, tuple(entry.sample or ())) for entry in still}
+        moved, same, num_alike = set(), set(), Counter[Any]()
+        for entry in self._all.values() if wanted else ():
+            key = (entry.shape, tuple(entry.sample or ()))
+            num_alike[key] += 1
+            parameter = entry.ref() if entry.ref is not None else None
+            if key in wanted and entry.groups:
+                same.add(key)
+                now = entry.sample if parameter is None else read_sample(parameter)
+                if entry.has_moved or now not in (None, entry.sample):
+                    moved.add(key)
+        for entry in still:
+            key = (entry.shape, tuple(entry.sample or ()))
+            is_constant = len(set(key[1])) == 1
+            entry.is_copy = key in moved and not is_constant
+            entry.is_new = not is_constant and entry.is_frozen and num_alike[key] == 1 and _looks_new(*key)
+            entry.is_equal = entry.is_copy or (is_constant and key in same)
+
+
+def _looks_new(shape: tuple[int, ...], values: tuple[float, ...]) -> bool:
+    """Whether some values of a matrix look like torch's own first ones: evenly spread up to a known bound."""
+    if len(shape) < 2 or len(values) < _NUM_SAMPLED:
+        return False
+    bound = 1 / math.sqrt(math.prod(shape[1:]))
+    largest = max(map(abs, values))
+    return _EVEN * bound < largest <= bound * (1 + 1e-6)
 
 
 def read_sample(tensor: Tensor) -> list[float] | None:

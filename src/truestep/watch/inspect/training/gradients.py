@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import ne
 from types import FrameType
 from typing import Any
 
@@ -267,24 +268,27 @@ class _Book:
         if how != "backward":
             return
         item = _Pass(self._number, self._site, self._is_finite)
-        touched = []
+        touched = {}
         settled = None if self._before else self._settled.get(self._site)
         for number, page in self._pages.items() if settled is None else settled:
+            num_touched = 0
             if number in self._before:
-                is_touched = _state(page.parameters) != self._before[number]
+                num_touched = sum(map(ne, _state(page.parameters), self._before[number]))
+                is_touched = num_touched > 0
                 if page.touched_by.setdefault(self._site, is_touched) != is_touched:
                     page.varied.add(self._site)
                     self._settled.pop(self._site, None)
                     page.touched_by[self._site] = is_touched
             if page.touched_by.get(self._site):
-                touched.append(number)
+                touched[number] = num_touched
                 self._add(page, item)
         self._before = {}
         if self._is_close:
             pass_inputs = self.pass_inputs
             facts = BackwardExamined(
                 number=item.number,
-                optimizers=touched,
+                optimizers=[*touched],
+                num_reached=[*touched.values()],
                 stack=_stack(self._tape),
                 inputs=pass_inputs.inputs,
                 is_chained=pass_inputs.is_chained,

@@ -11,7 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.watch.evidence.facts.optimizing import UnmovedParameter, WeightsUnmoved
+from truestep.watch.evidence.facts.optimizing import (
+    UnmovedParameter,
+    WeightsRounded,
+    WeightsUnmoved,
+)
 from truestep.watch.inspect.training.closeness import Closeness
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
@@ -19,6 +23,8 @@ from truestep.watch.script.tape import Tape
 _MAX_PARAMETERS = 24
 _MAX_WEIGHTS = 512
 _MIN_STEPS = 3
+_FIRST_COMPARED = 32
+_FEW_BITS = (torch.bfloat16, torch.float16)
 
 
 def watch(tape: Tape, closeness: Closeness) -> None:
@@ -26,6 +32,9 @@ def watch(tape: Tape, closeness: Closeness) -> None:
     updates = _Updates(tape, closeness)
     tape.attend(updates, "step_begins", "step_ends", near=True)
     tape.attend(updates, "closing")
+    rounded = _Rounded(tape, closeness)
+    tape.attend(rounded, "step_begins", near=True)
+    tape.attend(rounded, "step_ends", "closing")
 
 
 @dataclass
@@ -101,6 +110,76 @@ class _Updates:
             num_moved = sum(key[0] == number for key in self._moved)
             facts = WeightsUnmoved(number, parameters[:_MAX_PARAMETERS], num_moved)
             self._tape.mark(facts, site, perf_counter_ns())
+
+
+@dataclass
+class _First:
+    """Some weights of a parameter as they were at the first step, and which had a gradient each time."""
+
+    parameter: "weakref.ref[Tensor]"
+    step: int
+    values: Tensor
+    has_gradient: Tensor
+
+
+class _Rounded:
+    """Compares weights of few bits at the end with those at the first step."""
+
+    def __init__(self, tape: Tape, closeness: Closeness) -> None:
+        self._tape = tape
+        self._close = closeness
+        self._first: dict[tuple[int, str], tuple[str, int, dict[int, _First]]] = {}
+        self._num_steps: dict[int, int] = {}
+        self._last: dict[tuple[int, str], WeightsRounded] = {}
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        if not self._close or not type(optimizer).__module__.startswith("torch.optim"):
+            return
+        usable = [item for group in optimizer.param_groups for item in group["params"]]
+        for parameter in [item for item in usable if item.dtype in _FEW_BITS and _is_usable(item)]:
+            key = (number, str(parameter.dtype).removeprefix("torch."))
+            site = self._tape.sites.here(2)
+            _, _, known = self._first.setdefault(key, (type(optimizer).__qualname__, site, {}))
+            has_gradient = _sample(parameter.grad) != 0
+            first = known.get(id(parameter))
+            if first is not None and first.parameter() is parameter:
+                first.has_gradient &= has_gradient
+            elif len(known) < _MAX_PARAMETERS:
+                values = _sample(parameter).clone()
+                known[id(parameter)] = _First(Ref(parameter), self._tape.num_steps, values, has_gradient)
+
+    def step_ends(self, _optimizer: Optimizer, number: int) -> None:
+        """Compare at steps that become rarer: what a function has made is gone when the script ends."""
+        if not self._first:
+            return
+        num = self._num_steps[number] = self._num_steps.get(number, 0) + 1
+        if num >= _FIRST_COMPARED and not num & (num - 1):
+            self._measure(is_on_host=True)
+
+    def closing(self) -> None:
+        self._measure(is_on_host=False)
+        for key, facts in self._last.items():
+            self._tape.mark(facts, self._first[key][1], perf_counter_ns())
+
+    def _measure(self, *, is_on_host: bool) -> None:
+        for key, (name, _, known) in self._first.items():
+            alive = [(item.parameter(), item) for item in known.values()]
+            rows = [(now, item) for now, item in alive if now is not None]
+            if not rows or (is_on_host and not all(now.is_cpu for now, _ in rows)):
+                continue  # nothing is read from a device while the script trains
+            same = [(_sample(now) == item.values) & item.has_gradient for now, item in rows]
+            values = torch.cat([item.values[item.has_gradient].abs().float().cpu() for _, item in rows])
+            if values.numel():
+                self._last[key] = WeightsRounded(
+                    optimizer=key[0],
+                    class_name=name,
+                    dtype=key[1],
+                    num_steps=self._tape.num_steps - min(item.step for _, item in rows),
+                    num_values=values.numel(),
+                    num_same=sum(int(item.sum()) for item in same),
+                    num_parameters=len(rows),
+                    weight=float(values.median()),
+                )
 
 
 def _sample(tensor: Tensor) -> Tensor:

@@ -1,0 +1,99 @@
+"""A sampler and a dataset for other loaders and frameworks: order and draws follow from the seed alone.
+
+Owns which number a sample has in which epoch. Position is arithmetic and draws belong to samples, so that a
+resumed run, with any number of workers, reads what the run that was not killed reads.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from truestep import rng
+from truestep.data.permutation import Order
+from truestep.errors import UsageError
+
+_WORDS = 2**32
+"""How many seeds NumPy's global generator takes."""
+
+
+class SeededOrder(Sampler[int]):
+    """Every epoch in another order, by seed and epoch; `skip` continues in the middle of one.
+
+    Each iteration is the next epoch. What it yields is `epoch * size + index`: give the loader
+    `SeededSamples` as its dataset, which knows both from it.
+
+    >>> order = SeededOrder(5, seed=7)
+    >>> whole = [*order, *order]
+    >>> order.skip(batches=3, batch_size=2)  # an epoch has 3 batches
+    >>> [*order] == whole[5:]
+    True
+    """
+
+    def __init__(self, size: int, *, seed: int) -> None:
+        if size < 1:
+            raise UsageError(f"an order needs at least one sample, got size={size}.")
+        self._size, self._seed = size, seed
+        self._epoch = self._start = 0
+
+    def skip(self, *, batches: int, batch_size: int, drop_last: bool = False) -> None:
+        """Continue after this many batches, counted over all epochs."""
+        size = self._size // batch_size if drop_last else -(-self._size // batch_size)
+        self._epoch, batch = divmod(batches, size)
+        self._start = batch * batch_size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration be that of an epoch; `Trainer` of Lightning calls it."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[int]:
+        epoch, start = self._epoch, self._start
+        self._epoch, self._start = epoch + 1, 0
+        order = Order(self._size, seed=self._seed, epoch=epoch)
+        for place in range(start, self._size):
+            yield epoch * self._size + order.indices(place, place + 1)[0]
+
+
+class SeededSamples(Dataset[Any]):
+    """A dataset whose samples draw from generators that are seeded for each of them, in any worker.
+
+    The seed follows from `seed`, the epoch and the index. The global generators of torch, NumPy and `random`
+    are as before afterwards. With a sampler other than `SeededOrder`, call `set_epoch` before each epoch.
+
+    >>> samples = SeededSamples([1, 2, 3], seed=7)
+    >>> samples[1], len(samples)
+    (2, 3)
+    """
+
+    def __init__(self, dataset: Any, *, seed: int) -> None:
+        self.dataset = dataset
+        self._seed = seed
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers that live on see it change
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the samples be those of an epoch."""
+        self._epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, number: int) -> Any:
+        epochs, index = divmod(int(number), len(self.dataset))
+        # bits: draws belong to the epoch and the sample, not to the process or the worker.
+        seed = rng.derive(self._seed, "sample", epochs + int(self._epoch), index)
+        kept = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
+        try:
+            torch.default_generator.manual_seed(seed)  # samples are made on the CPU
+            numpy.random.seed(seed % _WORDS)
+            random.seed(seed)
+            return self.dataset[index]
+        finally:
+            torch.set_rng_state(kept[0])
+            numpy.random.set_state(kept[1])
+            random.setstate(kept[2])

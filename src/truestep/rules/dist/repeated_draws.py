@@ -1,0 +1,74 @@
+"""Every rank gives the model the same batches, without a loader that repeats them.
+
+## What it finds
+A model in `DistributedDataParallel` or `fully_shard` that gets the same input on all ranks in each step,
+while the input changes from step to step. The usual cause is one seed on all ranks, and batches that are
+drawn with `torch.randn` or `torch.randint`. Use `--processes 2`.
+
+## Why it matters
+All ranks compute the same gradient, so N processes do the work of one. Noise that should differ between
+ranks, like the input of a generator, is repeated.
+
+## How to fix
+Seed all ranks alike while the model is built, then differently: `torch.manual_seed(seed + rank)`. Or take
+every rank's own part of the data: `x[rank::size]`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.dist._ranks import is_parallel, recorded
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.passes import ParallelMade
+from truestep.watch.evidence.facts.surroundings import InputsDigested
+from truestep.watch.evidence.kinds import Facts
+
+RULE = Meta(
+    code="DIST10",
+    severity="warning",
+    needs=(ParallelMade, InputsDigested),
+    fix="Seed each rank differently after the model is built: torch.manual_seed(seed + rank).",
+    caused_by=("DIST04",),
+)
+_LEAST = 3
+
+
+def is_observed(evidence: Evidence) -> bool:
+    """Whether several ranks train one model."""
+    return is_parallel(evidence) and all(process.of(InputsDigested) for process in evidence.processes)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find models whose inputs are the same on all ranks."""
+    if not is_parallel(evidence):
+        return
+    ranks = [_inputs(process.of(InputsDigested)) for process in evidence.processes]
+    for model in sorted(set.intersection(*(set(rank) for rank in ranks))):
+        moments = [rank[model] for rank in ranks]
+        num = min(map(len, moments))
+        digests = {tuple(moment.facts.digest for moment in rank[:num]) for rank in moments}
+        if len(digests) == 1 and len(set(digests.pop())) >= _LEAST:
+            yield Finding.at(
+                moments[0][0],
+                "every rank gives the model the same inputs: the work is repeated, not shared",
+                evidence=f"the first {num} inputs are bit-for-bit identical on all {len(ranks)} ranks",
+                cost=f"{len(ranks)} processes do the work of one",
+            )
+
+
+def _inputs(moments: list[Moment[InputsDigested]]) -> dict[int, list[Moment[InputsDigested]]]:
+    found: dict[int, list[Moment[InputsDigested]]] = {}
+    for moment in moments:
+        found.setdefault(moment.facts.model, []).append(moment)
+    return found
+
+
+def _rank(*digests: str) -> list[tuple[int, Facts]]:
+    return [
+        (3, ParallelMade("DistributedDataParallel", is_in_group=False)),
+        *((7, InputsDigested(0, digest)) for digest in digests),
+    ]
+
+
+BUGGY = recorded(*[_rank("0a", "0b", "0c")] * 2)
+CLEAN = recorded(_rank("0a", "0b", "0c"), _rank("1a", "1b", "1c"))

@@ -1,0 +1,184 @@
+"""A reshape swaps two axes where a transpose is meant.
+
+## What it finds
+A `view` or `reshape` in a model that exchanges the lengths of two axes of each sample: `(batch, 16, 24)`
+becomes `(batch, 24, 16)`. Also one that splits or merges the heads of attention across the positions:
+`(batch, positions, heads * width)` becomes `(batch, heads, positions, width)` without a transpose. The same
+for pictures and tokens: `(batch, channels, height, width)` becomes `(batch, positions, channels)`.
+
+## Why it matters
+A reshape keeps the order of the numbers in memory. It does not move an axis. Each new row is cut from the end
+of one channel and the start of the next, so positions and channels are mixed. Shapes fit, and the loss falls.
+
+## How to fix
+Move axes with `transpose(1, 2)` or `permute`. To split heads use `view(batch, positions, heads,
+width).transpose(1, 2)`, to merge them `transpose(1, 2).reshape(batch, positions, heads * width)`.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.places import covers, name_of
+from truestep.rules.analysis.syntax import walk
+from truestep.watch import Operation
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.passes import ForwardPass
+
+RULE = Meta(
+    code="PROBE12",
+    severity="warning",
+    needs=(ForwardPass, OptimizerStep),
+    fix="Move the axes with transpose or permute before the reshape.",
+    caused_by=("PROBE01", "PROBE02"),
+)
+_VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"})
+_RESHAPES = frozenset({"view", "reshape"})
+_MOVES = frozenset({"transpose", "permute", "swapaxes", "movedim", "t", "mT", "T", "einsum", "rearrange"})
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find reshapes whose lengths are those of a transpose."""
+    at_line: dict[tuple[str, int], list[Operation]] = {}
+    for item in evidence.operations:
+        is_seen = item.phase == "forward" and item.name in _VIEWS and item.file and item.line
+        if is_seen and item.ins and item.ins[0].has_grad and item.ins[0].shape != item.outs[0].shape:
+            at_line.setdefault((item.file or "", item.line or 0), []).append(item)
+    for (file, line), items in at_line.items():
+        swapped = [_swap(item) for item in items]
+        before, after = items[0].ins[0].shape, items[0].outs[0].shape
+        if not all(swapped) or not _is_written(evidence, file, line, may_count=len(before) != len(after)):
+            continue
+        yield Finding.at(
+            items[0],
+            "this reshape has the shape of a transpose, but does not move the axes",
+            count=len(items),
+            evidence=f"{list(before)} becomes {list(after)}: {swapped[0]}. {_moved(before, after)}",
+        )
+
+
+def _swap(item: Operation) -> str | None:
+    """Return which axes of a sample exchange their lengths, in words."""
+    before, after = item.ins[0].shape, item.outs[0].shape
+    if before[:1] != after[:1] or before[0] < 2:
+        return None
+    old, new = before[1:], after[1:]
+    if len(old) == len(new) == 2 and old == new[::-1] and old[0] != old[1] and min(old) > 1:
+        return f"axes 1 and 2 exchange their lengths {old[0]} and {old[1]}"
+    if len(old) == 2 and len(new) == 3:
+        return _heads(positions=old[0], whole=old[1], parts=new) or _grid(old, new)
+    if len(old) == 3 and len(new) == 2:
+        return _heads(positions=new[0], whole=new[1], parts=old) or _grid(new, old)
+    return None
+
+
+def _grid(rows: tuple[int, ...], grid: tuple[int, ...]) -> str | None:
+    """Compare rows of positions with a picture whose channels come first."""
+    positions, channels = rows
+    is_same = grid[0] == channels and grid[1] * grid[2] == positions
+    if is_same and positions != channels and min(rows) > 1:
+        return f"the {channels} channels are the first axis on one side and the last on the other"
+    return None
+
+
+def _heads(*, positions: int, whole: int, parts: tuple[int, ...]) -> str | None:
+    heads, middle, width = parts
+    is_split = middle == positions and heads * width == whole
+    if is_split and positions not in (heads, 1) and heads > 1 and width > 1:
+        return f"{heads} heads of width {width} lie before the {positions} positions, not after them"
+    return None
+
+
+def _moved(before: tuple[int, ...], after: tuple[int, ...]) -> str:
+    """Say where one number goes: into the second row of the result."""
+    place = after[-1]  # the first number of the second row, counted through the sample
+    found = []
+    for length in reversed(before[1:]):
+        found.append(place % length)
+        place //= length
+    start = [0] * (len(after) - 2) + [0]
+    start[-2] = 1
+    return f"Position {start} of a sample is read from {found[::-1]}, where a transpose would read another"
+
+
+def _is_written(evidence: Evidence, file: str, line: int, *, may_count: bool) -> bool:
+    """Whether the user's own line reshapes, and moves no axis.
+
+    Where it computes lengths, it may put two rows together: `view(batch, length // 2, 2 * width)`.
+    """
+    source = evidence.source(file)
+    if source is None:
+        return False
+    statements = [
+        node
+        for node in walk(source.tree)
+        if isinstance(node, ast.stmt) and covers(node, line) and not hasattr(node, "body")
+    ]
+    nodes = [node for statement in statements for node in walk(statement)]
+    names = {name_of(node) for node in nodes}
+    is_counted = any(isinstance(node, ast.BinOp) for node in nodes)
+    return bool(names & _RESHAPES) and not names & _MOVES and (may_count or not is_counted)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.rnn = nn.Conv1d(3, 8, 3, padding=1), nn.GRU(8, 8, batch_first=True)
+        self.out = nn.Linear(8, 2)
+
+    def forward(self, x):
+        h = self.conv(x)
+        h = h.view(len(h), -1, 8)  # expect: PROBE12
+        return self.out(self.rnn(h)[0][:, -1])
+
+
+model = Model()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(16, 3, 12)
+    loss = nn.functional.cross_entropy(model(x), (x[:, 0].sum(1) > 0).long())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.attend = nn.Linear(6, 16), nn.MultiheadAttention(16, 4, batch_first=True)
+        self.out = nn.Linear(16, 2)
+
+    def forward(self, x):
+        h = self.embed(x)
+        h = h + self.attend(h, h, h)[0]
+        heads = h.view(len(h), -1, 4, 4).transpose(1, 2)
+        merged = heads.transpose(1, 2).reshape(len(h), -1, 16)
+        grid = merged.view(len(h), 2, 5, 16).flatten(1, 2)
+        return self.out(grid.mean(1))
+
+
+model = Model()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    x = torch.randn(8, 10, 6)
+    loss = nn.functional.cross_entropy(model(x), (x[:, 0].sum(1) > 0).long())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace("h.view(len(h), -1, 8)", "h.transpose(1, 2)")

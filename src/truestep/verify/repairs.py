@@ -1,0 +1,123 @@
+"""The lines that repair a resume, in the words of the framework that the script uses.
+
+Owns the lines and which framework it is. Each line of a data repair is measured by
+benchmarks/peers_resume.py, in the rows "as repaired".
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+Framework = Literal["bare", "lightning", "accelerate", "transformers"]
+Part = Literal["order", "samples", "step"]
+
+_SIGNS: dict[Framework, tuple[str, str]] = {
+    "lightning": (r"(?:pytorch_)?lightning", r"\b(?:Lightning)?Trainer\b"),
+    "transformers": (r"transformers", r"\b(?:Seq2Seq)?Trainer\b"),
+    "accelerate": (r"accelerate", r"\bAccelerator\b"),
+}
+"""What a file of the script imports, and what it must name for its loop to be the framework's."""
+
+_LOADER = (
+    "from truestep.data import SeededOrder, SeededSamples",
+    "order = SeededOrder(len(dataset), seed=SEED)",
+    "samples = SeededSamples(dataset, seed=SEED)",
+    "loader = DataLoader(samples, sampler=order, batch_size=BATCH)  # workers and the rest as before",
+)
+_BATCH_NUMBER = "self.trainer.fit_loop.epoch_loop.total_batch_idx"
+_STEP = ("torch.manual_seed(SEED + 1 + step)  # first line of each step",)
+_BARE = (
+    *_LOADER,
+    "order.skip(batches=step, batch_size=BATCH)  # on resume; step: batches trained on so far",
+)
+_LIGHTNING = (
+    *_LOADER,
+    "def on_load_checkpoint(self, checkpoint):  # in the LightningModule",
+    '    progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]',
+    '    order.skip(batches=progress["total"]["ready"], batch_size=BATCH)',
+)
+_SAMPLES = (
+    "from truestep.data import SeededSamples",
+    "samples = SeededSamples(dataset, seed=SEED)  # in place of the dataset",
+)
+_DATA: dict[Framework, dict[Part, tuple[str, ...]]] = {
+    "bare": {"order": _BARE, "samples": _BARE, "step": _STEP},
+    "lightning": {
+        "order": _LIGHTNING,
+        "samples": _LIGHTNING,
+        "step": (f"torch.manual_seed(SEED + 1 + {_BATCH_NUMBER})  # first line of training_step",),
+    },
+    "accelerate": {
+        "order": (
+            "Accelerator(dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True))",
+            "loader.set_epoch(epoch)  # before each epoch",
+            "accelerator.skip_first_batches(loader, num_skipped)  # for the epoch that is resumed",
+        ),
+        "samples": (*_SAMPLES, "samples.set_epoch(epoch)  # before each epoch"),
+        "step": _STEP,
+    },
+    "transformers": {
+        "order": ("TrainingArguments(ignore_data_skip=False)",),
+        "samples": (
+            *_SAMPLES,
+            "class SetEpoch(TrainerCallback):  # callbacks=[SetEpoch()]",
+            "    def on_epoch_begin(self, args, state, control, **kwargs):",
+            "        samples.set_epoch(int(state.epoch))",
+        ),
+        "step": (),  # the Trainer saves and restores the generators
+    },
+}
+_STATES = {
+    "model-not-saved": "model",
+    "buffers-not-saved": "model",
+    "optimizer-not-saved": "optimizer",
+    "scheduler-not-saved": "scheduler",
+}
+
+
+def data_lines(framework: Framework, parts: Iterable[Part]) -> tuple[str, ...]:
+    """Return the lines that make order, samples and what a step draws follow from the seed."""
+    return tuple(dict.fromkeys(line for part in parts for line in _DATA[framework][part]))
+
+
+def state_lines(framework: Framework, cause: str, *, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the lines that save and load an object; `names` are of what the script keeps besides."""
+    owners = [_STATES[cause]] if cause in _STATES else dict.fromkeys(map(_owner, names))
+    found: list[str] = []
+    for owner in [item for item in owners if item.isidentifier()]:
+        if framework == "accelerate":
+            found.append(f"accelerator.register_for_checkpointing({owner})  # before load_state")
+        elif framework == "bare" and (cause == "variable-not-saved" or _is_plain(names, owner)):
+            found.append(f'state["{owner}"] = {owner}  # in what is saved')
+            found.append(f'{owner} = state["{owner}"]  # after it is loaded')
+        elif framework == "bare":
+            found.append(f'state["{owner}"] = {owner}.state_dict()  # in what is saved')
+            found.append(f'{owner}.load_state_dict(state["{owner}"])  # after it is loaded')
+    return tuple(found)
+
+
+def framework_of(files: Iterable[str]) -> Framework:
+    """Return whose loop the script's own files use, by what they import."""
+    texts = [_text(file) for file in files]
+    for framework, (package, name) in _SIGNS.items():
+        imports = re.compile(rf"^\s*(?:import|from)\s+{package}\b", re.MULTILINE)
+        if any(imports.search(text) and re.search(name, text) for text in texts):
+            return framework
+    return "bare"
+
+
+def _is_plain(names: Sequence[str], owner: str) -> bool:
+    """Whether it is a tensor, or a list of them, and no module."""
+    return any(name == owner or re.match(rf"{owner}\.\d+$", name) for name in names)
+
+
+def _owner(name: str) -> str:
+    return re.split(r"[.\[ ]", name, maxsplit=1)[0]
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
