@@ -51,6 +51,10 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
+def _each(**numbers: str | None) -> dict[str, tuple[int, ...]]:
+    return {name: _numbers(f"--{name}", text) for name, text in numbers.items()}
+
+
 def _variable(text: str) -> dict[str, str | None]:
     """Read `NAME=VALUE`, or `NAME=` to remove it."""
     name, equals, value = text.partition("=")
@@ -105,6 +109,10 @@ _Compile = Annotated[
     bool,
     typer.Option("--compile", help="torch.compile, with float64 as judge.", rich_help_panel=_WAYS),
 ]
+_Precision = Annotated[
+    bool,
+    typer.Option("--precision", help="bfloat16 autocast, with float64 as judge.", rich_help_panel=_WAYS),
+]
 _Against = Annotated[
     list[str] | None,
     typer.Option(
@@ -148,6 +156,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     threads: _Threads = None,
     env: _Env = None,
     compile_: _Compile = False,
+    precision: _Precision = False,
     against: _Against = None,
     save: _Save = None,
     steps: _Steps = 100,
@@ -174,14 +183,12 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     Examples:
       truestep verify train.py                       twice, 100 steps each
       truestep verify --kill --resume-with="--resume last.pt" train.py
-      truestep verify --processes 1,2,4 train.py
-      truestep verify --against HEAD~1 --compile train.py
+      truestep verify --against HEAD~1 --precision train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     with Progress(f"starting {given.name}") as progress:
         from truestep.verify import VerifyOptions  # a second, so the line is there before
 
-        numbers = {"processes": processes, "workers": workers, "threads": threads}
         asked = VerifyOptions(
             steps=steps or None,
             runs=runs,
@@ -189,9 +196,10 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
             resume_arguments=_words(resume_with or ""),
             environments=tuple(map(_variable, env or ())),
             is_compiled=compile_,
+            is_lowered=precision,
             against=tuple(against or ()),
             save=save and save.absolute(),
-            **{name: _numbers(f"--{name}", text) for name, text in numbers.items()},
+            **_each(processes=processes, workers=workers, threads=threads),
         )
         open_record(record)  # after bad usage is refused
         verdict = _answer(given, asked, is_json=format_ is Format.json, progress=progress)
@@ -247,6 +255,7 @@ class _Answer:
 
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
+        from truestep.verify.compiled import lowered_lines
         from truestep.verify.describe import compared_text, compiled_lines, resume_lines, steps_text
 
         if verdict.is_interrupted:
@@ -258,7 +267,8 @@ class _Answer:
             self._page.print(("same", "bold green"), words)
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference, is_rounding=verdict.is_rounding)
-        for line in (*resume_lines(verdict), *compiled_lines(verdict)):
+        lowered = lowered_lines(verdict.precision)
+        for line in (*resume_lines(verdict), *compiled_lines(verdict), *lowered):
             self._page.print(line)
         if verdict.saved:
             self._page.print(f"fingerprint: {verdict.saved}")

@@ -11,6 +11,8 @@ from truestep import plainfile
 from truestep.verify.causes import FoundCause
 
 RESULT_FILE = "compiled.json"
+AUDIT = "truestep.watch.control.compiling:audit"
+LOWERED = "truestep.watch.control.lowering:compare"
 _STAGES = {
     "eager": "dynamo's capture of the graph",
     "aot_eager": "AOT autograd",
@@ -51,3 +53,39 @@ def explain(told: dict[str, Any]) -> FoundCause:
         evidence=evidence,
         is_proved=True,
     )
+
+
+def explain_lowered(told: dict[str, Any]) -> FoundCause:
+    """Return the module and the operation that lose most in a short format."""
+    return FoundCause(
+        name="precision-lost",
+        file=told["file"],
+        line=told["line"],
+        operation=told["operation"],
+        module=f"{told['module']} ({told['kind']})" if told["module"] else None,
+        evidence=[_lowered_words(told)],
+        is_proved=True,
+    )
+
+
+def lowered_lines(told: dict[str, Any] | None) -> list[str]:
+    """Return what is known of a short format, a line each."""
+    if told is None:
+        return []
+    lines = [f"bfloat16: {_lowered_words(told)}"]
+    if told["module"]:
+        spared = _number(told["spared_apart"])
+        lines.append(f"  module {told['module']} ({told['kind']}) loses most: with it in float32, {spared}")
+    if told["operation"]:
+        where = f" {told['file']}:{told['line']}" if told["file"] else ""
+        distances = f"{_number(told['lost'])} from float64, its inputs {_number(told['inputs_apart'])}"
+        lines.append(f"  operation {told['operation']}{where} loses most: {distances}")
+    return lines
+
+
+def _lowered_words(told: dict[str, Any]) -> str:
+    return f"{told['value']} {_number(told['apart'])} from float64, float32 {_number(told['plain_apart'])}"
+
+
+def _number(apart: float | None) -> str:
+    return "not finite" if apart is None else f"{apart:.1g}"

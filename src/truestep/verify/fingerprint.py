@@ -181,3 +181,13 @@ def _read_call(row: list[Any]) -> Called:
         total=None if total is None else float(total),
         dtype=str(dtype),
     )
+
+
+def made_differently(saved: Fingerprint, made: dict[str, Any]) -> list[str]:
+    """Return what besides the script is another than when a fingerprint was saved."""
+    names = ("torch", "threads", "machine")
+    return [
+        f"saved with {name} {saved.made_with[name]}, now {made.get(name)}"
+        for name in names
+        if saved.made_with[name] != made.get(name)
+    ]

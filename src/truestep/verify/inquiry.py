@@ -41,6 +41,8 @@ class VerifyOptions:
     """Other interpreters, commits, and fingerprints."""
     is_compiled: bool = False
     """Whether compiled code is compared with eager code."""
+    is_lowered: bool = False
+    """Whether bfloat16 autocast is compared with float32."""
     save: Path | None = None
     """Where to write the fingerprint of the first run, if it repeats."""
 
@@ -56,7 +58,7 @@ class VerifyOptions:
                 raise UsageError(f"--{name} must be {smallest} or more, got {min(given)}.")
         if self.is_portable and len({*self.processes, 1}) > 1:
             raise UsageError("--save and --against compare runs of one process. Leave out --processes.")
-        if self.runs < 2 and not self.ways and not self.against and not self.is_compiled:
+        if self.runs < 2 and not self.ways and not self.against and not (self.is_compiled or self.is_lowered):
             raise UsageError("--runs 1 compares nothing. Pass 2 or more, or an option such as --kill.")
 
     @property
@@ -134,6 +136,8 @@ def verify(
                 inquiry.save(asked.save)
             if asked.is_compiled and verdict.same:
                 inquiry.compare_compiled()
+            if asked.is_lowered and verdict.same:
+                inquiry.compare_lowered()
             for other in others:
                 if verdict.same:
                     inquiry.compare_with(other)
@@ -193,7 +197,7 @@ class _Inquiry:
     def compare_compiled(self) -> None:
         """Compare the model's first training calls, compiled and eager."""
         self.on_status("compiling the model, eager against aot_eager against inductor")
-        plan = Plan(settings=(("truestep.watch.control.compiling:audit", True),))
+        plan = Plan(settings=((compiled.AUDIT, None),))
         ran = self.runner.run(replace(self.asked.base, kind="again"), plan=plan, side=1)
         assert self.runner.folder is not None
         told = compiled.read(self.runner.folder)
@@ -210,6 +214,23 @@ class _Inquiry:
             difference = self._difference(parting, finding)
             self.verdict.same = False
             self.verdict.first_difference = replace(difference, what=f"compiled {told['found']['value']}")
+
+    def compare_lowered(self) -> None:
+        """Compare the model's first training call under bfloat16 autocast and in float32."""
+        self.on_status("running the model in bfloat16, float32 and float64")
+        plan = Plan(settings=((compiled.AUDIT, compiled.LOWERED),))
+        ran = self.runner.run(replace(self.asked.base, kind="again"), plan=plan, side=1)
+        assert self.runner.folder is not None
+        told = compiled.read(self.runner.folder)
+        if told is None or "reason" in told:
+            why = told["reason"] if told is not None else f"its last lines:\n{ran.tail}"
+            raise _Inconclusive(f"the model could not be compared in other formats ({why}).")
+        self.verdict.precision = {**told, "file": self.runner.original(told["file"])}
+        if told["is_beyond"]:
+            parting = chains.Parting(place=0, step=0, parts=(told["value"],), first=None, second=None)
+            difference = self._difference(parting, compiled.explain_lowered(told))
+            self.verdict.same = False
+            self.verdict.first_difference = replace(difference, what=f"bfloat16 {told['value']}")
 
     def compare_with(self, other: Other) -> None:
         """Compare the first run with one of another version."""
@@ -263,7 +284,7 @@ class _Inquiry:
             ours, theirs, parting=parting, found=found, is_same_torch=is_same_torch
         )
         if other.fingerprint is not None:
-            finding.evidence += _made_differently(other.fingerprint, made)
+            finding.evidence += fingerprint.made_differently(other.fingerprint, made)
         self.verdict.same, self.verdict.is_rounding = False, is_rounding
         self.verdict.first_difference = self._difference(parting, finding)
 
@@ -567,16 +588,6 @@ class _Inquiry:
         file = self.runner.original(finding.file)
         where = f" ({Path(file).name}:{finding.line})" if file else ""
         return f"{CAUSES[finding.name].words}{where}"
-
-
-def _made_differently(saved: fingerprint.Fingerprint, made: dict[str, Any]) -> list[str]:
-    """Return what besides the script is another than when a fingerprint was saved."""
-    names = ("torch", "threads", "machine")
-    return [
-        f"saved with {name} {saved.made_with[name]}, now {made.get(name)}"
-        for name in names
-        if saved.made_with[name] != made.get(name)
-    ]
 
 
 def _as_far_as(first: Ran, updates: list[Update]) -> list[Update]:

@@ -81,6 +81,8 @@ class Verdict:
     """Whether what differs from another version is rounding alone."""
     compiled: dict[str, Any] | None = None
     """What compiling the model gives: graph breaks, recompilations, and how far each stage is off."""
+    precision: dict[str, Any] | None = None
+    """How far bfloat16 and float32 are from float64, and the module and operation that lose most."""
     resume: dict[str, Any] | None = None
     """Of a killed run: from which step it was resumed, how long that took, and a save that a kill tears."""
     saved: str | None = None
@@ -118,6 +120,7 @@ class Verdict:
             "rounding": self.is_rounding,
             "saved": self.saved,
             "compiled": self.compiled,
+            "precision": self.precision,
             "resume": self.resume,
         }
         return fields if self.reason is None else {**fields, "reason": self.reason}

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,12 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 Values = dict[str, Tensor]
 
 
-def audit(_value: Any, tape: Tape) -> None:
-    """Keep the model's first training calls, then compare and end."""
+def audit(compare: Any, tape: Tape) -> None:
+    """Keep the model's first training calls, then compare and end: by `module:function`, if one is given."""
     audited = _Audit(Path(tape.path).parent / RESULT_FILE, tape.sites.is_own)
+    if isinstance(compare, str):
+        home, name = compare.split(":")
+        audited.compare = getattr(import_module(home), name)
     torch.compiler.set_stance("force_eager")
     call: Any = nn.Module.__call__
     depth = 0
@@ -73,6 +77,8 @@ class _Audit:
         self._calls: list[Call] = []
         self._begun = 0.0
         self.restore: Callable[[], None] = lambda: None
+        self.compare: Callable[..., dict[str, Any]] | None = None
+        """What is compared in place of compiled code."""
         self.said: dict[str, Any] = {"breaks": [], "recompilations": [], "found": None, "stages": {}}
 
     def take(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -97,6 +103,8 @@ class _Audit:
         try:
             if self._model is None:
                 self.said["reason"] = "no module was called for training"
+            elif self.compare is not None:
+                self.said = self.compare(self._model, self._calls[0], is_own=self._is_own)
             else:
                 with _surroundings():
                     self._compare(self._model)
@@ -110,7 +118,7 @@ class _Audit:
         call = self._calls[0]
         self.said["model"] = type(model).__name__
         self._list_breaks(model)
-        is_random = _is_random(model, call)
+        is_random = is_random_module(model, call)
         self.said["judge"] = "eager, with the same draws" if is_random else "float64"
         for stage in _TRIED:
             worst = _check(model, call, stage, is_random=is_random)
@@ -157,7 +165,7 @@ class _Audit:
         """Compile each operation of a module alone; return the first that is off."""
         recorder = _Recorder(self._is_own)
         with recorder:
-            _values(copy.deepcopy(module), call)
+            values_of_call(copy.deepcopy(module), call)
         for function, args, kwargs, place in recorder.calls[:_MAX_OPERATIONS]:
             if time.monotonic() - self._begun > _MAX_S:
                 break
@@ -176,7 +184,9 @@ def _detached(value: Any) -> Any:
     )
 
 
-def _as_double(value: Any) -> Any:
+def as_double(value: Any) -> Any:
+    """Return a value with its floating-point tensors in float64."""
+
     def change(item: Tensor) -> Tensor:
         return item.detach().double() if item.is_floating_point() else item
 
@@ -199,7 +209,7 @@ def _leaves(value: Any) -> list[Tensor]:
     return [leaf for leaf in found if leaf.is_floating_point()]
 
 
-def _values(module: nn.Module, call: Call, *, compiled: Callable[..., Any] | None = None) -> Values:
+def values_of_call(module: nn.Module, call: Call, *, compiled: Callable[..., Any] | None = None) -> Values:
     """Run forward and backward, and return outputs, gradients and buffers."""
     args, kwargs = _detached(call)
     torch.manual_seed(0)
@@ -220,7 +230,8 @@ def _weights(item: Tensor) -> Tensor:
     return torch.cos(torch.arange(item.numel(), dtype=torch.float64, device=item.device)).reshape(item.shape)
 
 
-def _is_random(module: nn.Module, call: Call) -> bool:
+def is_random_module(module: nn.Module, call: Call) -> bool:
+    """Whether a module gives other outputs with another seed."""
     results = []
     for seed in (0, 1):
         args, kwargs = _detached(call)
@@ -232,16 +243,16 @@ def _is_random(module: nn.Module, call: Call) -> bool:
 
 def _check(module: nn.Module, call: Call, stage: str, *, is_random: bool) -> dict[str, Any]:
     """Return which value of a compiled module is farthest from the judge, and whether beyond rounding."""
-    eager = _values(copy.deepcopy(module), call)
+    eager = values_of_call(copy.deepcopy(module), call)
     judge = eager
     if not is_random:
         try:
-            judge = _values(copy.deepcopy(module).double(), _as_double(call))
+            judge = values_of_call(copy.deepcopy(module).double(), as_double(call))
         except Exception:  # noqa: BLE001 - not every module computes in float64: eager code is the judge
             judge = eager
     torch._dynamo.reset()
     twin = copy.deepcopy(module)
-    compiled = _values(twin, call, compiled=torch.compile(twin, backend=stage, dynamic=False))
+    compiled = values_of_call(twin, call, compiled=torch.compile(twin, backend=stage, dynamic=False))
     return _worst(judge, eager, compiled, eps=_eps_of(module, call))
 
 
@@ -296,7 +307,7 @@ def _calls_of_children(model: nn.Module, call: Call) -> dict[str, Call]:
     for name, module in twin.named_modules():
         if name:
             module.register_forward_pre_hook(keep(name), with_kwargs=True)
-    _values(twin, call)
+    values_of_call(twin, call)
     return found
 
 
@@ -318,16 +329,18 @@ class _Recorder(TorchDispatchMode):
         is_view = any(item.alias_info for item in func._schema.arguments)
         if has_floats and not is_view and f"{func}{shapes}" not in self._known:
             self._known.add(f"{func}{shapes}")
-            self.calls.append((func, _detached(args), _detached(kwargs), self._place()))
+            self.calls.append((func, _detached(args), _detached(kwargs), own_place(self._is_own)))
         return func(*args, **kwargs)
 
-    def _place(self) -> tuple[str | None, int | None]:
-        frame = sys._getframe(2)  # of the module; the script's call of the model comes above our own
-        while frame is not None and frame.f_code.co_filename != __file__:
-            if self._is_own(frame.f_code.co_filename):
-                return frame.f_code.co_filename, frame.f_lineno
-            frame = frame.f_back  # type: ignore[assignment]
-        return None, None
+
+def own_place(is_own: Callable[[str], bool]) -> tuple[str | None, int | None]:
+    """Return the user's line that calls, below the call of the model by an audit."""
+    frame = sys._getframe(2)  # of the module; the script's call of the model comes above our own
+    while frame is not None and frame.f_code.co_filename != __file__:
+        if is_own(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None, None
 
 
 def _operation_differs(function: Any, args: Any, kwargs: Any, stage: str) -> bool:
@@ -348,7 +361,7 @@ def _operation_differs(function: Any, args: Any, kwargs: Any, stage: str) -> boo
 
     eager = run(call, tensors)
     try:
-        judge = run(call, [item if item is None else _as_double(item) for item in tensors])
+        judge = run(call, [item if item is None else as_double(item) for item in tensors])
     except Exception:  # noqa: BLE001 - an argument says float32: eager code is the judge
         judge = eager
     if any(judge[name].shape != eager[name].shape for name in judge):
