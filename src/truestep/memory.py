@@ -4,6 +4,7 @@ Owns where the number comes from (the device if there is one, else the process),
 """
 
 import ctypes
+import os
 import resource
 import sys
 
@@ -53,19 +54,23 @@ def keep_freed() -> None:
 
 def held_bytes() -> int | None:
     """Return the memory that this process holds, without what it maps from files; None if not on Linux."""
-    try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - as above
-            _, resident, shared, *_ = map(int, file.read().split())
-    except OSError:
-        return None
-    return (resident - shared) * resource.getpagesize()
+    numbers = _read("/proc/self/statm").split()
+    return (int(numbers[1]) - int(numbers[2])) * resource.getpagesize() if numbers else None
 
 
 def own_bytes() -> int | None:
     """Return the memory that no other process shares: a forked one shares until it writes. None as above."""
+    lines = [line for line in _read("/proc/self/smaps_rollup").splitlines() if line.startswith(b"Private_")]
+    return sum(int(line.split()[1]) for line in lines) * _KIB if lines else None
+
+
+def _read(path: str) -> bytes:
+    """Return the first part of a file, nothing if there is none. Not by `open`: a script may replace that."""
     try:
-        with open("/proc/self/smaps_rollup", "rb") as file:  # noqa: PTH123 - as above
-            lines = [line for line in file if line.startswith(b"Private_")]
+        file = os.open(path, os.O_RDONLY)
     except OSError:
-        return None
-    return sum(int(line.split()[1]) for line in lines) * _KIB
+        return b""
+    try:
+        return os.read(file, 1 << 14)
+    finally:
+        os.close(file)

@@ -117,9 +117,11 @@ def launched(folder: Path, size: int, *, stop_at: int | None = None) -> set[str]
     """Return the digests with which processes that torchrun started end."""
     script = folder.parent / "train.py"
     script.write_text(f"""
+import os
 from pathlib import Path
 from tests.train import small
-print("\\ndigest", small.train(Path({str(folder)!r}), lanes=4, stop_at={stop_at}), flush=True)
+digest = small.train(Path({str(folder)!r}), lanes=4, stop_at={stop_at})
+Path({str(folder)!r} + f"-{{os.environ['RANK']}}.digest").write_text(digest)
 """)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     variables = {**os.environ, **environment(), "OMP_NUM_THREADS": "1"}
@@ -128,9 +130,9 @@ print("\\ndigest", small.train(Path({str(folder)!r}), lanes=4, stop_at={stop_at}
         [*launch, str(script)], env=variables, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    digests = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("digest")]
+    digests = [path.read_text() for path in folder.parent.glob(f"{folder.name}-*.digest")]
     assert len(digests) == size, done.stdout + done.stderr
-    return {" ".join(words) for words in digests}
+    return set(digests)
 
 
 def test_lanes_on_several_processes_with_devices_end_with_one_digest(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.passes import ViewsEqual
+from truestep.watch.script import parts
 from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import find_tensors, is_transformed
 from truestep.watch.script.tape import Tape
@@ -57,7 +58,7 @@ class _Views:
         if made is None or not 0 < len(given) <= _MAX_TENSORS or len(self._passes) >= _MAX_PASSES:
             return
         samples = [_read(leaf) for leaf in given]
-        if any(sample is None for sample in samples) or not _has_rows(given[0]):
+        if any(sample is None for sample in samples) or not _has_rows(given[0]) or not parts.is_plain(made):
             return
         self._number += 1
         node: Any = made.grad_fn
@@ -97,7 +98,7 @@ def _has_rows(tensor: Tensor) -> bool:
 
 def _read(tensor: Tensor) -> list[float] | None:
     """Return some of a tensor's values, evenly spread; None if they cannot be read."""
-    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_complex() or not tensor.numel():
+    if not parts.is_plain(tensor) or tensor.is_complex() or not tensor.numel():
         return None
     with torch.no_grad():
         flat = tensor.detach().reshape(-1)
