@@ -33,11 +33,7 @@ def peak_bytes() -> int:
 
 def process_peak_bytes() -> int:
     """Return the same for the process alone, whatever is on a device."""
-    try:
-        with open(_STATUS, "rb") as status:  # noqa: PTH123 - quicker, and this is called while training
-            peak = next((line for line in status if line.startswith(b"VmHWM:")), None)
-    except OSError:  # not Linux
-        peak = None
+    peak = next((line for line in _read(_STATUS).splitlines() if line.startswith(b"VmHWM:")), None)
     if peak is not None:
         return int(peak.split()[1]) * _KIB
     # It may be that of whoever started this process, where that one is larger. On macOS it is in bytes.

@@ -13,12 +13,11 @@ at the batch of that step.
 """
 
 from collections.abc import Iterator
-from math import isfinite
 from statistics import median
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.watch import Moment
-from truestep.watch.evidence.facts.optimizing import LossLevel, OptimizerStep
+from truestep.rules.analysis.losses import find_levels, has_one_loss
+from truestep.watch.evidence.facts.optimizing import LossLevel
 from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
@@ -28,7 +27,7 @@ RULE = Meta(
     caused_by=("LOOP01", "LOOP03", "LOOP10", "LOOP11", "LOOP18", "LOOP19", "PROBE07"),
     fix="Lower the learning rate or warm it up, and clip gradients.",
 )
-_EVERY, _MIN_LEVELS, _NUM_PARTS = 16, 20, 5
+_MIN_LEVELS, _NUM_PARTS = 20, 5
 _FAR = 1.0
 """How much higher than at the start, in units of how far the loss had fallen."""
 _OPERATIONS = ("NllLoss", "CrossEntropy", "BinaryCrossEntropy")
@@ -36,18 +35,15 @@ _OPERATIONS = ("NllLoss", "CrossEntropy", "BinaryCrossEntropy")
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether the loss was read often enough."""
-    return len(_levels(evidence)) >= _MIN_LEVELS
+    return len(find_levels(evidence)) >= _MIN_LEVELS
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find a loss that fell and then rose above its start."""
-    passes = evidence.of(BackwardPass)
-    sites = {(moment.file, moment.line) for moment in passes}
-    optimizers = {moment.facts.optimizer for moment in evidence.of(OptimizerStep)}
-    names = {moment.facts.operation for moment in passes if moment.facts.operation}
+    names = {moment.facts.operation for moment in evidence.of(BackwardPass) if moment.facts.operation}
     is_known = bool(names) and all(name.startswith(_OPERATIONS) for name in names)
-    levels = _levels(evidence)
-    if len(sites) != 1 or len(optimizers) != 1 or not is_known or len(levels) < _MIN_LEVELS:
+    levels = find_levels(evidence)
+    if not has_one_loss(evidence) or not is_known or len(levels) < _MIN_LEVELS:
         return
     size = len(levels) // _NUM_PARTS
     parts = [median(loss for _, loss in levels[at * size : (at + 1) * size]) for at in range(_NUM_PARTS)]
@@ -61,14 +57,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             evidence=f"it begins at {start:.4g}, falls to {best:.4g} and ends at {median(last):.4g} "
             f"after {levels[-1][0].step + 1} steps",
         )
-
-
-def _levels(evidence: Evidence) -> list[tuple[Moment[LossLevel], float]]:
-    found: dict[int, Moment[LossLevel]] = {}
-    for moment in evidence.of(LossLevel):
-        found.setdefault(moment.step // _EVERY, moment)
-    losses = [(found[place], found[place].facts.loss) for place in sorted(found)]
-    return [(moment, loss) for moment, loss in losses if isinstance(loss, float) and isfinite(loss)]
 
 
 BUGGY = """

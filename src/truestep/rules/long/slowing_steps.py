@@ -71,7 +71,7 @@ for step in range(400):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()  # expect: LONG05
-    history += [loss.item()] * 200
+    history += [loss.item()] * (4 * step + 4)
     average = sum(sorted(history)) / len(history)
 """
 

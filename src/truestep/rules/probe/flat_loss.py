@@ -14,13 +14,12 @@ data.
 """
 
 from collections.abc import Iterator
-from math import isfinite, sqrt
+from math import sqrt
 from statistics import mean, pstdev
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.watch import Moment
-from truestep.watch.evidence.facts.optimizing import LossLevel, OptimizerStep
-from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.rules.analysis.losses import find_levels, has_one_loss
+from truestep.watch.evidence.facts.optimizing import LossLevel
 
 RULE = Meta(
     code="PROBE08",
@@ -30,20 +29,17 @@ RULE = Meta(
     fix="Try to fit a single batch; if that fails too, check the gradients and the learning rate.",
 )
 _MIN_LOOKS, _SAME = 7, 0.01
-_EVERY = 16
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether the loss was read often enough."""
-    return len(_levels(evidence)) >= _MIN_LOOKS
+    return len(find_levels(evidence)) >= _MIN_LOOKS
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find a loss that stays where it began."""
-    optimizers = {moment.facts.optimizer for moment in evidence.of(OptimizerStep)}
-    sites = {(moment.file, moment.line) for moment in evidence.of(BackwardPass)}
-    levels = _levels(evidence)
-    if len(optimizers) != 1 or len(sites) != 1:
+    levels = find_levels(evidence)
+    if not has_one_loss(evidence):
         return
     values = [loss for _, loss in levels]
     num = len(values) // 3
@@ -57,15 +53,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             evidence=f"{mean(first):.4g} in the first third and {mean(last):.4g} in the last of "
             f"{levels[-1][0].step + 1} steps",
         )
-
-
-def _levels(evidence: Evidence) -> list[tuple[Moment[LossLevel], float]]:
-    """Return the loss at some steps, evenly spread: the first that was read of every few."""
-    found: dict[int, Moment[LossLevel]] = {}
-    for moment in evidence.of(LossLevel):
-        found.setdefault(moment.step // _EVERY, moment)
-    losses = [(found[place], found[place].facts.loss) for place in sorted(found)]
-    return [(moment, loss) for moment, loss in losses if isinstance(loss, float) and isfinite(loss)]
 
 
 BUGGY = """

@@ -4,10 +4,7 @@ Owns what is looked at in workers, after ever more batches. It is left in files 
 process that made the workers reads when it ends. Workers that are not forked are not observed.
 """
 
-import json
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +13,7 @@ from torch.utils.data import get_worker_info
 from truestep.memory import own_bytes
 from truestep.watch.evidence.facts.course import Held, WorkerCourse, WorkerPoint
 from truestep.watch.hooks.table import Hook, Observation, drop_frames, put, unseen
+from truestep.watch.inspect.data.left import Left
 from truestep.watch.script.tape import Tape
 
 Function = Callable[..., Any]
@@ -35,8 +33,7 @@ def watch(tape: Tape) -> None:
 class _Growth:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._pid = os.getpid()
-        self._folder = Path(tape.path).parent
+        self._left = Left(tape, "growth")
         self._loaders: dict[int, tuple[int, str]] = {}
         self._num_batches, self._next = 0, _FIRST
         self._points: list[WorkerPoint] = []
@@ -44,7 +41,7 @@ class _Growth:
     def created(self, /, *_: Any, **__: Any) -> Observation:
         """A fetcher is made, in the process that shall use it."""
         result = yield
-        if os.getpid() != self._pid and get_worker_info() is not None:
+        if self._left.is_elsewhere and get_worker_info() is not None:
             kind: Any = type(result)
             kind.fetch = unseen(self._wrap(kind.fetch), kind.fetch)
 
@@ -68,9 +65,7 @@ class _Growth:
         try:
             held = list(_containers(dataset))[:_MAX_HELD]
             self._points.append(WorkerPoint(self._num_batches, own_bytes() or 0, held))
-            path = self._folder / f"growth-{self._pid}-{os.getpid()}.json"
-            path.with_suffix(".part").write_text(json.dumps([id(dataset), self._points]))
-            path.with_suffix(".part").rename(path)
+            self._left.write([id(dataset), self._points])
         except Exception:  # noqa: BLE001 - a worker must not fail by being looked at
             pass
 
@@ -83,8 +78,7 @@ class _Growth:
 
     def closing(self) -> None:
         """Note what the workers have left."""
-        for path in sorted(self._folder.glob(f"growth-{self._pid}-*.json")):
-            dataset, points = json.loads(path.read_text())
+        for dataset, points in self._left.read():
             loader, name = self._loaders.get(dataset, (-1, ""))
             read = [WorkerPoint(num, size, [Held(*item) for item in held]) for num, size, held in points]
             self._tape.note(WorkerCourse(loader, name, read))

@@ -7,12 +7,10 @@ which the process that made the workers reads when it ends. Workers that are not
 import functools
 import hashlib
 import itertools
-import json
 import os
 import random
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -30,6 +28,7 @@ from truestep.watch.evidence.facts.loading import (
 from truestep.watch.evidence.kinds import named
 from truestep.watch.evidence.moment import unnamed
 from truestep.watch.hooks.table import Hook, Observation, drop_frames, put, unseen
+from truestep.watch.inspect.data.left import Left
 from truestep.watch.script.tape import Tape
 
 Function = Callable[..., Any]
@@ -50,8 +49,7 @@ def watch(tape: Tape) -> None:
 class _Scout:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._pid = os.getpid()
-        self._folder = Path(tape.path).parent
+        self._left = Left(tape, "worker")
         self._loaders: dict[int, int] = {}
 
     def created(self, /, *_: Any, **__: Any) -> Observation:
@@ -76,7 +74,7 @@ class _Scout:
     def is_asked(self, dataset: Any) -> bool:
         """Whether this process is a worker that shall be looked into."""
         return (
-            os.getpid() != self._pid
+            self._left.is_elsewhere
             and get_worker_info() is not None
             and id(dataset) not in self._loaders
             and not isinstance(dataset, IterableDataset)  # those may share out one common order
@@ -90,14 +88,12 @@ class _Scout:
         """Leave what was seen for the process that started this worker, which knows the loader's number."""
         self._loaders[id(dataset)] = -1
         facts = WorkerState(id(dataset), found)
-        path = self._folder / f"worker-{self._pid}-{os.getpid()}.json"
-        path.with_suffix(".part").write_text(json.dumps(named(facts)))
-        path.with_suffix(".part").rename(path)
+        self._left.write(named(facts))
 
     def closing(self) -> None:
         """Note what the workers have left."""
-        for path in sorted(self._folder.glob(f"worker-{self._pid}-*.json")):
-            dataset, generators = unnamed(*json.loads(path.read_text()))
+        for kind, facts in self._left.read():
+            dataset, generators = unnamed(kind, facts)
             self._tape.note(WorkerState(self._loaders.get(dataset, -1), generators))
 
 

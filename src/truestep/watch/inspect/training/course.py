@@ -1,6 +1,7 @@
-"""The course of a long run: the memory of the process at some steps, and loss spikes.
+"""The course of a long run: where the loss stands at some steps, its spikes, and the memory of the process.
 
-Owns how often memory is read: less and less often, so that a run of days costs no more than one of minutes.
+Owns how often each is read. Memory is read less and less often, so that a run of days costs no more than one
+of minutes.
 """
 
 from time import perf_counter_ns, process_time
@@ -10,11 +11,14 @@ from torch import Tensor
 from truestep.memory import held_bytes
 from truestep.spikes import Spikes
 from truestep.watch.evidence.facts.course import CoursePoint, LossSpiked
+from truestep.watch.evidence.facts.optimizing import LossLevel
 from truestep.watch.script.host import LateValues
 from truestep.watch.script.tape import Tape
 
 _EVERY, _NUM_POINTS = 16, 128
 """Steps from one point to the next; they double after so many points."""
+_LOSS_EVERY = 16
+"""Steps from one to the next at which the loss is noted; the first ones are all noted."""
 _MAX_SPIKES = 16
 
 
@@ -33,13 +37,15 @@ class _Course:
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
         self._late.collect()
-        if how == "backward" and len(losses) == 1 and self._num_spikes < _MAX_SPIKES:
+        if how == "backward" and len(losses) == 1:
             step, site = self._tape.num_steps, self._tape.under_way.backward_site
             self._late.add(losses[0], lambda loss: self._take(step, loss, site=site))
 
     def _take(self, step: int, loss: float, *, site: int) -> None:
+        if step < _LOSS_EVERY or step % _LOSS_EVERY == 0:
+            self._tape.note(LossLevel(loss))
         spike = self._spikes.setdefault(site, Spikes()).take(step, loss)
-        if spike is not None:
+        if spike is not None and self._num_spikes < _MAX_SPIKES:
             self._num_spikes += 1
             facts = LossSpiked(step, spike.loss, spike.usual, spike.highest, spike.num_before)
             self._tape.mark(facts, site, perf_counter_ns())

@@ -1,6 +1,6 @@
-"""Motion: how large gradients, weights and updates are at some steps, and where the loss stands.
+"""Motion: how large gradients, weights and updates are at some steps.
 
-Owns the sample of parameters that is measured, and when the loss is read besides the steps looked at.
+Owns the sample of parameters that is measured.
 """
 
 from dataclasses import dataclass, field
@@ -11,21 +11,17 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from truestep.watch.evidence.facts.optimizing import LossLevel, MatrixUpdate, UpdateMeasured
+from truestep.watch.evidence.facts.optimizing import MatrixUpdate, UpdateMeasured
 from truestep.watch.script import parts
-from truestep.watch.script.host import LateValues, on_host
+from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
 _MAX_PARAMETERS, _MAX_NUMEL, _MIN_NUMEL = 12, 1 << 16, 16
-_LOSS_EVERY = 16
-"""Steps from one to the next at which the loss is read; the first ones are all read."""
 
 
 def watch(tape: Tape) -> None:
     """Measure at the steps that are looked at."""
-    motion = _Motion(tape)
-    tape.attend(motion, "backward_begins")
-    tape.attend(motion, "step_begins", "step_ends", near=True)
+    tape.attend(_Motion(tape), "step_begins", "step_ends", near=True)
 
 
 @dataclass
@@ -41,14 +37,6 @@ class _Motion:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._before: dict[int, _Before] = {}
-        self._late = LateValues()
-
-    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
-        self._late.collect()
-        step = self._tape.num_steps
-        if how != "backward" or (step % _LOSS_EVERY and step >= _LOSS_EVERY) or len(losses) != 1:
-            return
-        self._late.add(losses[0], lambda level: self._tape.note(LossLevel(level)))
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         if not self._tape.is_looked_at:

@@ -1,0 +1,26 @@
+"""The loss in the course of a run, as some rules read it."""
+
+from math import isfinite
+
+from truestep.rules import Evidence
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.optimizing import LossLevel, OptimizerStep
+from truestep.watch.evidence.facts.passes import BackwardPass
+
+_EVERY = 16
+
+
+def find_levels(evidence: Evidence) -> list[tuple[Moment[LossLevel], float]]:
+    """Return the loss at some steps, evenly spread: the first that was read of every few."""
+    found: dict[int, Moment[LossLevel]] = {}
+    for moment in evidence.of(LossLevel):
+        found.setdefault(moment.step // _EVERY, moment)
+    losses = [(found[place], found[place].facts.loss) for place in sorted(found)]
+    return [(moment, loss) for moment, loss in losses if isinstance(loss, float) and isfinite(loss)]
+
+
+def has_one_loss(evidence: Evidence) -> bool:
+    """Whether there is one optimizer, and one line that runs the backward pass."""
+    optimizers = {moment.facts.optimizer for moment in evidence.of(OptimizerStep)}
+    sites = {(moment.file, moment.line) for moment in evidence.of(BackwardPass)}
+    return len(optimizers) == 1 and len(sites) == 1
