@@ -97,7 +97,11 @@ class Tree:
 
     def _sample(self) -> None:
         while not self._is_over.wait(0.1):
-            self.peak_bytes = max(self.peak_bytes, sum(map(pss_of, family(self._process.pid))))
+            before = list(family(self._process.pid))
+            now = sum(map(pss_of, before))
+            # A process that begins or ends in between changes the others' shares of what they hold together.
+            if before == list(family(self._process.pid)):
+                self.peak_bytes = max(self.peak_bytes, now)
 
     def end(self) -> int:
         """Stop sampling and return the peak."""

@@ -1,6 +1,6 @@
-"""How much memory this process has used at most, and whether it keeps what it frees.
+"""How much memory this process has used at most, what a copy of it may take, and what is freed.
 
-Owns where the number comes from (the device if there is one, else the process), and what glibc is told.
+Owns where the numbers come from (the device if there is one, else the process), and what glibc is told.
 """
 
 import ctypes
@@ -18,6 +18,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Of `mallopt`: how much may lie free at a heap's end, and from which size on memory is mapped by itself."""
 FREE_BYTES, MAPPED_BYTES = 2**30, 2**25
 """The second is the most that glibc takes."""
+_SMALL, _SMALL_ROOM = 2**31, 2**28
+_OWN_MAPPING = 2**18
+"""From which size on a copy's memory is mapped by itself."""
 
 
 def peak_bytes() -> int:
@@ -33,9 +36,9 @@ def peak_bytes() -> int:
 
 def process_peak_bytes() -> int:
     """Return the same for the process alone, whatever is on a device."""
-    peak = next((line for line in _read(_STATUS).splitlines() if line.startswith(b"VmHWM:")), None)
+    peak = _status("VmHWM")
     if peak is not None:
-        return int(peak.split()[1]) * _KIB
+        return peak
     # It may be that of whoever started this process, where that one is larger. On macOS it is in bytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else _KIB)
 
@@ -58,6 +61,39 @@ def own_bytes() -> int | None:
     """Return the memory that no other process shares: a forked one shares until it writes. None as above."""
     lines = [line for line in _read("/proc/self/smaps_rollup").splitlines() if line.startswith(b"Private_")]
     return sum(int(line.split()[1]) for line in lines) * _KIB if lines else None
+
+
+def room_bytes() -> int | None:
+    """Return what a copy of this process may take without a higher peak of both; None if not on Linux.
+
+    A process of less than 2 GiB has room for a bit more: nobody runs out of memory by it.
+    """
+    peak, now = _status("VmHWM"), _status("VmRSS")
+    if peak is None or now is None:
+        return None
+    return max(peak - now + peak // 100, _SMALL_ROOM if peak < _SMALL else 0)
+
+
+def limit_growth(room: int) -> None:
+    """Let this process, a copy of another, take no more memory than this."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    data = _status("VmData")
+    if mallopt is not None and data is not None:
+        # What is free in the heap is shared with the other process: written to, it counts twice.
+        mallopt(_MMAP_THRESHOLD, _OWN_MAPPING)
+        resource.setrlimit(resource.RLIMIT_DATA, (data + room, data + room))
+
+
+def is_too_little(error: BaseException) -> bool:
+    """Whether an error says that memory could not be had."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
+def _status(name: str) -> int | None:
+    """Return a size from what Linux tells of this process."""
+    prefix = f"{name}:".encode()
+    line = next((line for line in _read(_STATUS).splitlines() if line.startswith(prefix)), None)
+    return None if line is None else int(line.split()[1]) * _KIB
 
 
 def _read(path: str) -> bytes:

@@ -3,10 +3,13 @@
 import json
 
 import pytest
+import torch
 
 from tests.watch.forked import Ended, run_forked
+from truestep.memory import process_peak_bytes, room_bytes
 from truestep.watch.evidence.facts.passes import LayerActivity
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
+from truestep.watch.inspect.probe.outputs import measure_moves
 
 LOOP = """
 import logging, random, sys, threading, time
@@ -99,3 +102,28 @@ def test_copies_that_fail_are_reported() -> None:
         run_apart(lambda: 1 / 0)
     with pytest.raises(ApartError, match="killed"):
         run_apart(lambda: __import__("os")._exit(9))
+
+
+def test_a_copy_takes_no_more_memory_than_fits_below_the_peak() -> None:
+    held = torch.ones(process_peak_bytes() + 2**28, dtype=torch.uint8)  # what a step needs at times
+    del held
+    room = room_bytes()
+    assert room is not None
+    assert room > 2**28
+    assert run_apart(lambda: len(torch.ones(room // 8))) == room // 8
+    for few in (2**20, 2**14):  # in one piece, and in pieces that would be taken from what is free
+        with pytest.raises(ApartError, match=r"not checked: .* peak of memory"):
+            run_apart(lambda few=few: len([torch.ones(few) for _ in range(room // few // 4 + 50)]))
+    assert run_apart(lambda: len(torch.ones(room // 2)), is_small=False) == room // 2
+
+
+def test_moves_are_measured_entry_by_entry() -> None:
+    torch.manual_seed(0)
+    before = torch.randn(5, 3, 1000)
+    after = before.clone()
+    after[2] += 0.5
+    for one, two in ((before, after), (before.bfloat16(), after.bfloat16())):
+        whole = (two.double() - one.double()).abs() / (one.double().std() + 1e-12)
+        assert torch.allclose(measure_moves(one, two), whole.flatten(1).amax(1))
+    assert measure_moves(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])).tolist()[0] == 0.0
+    assert measure_moves(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])).tolist() == [0.0, 0.0]

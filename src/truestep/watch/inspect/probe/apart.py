@@ -18,6 +18,9 @@ from typing import Any, NoReturn
 
 import torch
 
+from truestep.memory import is_too_little, limit_growth, room_bytes
+from truestep.watch.evidence.kinds import NOT_CHECKED
+
 _PATIENCE_S = 60.0
 _BLOCK = 1 << 16
 _HARMLESS = frozenset({"os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.putenv", "os.unsetenv"})
@@ -29,16 +32,20 @@ class ApartError(Exception):
     """The copy could not be made, failed or took too long."""
 
 
-def run_apart(act: Callable[[], Any], *, patience_s: float = _PATIENCE_S) -> Any:
-    """Return what a function gives in a forked copy of this process, as JSON has it."""
+def run_apart(act: Callable[[], Any], *, patience_s: float = _PATIENCE_S, is_small: bool = True) -> Any:
+    """Return what a function gives in a forked copy of this process, as JSON has it.
+
+    A copy that `is_small` does not raise the peak of memory: what needs more fails.
+    """
     if not hasattr(os, "fork"):
         raise ApartError("this system cannot fork a process")
     if _is_end_noticed():
         raise ApartError("not made: the script handles SIGCHLD, which the end of a copy would send to it")
     reading, writing = os.pipe()
+    room = room_bytes() if is_small else None
     pid = os.fork()
     if not pid:
-        _be_copy(act, writing)
+        _be_copy(act, writing, room)
     os.close(writing)
     answer = b""
     try:
@@ -50,6 +57,9 @@ def run_apart(act: Callable[[], Any], *, patience_s: float = _PATIENCE_S) -> Any
         with suppress(ChildProcessError):  # the script may wait for all its children, or for none
             os.waitpid(pid, 0)
     reply = json.loads(answer)
+    if reply.get("room"):
+        most = f"{reply['room'] / 2**20:.0f} MiB"
+        raise ApartError(f"{NOT_CHECKED}a copy needs more than the {most} that fit below the peak of memory")
     if "error" in reply:
         raise ApartError(reply["error"])
     return reply["found"]
@@ -79,8 +89,10 @@ def _read(reading: int, patience_s: float) -> bytes:
     raise ApartError(f"no answer within {patience_s:.0f} s")
 
 
-def _be_copy(act: Callable[[], Any], writing: int) -> NoReturn:
+def _be_copy(act: Callable[[], Any], writing: int, room: int | None) -> NoReturn:
     try:
+        if room is not None:
+            limit_growth(room)
         gc.disable()  # what is collected may have a say in it
         _cut_off(writing)
         kept = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)  # one that goes would be flushed
@@ -92,7 +104,9 @@ def _be_copy(act: Callable[[], Any], writing: int) -> NoReturn:
             answer = json.dumps({"found": act()})
         del kept
     except BaseException as error:  # noqa: BLE001 - told
-        answer = json.dumps({"error": f"{type(error).__name__}: {error}"})
+        answer = json.dumps(
+            {"error": f"{type(error).__name__}: {error}", "room": is_too_little(error) and room}
+        )
     try:
         left = answer.encode()
         while left:

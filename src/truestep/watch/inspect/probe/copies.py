@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from truestep.memory import is_too_little
 from truestep.watch.inspect.probe.hosted import to_host
 from truestep.watch.script import parts
 
@@ -157,8 +158,17 @@ def run(  # limits: private to this package
     random.seed(seed)
     if numpy is not None:
         numpy.random.seed(seed)
-    with contextlib.nullcontext() if see is None else _EachOperation(see):
-        return replica(*args, **kwargs)
+    try:
+        with contextlib.nullcontext() if see is None else _EachOperation(see):
+            return replica(*args, **kwargs)
+    except Exception as error:
+        if is_too_little(error):
+            raise _TooLittleMemoryError(str(error)) from error
+        raise
+
+
+class _TooLittleMemoryError(BaseException):
+    """Ends the whole look: nobody who tries another call shall take it for an answer of the model's."""
 
 
 class _EachOperation(TorchDispatchMode):

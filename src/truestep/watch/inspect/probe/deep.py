@@ -133,7 +133,7 @@ class _Deep:
         act = partial(_learn, model, self._batches, loss=self._loss)
         try:
             with self._tape.under_way.copying():
-                found = run_apart(act, patience_s=_PATIENCE_S)
+                found = run_apart(act, patience_s=_PATIENCE_S, is_small=False)
         except ApartError as error:
             self._end(f"the copy failed: {error}")
             return

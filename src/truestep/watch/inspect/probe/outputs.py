@@ -5,6 +5,7 @@ Owns how far an output has moved. What a move means is left to the probes.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from truestep.watch.script.leaves import find_tensors
@@ -30,10 +31,16 @@ def find_output(values: Any, size: int) -> Tensor | None:
 
 
 def measure_moves(before: Tensor, after: Tensor) -> Tensor:
-    """Return for each entry of the first axis how far it moved, as a share of the usual size."""
-    scale = before.double().std() + 1e-12
-    moved = ((after.double() - before.double()).abs() / scale).nan_to_num(0.0)
-    return moved.reshape(before.shape[0], -1).amax(dim=1)  # a sample's output may be one number
+    """Return for each entry of the first axis how far it moved, as a share of the usual size.
+
+    Entry by entry: the scores of all words for all tokens may take more memory than the model.
+    """
+    mean = sum(row.double().sum() for row in before) / before.numel()
+    variance = sum((row.double() - mean).square().sum() for row in before) / (before.numel() - 1)
+    scale = torch.as_tensor(variance).sqrt() + 1e-12
+    pairs = zip(before, after, strict=True)
+    moved = [((two.double() - one.double()).abs() / scale).nan_to_num(0.0).amax() for one, two in pairs]
+    return torch.stack(moved)
 
 
 def by_position(  # limits: private to this package

@@ -204,7 +204,9 @@ class _Probes:
             with self._tape.under_way.copying():
                 found = run_apart(partial(self._probe, question))
         except ApartError as error:
-            if question.example.devices:  # a tensor that the model does not hold stays there
+            if question.example.devices and NOT_CHECKED not in str(
+                error
+            ):  # a tensor that the model does not hold stays there
                 name = type(question.model).__name__
                 error = ApartError(f"{NOT_CHECKED}a copy of {name} cannot run on the host: {error}")
             self._tape.note_trouble("a probe", error)
