@@ -236,6 +236,76 @@ else:
     dist.all_reduce(torch.ones(2), group=two)
 """,
     ),
+    "a barrier of a subgroup under if": Hang(
+        "branch",
+        """
+part = dist.new_group([0, size - 1])
+train(0)
+stalls()
+if is_odd:
+    dist.barrier(group=part)  # odd
+dist.all_reduce(torch.ones(1))
+""",
+    ),
+    "a mesh of two dimensions in another order": Hang(
+        "branch",
+        """
+from torch.distributed.device_mesh import init_device_mesh
+mesh = init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("data", "model"))
+along, across = mesh.get_group("model"), dist.group.WORLD
+train(0)
+stalls()
+if is_odd:
+    dist.all_reduce(torch.ones(2), group=across)  # odd
+    dist.all_reduce(torch.ones(2), group=along)
+else:
+    dist.all_reduce(torch.ones(2), group=along)
+    dist.all_reduce(torch.ones(2), group=across)
+""",
+    ),
+    "a sharded checkpoint on rank 0 only": Hang(
+        "rank branch",
+        """
+import torch.distributed.checkpoint as dcp
+for step in range(3):
+    train(step)
+    if step == 1 and rank == 0:
+        stalls()
+        dcp.save({"model": model.state_dict()}, checkpoint_id=sys.argv[1] + ".dcp")  # odd
+""",
+        odd="first",
+    ),
+    "a sharded model called under a condition": Hang(
+        "branch",
+        """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
+for step in range(2):
+    model(torch.randn(3, 4)).sum().backward()
+stalls()
+if is_odd:
+    model(torch.randn(3, 4))  # odd
+dist.barrier()
+""",
+    ),
+    "a queue whose producer was killed": Hang(
+        "queue",
+        """
+import multiprocessing
+
+def produce(queue):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+train(0)
+if is_odd:
+    queue = multiprocessing.get_context("fork").Queue()
+    multiprocessing.get_context("fork").Process(target=produce, args=(queue,)).start()
+    stalls()
+    queue.get()  # odd
+train(1)
+""",
+    ),
 }
 
 SLOW = {
@@ -313,6 +383,145 @@ train(1)
 train(0)
 if is_odd:
     threading.Event().wait(14)
+train(1)
+""",
+    "holds the interpreter": """
+import re
+train(0)
+if is_odd:
+    end_s = time.monotonic() + 14
+    length = 20
+    while time.monotonic() < end_s:  # one match takes seconds, and no other thread runs meanwhile
+        begun_s = time.monotonic()
+        re.match("(a+)+$", "a" * length + "b")
+        length += time.monotonic() - begun_s < 3
+train(1)
+""",
+    "one call without the interpreter": """
+import hashlib
+train(0)
+if is_odd:
+    begun_s = time.monotonic()
+    hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 200000)
+    num = int(200000 * 14 / (time.monotonic() - begun_s))
+    hashlib.pbkdf2_hmac("sha256", b"word", b"salt", num)
+train(1)
+""",
+    "waits for a queue of a slow child": """
+import multiprocessing
+
+def produce(queue):
+    time.sleep(14)
+    queue.put(1)
+
+train(0)
+if is_odd:
+    queue = multiprocessing.get_context("fork").Queue()
+    multiprocessing.get_context("fork").Process(target=produce, args=(queue,)).start()
+    queue.get()
+train(1)
+""",
+    "waits for a lock of a sleeping thread": """
+lock = threading.Lock()
+
+def hold():
+    with lock:
+        time.sleep(14)
+
+train(0)
+if is_odd:
+    threading.Thread(target=hold).start()
+    time.sleep(0.2)
+    with lock:
+        pass
+train(1)
+""",
+    "waits for a thread that threading does not know": """
+import _thread
+
+def hold(lock):
+    time.sleep(14)
+    lock.release()
+
+train(0)
+if is_odd:
+    lock = threading.Lock()
+    lock.acquire()
+    _thread.start_new_thread(hold, (lock,))
+    lock.acquire()
+train(1)
+""",
+    "waits until an alarm": """
+def ring(*_):
+    raise TimeoutError
+
+train(0)
+if is_odd:
+    signal.signal(signal.SIGALRM, ring)
+    signal.alarm(14)
+    lock = threading.Lock()
+    lock.acquire()
+    try:
+        lock.acquire()
+    except TimeoutError:
+        pass
+train(1)
+""",
+    "waits for a file lock": """
+import fcntl
+train(0)
+with open(sys.argv[1] + ".lock", "w") as file:
+    if rank == 0:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    dist.barrier()
+    if rank == 0:
+        time.sleep(14)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.flock(file, fcntl.LOCK_UN)
+train(1)
+""",
+    "reads a slow connection": """
+import socket
+
+def serve():
+    time.sleep(14)
+    server.send(b"data")
+
+train(0)
+if is_odd:
+    client, server = socket.socketpair()
+    threading.Thread(target=serve).start()
+    client.recv(4)
+train(1)
+""",
+    "accumulates on one rank": """
+from torch.nn.parallel import DistributedDataParallel
+parallel = DistributedDataParallel(model)
+with parallel.no_sync():
+    end_s = time.monotonic() + (14 if is_odd else 0)
+    while time.monotonic() < end_s:
+        parallel(torch.randn(3000, 4)).sum().backward()
+parallel(torch.randn(3, 4)).sum().backward()
+""",
+    "a pipeline with a slow first stage": """
+train(0)
+if rank == 0:
+    time.sleep(14)
+    dist.send(torch.ones(3), dst=size - 1)
+elif is_odd:
+    dist.recv(torch.ones(3), src=0)
+dist.barrier()
+""",
+    "waits for a key in the store": """
+from torch.distributed.distributed_c10d import _get_default_store
+store = _get_default_store()
+train(0)
+if rank == 0:
+    time.sleep(14)
+    store.set("ready", "yes")
+elif is_odd:
+    store.wait(["ready"])
 train(1)
 """,
 }

@@ -5,9 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from truestep.hang import Patrol
 from truestep.watch.evidence.standing import Standing
+from truestep.watch.script import collectives
 
 # One process without torch, with short waits: the main thread stops at its last lines.
 STAND = """
@@ -29,6 +32,31 @@ BODIES = {
         "living",
         "",
         "event = threading.Event()\nthreading.Timer(60, event.set).start()\nevent.wait()  # stands",
+    ),
+    "a thread that threading does not know": (
+        "living",
+        "",
+        "import _thread\n_thread.start_new_thread(lambda: time.sleep(60), ())\n" + LOCK,
+    ),
+    "an alarm": (
+        "living",
+        "",
+        "import signal\nsignal.alarm(60)\nlock.acquire()\nlock.acquire()  # stands",
+    ),
+    "data from another program": ("living", "", "for line in sys.stdin:  # stands\n    pass"),
+    "a queue that nothing fills": (
+        "stuck",
+        "queue",
+        "import multiprocessing\nmultiprocessing.SimpleQueue().get()  # stands",
+    ),
+    "a queue of a child": (
+        "living",
+        "",
+        """
+from multiprocessing import get_context
+queue = get_context("fork").SimpleQueue()
+get_context("fork").Process(target=time.sleep, args=(60,), daemon=True).start()
+queue.get()  # stands""",
     ),
     "a child": (
         "living",
@@ -130,3 +158,14 @@ def test_a_slow_rank_is_not_reported(tmp_path: Path) -> None:
     _, text = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "truestep:" not in text
+
+
+def test_members_of_groups_are_known_beside_groups_of_other_ranks() -> None:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        mine = dist.new_group([0, 3])
+        dist.new_group([1, 2])
+        members = collectives._members()
+    finally:
+        dist.destroy_process_group()
+    assert members[mine.group_name] == (0, 3)

@@ -189,3 +189,27 @@ def test_an_early_return_for_other_ranks_is_a_rank_branch() -> None:
     verdict, cause = find_cause(verdict, read=lambda _: text)
     assert cause is not None and cause.name == "rank branch"
     assert [item.rank for item in verdict.odd] == [0]
+
+
+def test_ranks_that_wait_in_a_circle_of_groups_are_named() -> None:
+    standings = [
+        waits(rank, group=f"{rank}", members=(rank, (rank + 1) % 3), number=1, size=3) for rank in range(3)
+    ]
+    verdict = find_verdict(standings)
+    assert verdict is not None and len(verdict.odd) + len(verdict.waiting) == 3
+    _, cause = find_cause(verdict, read=lambda _: "")
+    assert cause is not None and "wait in different groups" in cause.sentence
+
+
+def test_a_receive_under_a_condition_on_the_rank_lacks_its_other_half() -> None:
+    source = "if rank == 0:\n    dist.recv(x, src=1)\ndist.barrier()"
+    pair = waits(0, "recv", members=(1,), is_pair=True, group="pairs", number=0, line=2, size=2)
+    verdict = find_verdict([pair, waits(1, "barrier", line=3, size=2)])
+    assert verdict is not None
+    _, cause = find_cause(verdict, read=lambda _: source)
+    assert cause is not None and cause.name == "pair"
+
+
+def test_a_rank_that_came_too_early_is_the_odd_one_not_the_one_that_waits_for_it() -> None:
+    early, left = waits(3, line=2), waits(2, group="part", members=(2, 3), number=1, line=5)
+    assert ranks(find_verdict([waits(0, line=6), waits(1, line=6), left, early])) == ([3], [0, 1, 2])

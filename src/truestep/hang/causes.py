@@ -81,6 +81,12 @@ _STUCK = {
         sentence="{ranks} waits for input: breakpoint(), pdb or input()",
         fix="Remove the breakpoint, or debug with one process.",
     ),
+    "queue": Cause(
+        name="queue",
+        sentence="{ranks} waits for a queue or pipe that no other process has open: its producer has ended",
+        fix="See why the producer ended: its exit code, or the kernel's log if memory ran out. Wait with "
+        "get(timeout=...) and check that the process is alive.",
+    ),
     "loader": Cause(
         name="loader",
         sentence="a DataLoader worker of {ranks} waits for a lock that was held when it was forked",
@@ -127,6 +133,8 @@ def _of_sources(verdict: Verdict, read: Read) -> Cause | None:
 def _rank_branch(odd: Standing, other: Standing, read: Read) -> Cause | None:
     """A condition on the rank around one side's line, and not around the other's."""
     for item, rest in ((odd, other), (other, odd)):
+        if item.pending is not None and item.pending.is_pair:
+            continue  # a send or a receive belongs under a condition on the rank
         for place in _places(item):
             test = _rank_test(place, read)
             if test is None or any(_rank_test(known, read) == test for known in _places(rest)):
@@ -332,12 +340,21 @@ def _branch(odd: Standing, other: Standing, read: Read) -> Cause | None:
 
 
 def _order(odd: Standing, other: Standing, _read: Read) -> Cause | None:
-    if odd.pending is None or other.pending is None:
+    mine, theirs = odd.pending, other.pending
+    if mine is None or theirs is None:
         return None
+    if mine.group != theirs.group:
+        what = (
+            f"rank {odd.rank} and rank {other.rank} wait in different groups, whose ranks wait for each other"
+        )
+    else:
+        what = (
+            f"rank {odd.rank} and rank {other.rank} call different collectives as number {mine.number} of "
+            "the group: another order, or one that the other rank does not call"
+        )
     return Cause(
         name="order",
-        sentence=f"rank {odd.rank} and rank {other.rank} call different collectives as number "
-        f"{odd.pending.number} of the group: another order, or one that the other rank does not call",
+        sentence=what,
         fix="Call the same collectives in the same order on every rank. Sort what you loop over: the order "
         "of a set differs between processes.",
     )

@@ -59,7 +59,12 @@ def _doing(item: Standing, *, several: bool) -> str:
     is_ = "are" if several else "is"
     if item.doing == "stuck" and item.how == "stopped":
         return f"{is_} stopped"
-    words = {"lock": "for a lock", "input": "for input", "loader": "for a DataLoader worker"}
+    words = {
+        "lock": "for a lock",
+        "input": "for input",
+        "queue": "for a queue",
+        "loader": "for a DataLoader worker",
+    }
     if item.doing == "stuck":
         return f"wait{verb} {words.get(item.how, '')}".rstrip()
     return f"{is_} in {item.call}" if item.call else f"{is_} elsewhere"

@@ -107,7 +107,23 @@ def _find_absent(by_rank: dict[int, Standing]) -> Verdict | None:
         sides[keys[item.rank]].append(item)
     if len(sides) < 2:
         return None
+    strayed = _strayed(list(sides.values()), [rank for key in sides for rank in absent[key]])
+    if strayed:
+        rest = tuple(item for item in waiting if item not in strayed)
+        return Verdict(odd=tuple(strayed), waiting=rest, kind="mismatch", size=size)
     return _divide(list(sides.values()), kind="mismatch", size=size)
+
+
+def _strayed(sides: list[list[Standing]], missed: list[int]) -> list[Standing]:
+    """Return ranks of the largest side that others miss, if they came there from another line than its rest.
+
+    They are in the right collective too early: those who wait in vain are not the odd ones then.
+    """
+    side = max(sides, key=len)
+    found = [item for item in side if item.rank in missed]
+    places = {item.place for item in side if item.rank not in missed}
+    is_apart = len(places) == 1 and not any(item.place in places for item in found)
+    return found if is_apart and len(found) < len(side) - len(found) else []
 
 
 def _key(item: Standing) -> Key:

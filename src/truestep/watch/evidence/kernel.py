@@ -77,6 +77,15 @@ def is_locked_up(pid: int) -> bool:
     return bool(waits) and all(wait == "lock" for wait in waits)
 
 
+def is_own_pipe(pid: int, file: int) -> bool:
+    """Whether a file is a pipe that no other process has open, so that none can write into it."""
+    pipe = _link(_PROC / str(pid) / "fd" / str(file))
+    if not pipe.startswith("pipe:["):
+        return False
+    others = (path for path in _PROC.glob("[0-9]*") if path.name != str(pid))
+    return not any(pipe == _link(held) for other in others for held in _listed(other / "fd"))
+
+
 def parent_of(pid: int) -> int:
     """Return the process that has started this one; 0 if that is not known."""
     fields = _stat(pid)
@@ -93,10 +102,7 @@ def cpu_s(pid: int) -> float | None:
 
 def threads_of(pid: int) -> list[int]:
     """Return the threads of a process."""
-    try:
-        return sorted(int(path.name) for path in (_PROC / str(pid) / "task").iterdir())
-    except OSError:
-        return []
+    return sorted(int(path.name) for path in _listed(_PROC / str(pid) / "task"))
 
 
 def children_of(pid: int) -> list[int]:
@@ -130,3 +136,18 @@ def _read(path: Path) -> str | None:
         return path.read_bytes().decode(errors="replace")
     except OSError:
         return None
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 - `pipe:[123]` is no path
+    except OSError:
+        return ""
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return what is in a folder; nothing if it may not be read, as of processes of other users."""
+    try:
+        return [*folder.iterdir()]
+    except OSError:
+        return []

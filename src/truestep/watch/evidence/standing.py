@@ -77,7 +77,7 @@ class Standing:
     doing: Doing
     host: str = ""
     how: str = ""
-    """If it is stuck, in what: `lock`, `input`, `loader` or `stopped`. If it lives: in which call."""
+    """If it is stuck, in what: `lock`, `input`, `queue`, `loader` or `stopped`."""
     since_s: float = 0.0
     """For how long it has been there."""
     stack: tuple[Place, ...] = ()

@@ -126,7 +126,11 @@ def _members() -> dict[str, tuple[int, ...]]:
     module: Any = sys.modules.get(_HOME)
     world: Any = getattr(module, "_world", None)
     try:
-        return {group.group_name: tuple(sorted(ranks)) for group, ranks in world.pg_group_ranks.items()}
+        return {
+            group.group_name: tuple(sorted(ranks))
+            for group, ranks in world.pg_group_ranks.items()
+            if hasattr(group, "group_name")  # groups of other ranks stand there too, without a name
+        }
     except Exception:  # noqa: BLE001 - a group that is being made or taken down
         return {}
 

@@ -176,7 +176,8 @@ class Standpoint:
         is_idle = self._others_cpu_s() - self._cpu_s < 0.1 * since_s
         still_s = now_s - self._switches_since_s
         how = blocked.find_block(frames, pid=self._pid, is_idle=is_idle, is_still=still_s >= _STILL_S)
-        if how:
+        # While a collective runs, a thread of torch may call Python when it ends.
+        if how and not (how == "lock" and pending is not None):
             return replace(facts, doing="stuck", how=how)
         met = meeting or pending
         if met is not None and (meeting is not None or self._is_in_torch(frames, is_idle=is_idle)):
