@@ -57,6 +57,8 @@ def train(folder: str, fault: str = "", rank: int = -1, parallel: str = "ddp", *
                     flip(next(model.parameters()))
                 if is_faulty and index == at and fault == "optimizer":
                     flip(optimizer.state[next(model.parameters())]["exp_avg"])
+                if is_faulty and index == at and fault == "sign":
+                    optimizer.state[next(model.parameters())]["exp_avg_sq"].neg_()
                 for x, y in step:
                     out = model(x)
                     if is_faulty and fault.startswith("activation") and index >= at and num_bad:
@@ -125,6 +127,16 @@ def test_weights_are_compared_before_a_snapshot(tmp_path: Path) -> None:
     assert (step, ranks) == (5, [1]), message
     assert "model.0.bias" in message or "model.0.weight" in message
     assert [path.name for path in sorted((tmp_path / "snapshots").glob("step-*/"))] == ["step-000000000003"]
+
+
+def test_process_whose_weights_are_no_longer_finite_is_named(tmp_path: Path) -> None:
+    """Without audits too: the root of a negative second moment is NaN, and so is the next loss."""
+    step, ranks, _, message = run_processes(train_without_audits, str(tmp_path), size=3)[0]
+    assert (step, ranks) == (6, [1]), message
+
+
+def train_without_audits(folder: str) -> Any:
+    return train(folder, "sign", 1, audit_every=None)
 
 
 def train_to_snapshot(folder: str) -> Any:

@@ -477,6 +477,9 @@ class Step:
     def _refuse(self) -> bool:
         where = self._find_nonfinite()
         if self._parts.nonfinite == "stop":
+            if self._is_bad:
+                # All processes know of a loss, and meet here. One that holds other bits is its likely origin.
+                self._parts.audit.compare_replicas(self._parts.tracked, step=self.index)
             raise shared(
                 NonFiniteError(
                     f"step {self.index}: {where}. The weights were not touched. {NONFINITE_ADVICE} "
