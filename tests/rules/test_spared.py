@@ -437,6 +437,31 @@ def test_one_cut_is_one_finding() -> None:
     assert "embedding, lstm" in finding.message
 
 
+COMPARED = """
+class Net(nn.Module):
+    def __init__(self, is_normed):
+        super().__init__()
+        self.is_normed, self.norm, self.out = is_normed, nn.BatchNorm1d(4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.out(self.norm(x) if self.is_normed else x)
+
+torch.manual_seed(0)
+for model in [Net(True), Net(False)]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(5):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+"""
+
+
+def test_a_layer_that_learns_in_another_model_of_the_class_is_switched_off() -> None:
+    assert not run("PAR06", COMPARED)
+    finding, *_ = run("PAR06", COMPARED.replace("Net(True)", "Net(False)"))
+    assert "norm" in finding.message
+
+
 @pytest.mark.parametrize(
     ("optimizer", "clip", "cost"),
     [("SGD", "", "steps are 4"), ("Adam", "", None), ("Adam", "clip_grad_norm_", "clipped")],

@@ -36,19 +36,22 @@ _CUTS = ("detach", "argmax", "argmin", "round", "floor", "ceil", "sign", "bernou
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find trainable parameters that gradients never reach."""
     roster = read_roster(evidence)
-    for optimizer in roster.stepped if roster is not None else ():
-        own = [item for item in roster.of(optimizer) if item.num_steps] if roster is not None else []
+    if roster is None:
+        return
+    learning = [item for item in roster.parameters if item.has_grad]
+    used = {_owner_of(item) for item in learning}
+    chosen = {item.model for item in roster.parameters if not item.groups}
+    for optimizer in roster.stepped:
         if optimizer.num_steps < min(2, evidence.first.num_steps) or optimizer.is_frozen:
             continue
-        used = {_owner_of(item) for item in own if item.has_grad}
         parts: dict[tuple[str | None, str], list[Parameter]] = {}
-        for item in own:
+        for item in roster.of(optimizer):
             # The bias of a layer whose weight has a gradient is in the graph, and has none by design.
-            if _is_unreached(item) and not (item.origin == "torch" and _owner_of(item) in used):
+            is_by_design = item.origin == "torch" and _owner_of(item) in used
+            if not item.num_steps or not _is_unreached(item) or is_by_design:
+                continue
+            if not _is_switched_off(item, learning):
                 parts.setdefault((item.holder, _part_of(item)), []).append(item)
-        chosen = (
-            {item.model for item in roster.parameters if not item.groups} if roster is not None else set()
-        )
         kept = [
             items
             for items in parts.values()
@@ -87,6 +90,13 @@ def _is_unreached(item: Parameter) -> bool:
     if item.has_grad or item.is_frozen or item.is_changed or item.is_loaded:
         return False
     return item.origin == "own" or (item.origin == "torch" and item.num_lost == 0)
+
+
+def _is_switched_off(item: Parameter, learning: list[Parameter]) -> bool:
+    """Whether the same one learns in another model of its class, and others learn in this model."""
+    like = (item.holder, item.path)
+    others = [one for one in learning if one.model != item.model and (one.holder, one.path) == like]
+    return bool(item.holder and others) and any(one.model == item.model for one in learning)
 
 
 def _finding(
