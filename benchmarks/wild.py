@@ -30,6 +30,8 @@ MIN_ERRORS, MIN_ALL = 0.98, 0.90
 """Least share of true findings among errors, and among errors and warnings together."""
 NUM_COMPARED = 3
 """Lines at the end of the script's output that have to be there under `check` too, numbers aside."""
+NUM_AGAIN = 4
+"""How often a script is run bare again if such a line is missing."""
 JUDGEMENTS = HERE / "judgements.jsonl"
 
 
@@ -58,8 +60,8 @@ def try_script(script: Script, *, mirror: Path) -> dict[str, Any]:
         except ValueError:
             return {**row, "state": "broken", "why": (answer + others)[-400:]}
         lost = lost_lines(out, others)
-        if lost:  # what it prints may differ from run to run, and not only in numbers
-            lost &= lost_lines(run_bare(script, mirror=mirror)[1], others)
+        for _ in range(NUM_AGAIN):  # what it prints may differ from run to run, and not only in numbers
+            lost = lost and lost & lost_lines(run_bare(script, mirror=mirror)[1], others)
         return {**row, **_state(lost, document), **_findings(document, Path(folder, "in/repository"))}
 
 
