@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from truestep import watch
+from truestep.watch.digests.chain import settings_of
 from truestep.watch.digests.fold import fold, fold_nest
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 from truestep.watch.script.leaves import outline, walk
@@ -154,3 +155,13 @@ def test_a_thing_keeps_its_number_and_is_not_kept_alive(tmp_path: Path) -> None:
     del first
     assert tape.number("model", nn.Linear(1, 1)) == 2
     tape.leave()
+
+
+def test_a_setting_that_another_torch_does_not_know_counts_only_if_it_is_on() -> None:
+    def digest(**more: object) -> str:
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
+        optimizer.param_groups[0].update(more)
+        return fold(settings_of(optimizer))
+
+    assert digest(new=False) == digest(new=None) == digest()
+    assert len({digest(), digest(new=True), digest(new=0), digest(lr=0.2)}) == 4

@@ -114,12 +114,7 @@ class Chain:
             called: dict[str, Any] = {f"model {place}": model for place, model in self._models.items()}
             called[f"optimizer {number}"] = optimizer
             self._take_kept(called)
-        settings = [
-            (f"{place}.{key}", leaf)
-            for place, group in enumerate(optimizer.param_groups)
-            for key, leaf in walk({key: value for key, value in group.items() if key != "params"})
-        ]
-        self._parts["settings"] = self._try(fold, settings)
+        self._parts["settings"] = self._try(fold, settings_of(optimizer))
         self._chain = _digest_text(self._chain + json.dumps(self._parts))
         others: dict[str, Any] = {"parameters": self._named} if self._named else {}
         if number in self._before:
@@ -331,3 +326,13 @@ def _walk_state(optimizer: Optimizer, parameters: list[tuple[str, Tensor]]) -> I
 def _digest_text(value: Any) -> str:
     raw = value if isinstance(value, bytes) else repr(value).encode()
     return hashlib.sha256(raw).hexdigest()[:16]
+
+
+def settings_of(optimizer: Optimizer) -> list[tuple[str, Any]]:
+    """Return what is set for each group. What is off is left out: another torch may not know the name."""
+    found = []
+    for place, group in enumerate(optimizer.param_groups):
+        told = {key: group[key] for key in sorted(group, key=str) if key != "params"}
+        on = {key: value for key, value in told.items() if value is not None and value is not False}
+        found += [(f"{place}.{key}", leaf) for key, leaf in walk(on)]
+    return found
