@@ -462,6 +462,27 @@ def test_a_layer_that_learns_in_another_model_of_the_class_is_switched_off() -> 
     assert "norm" in finding.message
 
 
+WARMED_UP = """
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+for step in range(5):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_scheduler_that_another_file_steps_later_is_not_forgotten() -> None:
+    found = run_text(f"import torch\nfrom torch import nn\n{WARMED_UP}").evidence
+    assert list(RULES["LOOP10"].check(found))
+    later = "def end(self, epoch):\n    if epoch >= 10:\n        self.scheduler.step()\n"
+    found.first.moments.append(seen(BACKWARD))
+    found = replace(found, texts={**found.texts, FILE: later})
+    assert not list(RULES["LOOP10"].check(found))
+
+
 @pytest.mark.parametrize(
     ("optimizer", "clip", "cost"),
     [("SGD", "", "steps are 4"), ("Adam", "", None), ("Adam", "clip_grad_norm_", "clipped")],

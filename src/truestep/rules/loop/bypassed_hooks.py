@@ -2,7 +2,7 @@
 
 ## What it finds
 `module.forward(x)` in the script, on a module that is called from outside. A class that calls its own
-`forward` is reported only if it has registered hooks, which the call skips.
+`forward` is reported only if it has registered hooks, which the call skips. Without hooks it is `info`.
 
 ## Why it matters
 `module(x)` runs hooks and everything built on them: older weight and spectral normalization, pruning,
@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"forward() of {name} is called directly: "
             + ("its hooks do not run" if hooks else "hooks would not run"),
             evidence=f"{owner}.forward(...); {hooks} hooks are registered on it",
-            severity="error" if hooks else None,
+            severity="error" if hooks else "info",
         )
     places = {(item.file, item.line): item for item in reversed(evidence.operations)}
     for source in evidence.sources:
@@ -62,6 +62,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     place,
                     f"forward() of {known[owner]} is called directly: hooks would not run",
                     evidence=f"{owner}.forward(...)",
+                    severity="info",
                 )
 
 

@@ -64,7 +64,7 @@ def _is(moment: Moment[Any], fact: str, made: Moment[Any]) -> bool:
 
 
 def _check_never(evidence: Evidence, made: Moment[Any], steps: list[Moment[Any]]) -> Iterator[Finding]:
-    if evidence.first.ended != "finished" or len(steps) < _MIN_STEPS or _has_call(evidence, made):
+    if evidence.first.ended != "finished" or len(steps) < _MIN_STEPS or _has_call(evidence):
         return
     yield Finding.at(
         made,
@@ -74,10 +74,9 @@ def _check_never(evidence: Evidence, made: Moment[Any], steps: list[Moment[Any]]
     )
 
 
-def _has_call(evidence: Evidence, made: Moment[Any]) -> bool:
-    """Whether the source has a step of a scheduler that this run has only not come to."""
-    source = evidence.source(made.file)
-    calls = [node for node in walk(source.tree) if isinstance(node, ast.Call)] if source else []
+def _has_call(evidence: Evidence) -> bool:
+    """Whether a source has a step of a scheduler that this run has only not come to."""
+    calls = (node for source in evidence.sources for node in walk(source.tree) if isinstance(node, ast.Call))
     for call in calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
             owner = call.func.value

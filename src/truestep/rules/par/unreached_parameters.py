@@ -47,7 +47,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         parts: dict[tuple[str | None, str], list[Parameter]] = {}
         for item in roster.of(optimizer):
             # The bias of a layer whose weight has a gradient is in the graph, and has none by design.
-            is_by_design = item.origin == "torch" and _owner_of(item) in used
+            is_bias = item.origin == "torch" or (item.path or "").endswith(".bias")
+            is_by_design = is_bias and _owner_of(item) in used
             if not item.num_steps or not _is_unreached(item) or is_by_design:
                 continue
             if not _is_switched_off(item, learning):
