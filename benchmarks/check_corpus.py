@@ -1,10 +1,11 @@
 """Claim: `truestep check` finds the mistakes of the corpus at their lines, and accuses no right script.
 
 Runs every script of tests/corpus under all rules: those with one mistake each, their repaired twins, and
-right ones that look wrong; those in `ranks` as jobs of several processes (`--only dist`). Beside it runs
-torch-audit, the nearest neighbour, on the same scripts, as far as it can be used without editing them; what
-it finds counts for it if one of its rules is about the mistake, wherever it is. Cost: processor time of whole
-scripts, bare, checked and audited in turns; `own` leaves out what importing torch takes.
+right ones that look wrong. Those in `ranks` run as jobs of several processes; `--ranks` runs only them.
+Beside it runs torch-audit, the nearest neighbour, on the same scripts, as far as it can be used without
+editing them; what it finds counts for it if one of its rules is about the mistake, wherever it is. Cost:
+processor time of whole scripts, bare, checked and audited in turns; `own` leaves out what importing torch
+takes. Jobs run beside neither.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
 
@@ -132,10 +133,17 @@ def checked_as_job(script: Script) -> list[dict[str, Any]]:
     words += ["--processes", str(script.processes), str(script.path)]
     environment = os.environ | {"TRUESTEP_TESTS_SERVER": server_of(script.path)}
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            words, cwd=folder, env=environment, capture_output=True, check=False, timeout=MAX_S
+        process = subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-    found = json.loads(done.stdout)
+        try:
+            answer, _ = process.communicate(timeout=MAX_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # `check` ends the job and prints what it has found
+            answer, _ = process.communicate(timeout=MAX_S)
+        finally:
+            process.kill()
+    found = json.loads(answer)
     troubles = [*found["failed_rules"], *found["failed_observers"]]
     if troubles:
         raise RuntimeError(f"{script.path.name}: {troubles}")
@@ -163,6 +171,16 @@ def _audit(out: str, script: str, folder: str) -> None:
         os.dup2(output.fileno(), 2)
     sys.argv = [AUDITED, out, script]
     runpy.run_path(AUDITED, run_name="__main__")
+
+
+def judged_as_job(script: Script) -> Row:
+    """Return the line of a job; one that gives no answer has found nothing, and counts as an alarm."""
+    try:
+        row = judge(script, checked_as_job(script), None)
+    except (RuntimeError, ValueError, subprocess.TimeoutExpired) as error:
+        row = {**judge(script, [], None), "other alarms": f"no answer: {error}"[:200]}
+    print(script.path.parent.name, script.path.stem, row["found"], row["other alarms"], file=sys.stderr)
+    return row
 
 
 def judge(script: Script, told: list[dict[str, Any]], others: set[str] | None) -> Row:
@@ -227,20 +245,25 @@ def _cost_row(script: Script, times: dict[str, list[float]], imports: float) -> 
     return row
 
 
-def claims_of(rows: Sequence[Row], cost_rows: Sequence[Row]) -> list[Claim]:
-    """Return what is claimed."""
+def claims_of(rows: Sequence[Row], cost_rows: Sequence[Row], *, has_costs: bool) -> list[Claim]:
+    """Return what is claimed; nothing about costs where only jobs ran."""
     buggy = [row for row in rows if row["kind"] == "buggy"]
     right = [row for row in rows if row["kind"] != "buggy"]
     missed = sum(not row["found"] for row in buggy)
     whole = [float(row["checked, whole"] or 0) for row in cost_rows]
     limit = int((1 - MIN_FOUND) * len(buggy))
-    return [
+    claims = [
         Claim(text=f"mistakes not found at their line, of {len(buggy)}", found=missed, limit=limit),
         Claim(
             text=f"right scripts accused, of {len(right)}",
             found=sum(bool(row["other alarms"]) for row in right),
             limit=0,
         ),
+    ]
+    if not has_costs:
+        return claims
+    return [
+        *claims,
         Claim(
             text="time of a checked script, in the median",
             found=statistics.median(whole) if whole else None,
@@ -253,11 +276,13 @@ def claims_of(rows: Sequence[Row], cost_rows: Sequence[Row]) -> list[Claim]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help="names of scripts that begin so, with commas between them")
+    parser.add_argument("--ranks", action="store_true", help="only jobs of several processes")
     parser.add_argument("--costs", type=int, default=12, help="on how many scripts the cost is measured")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    folders = ("buggy", "twins", "clean", "ranks/buggy", "ranks/clean")
+    jobs_in = ("ranks/buggy", "ranks/clean")
+    folders = jobs_in if given.ranks else ("buggy", "twins", "clean", *jobs_in)
     scripts = [Script.read(path) for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
     if given.only:
         scripts = [item for item in scripts if item.path.stem.startswith(tuple(given.only.split(",")))]
@@ -269,17 +294,18 @@ def main() -> int:
         others = list(pool.map(audited, scripts)) if has_other else [None] * len(scripts)
     rows = [judge(*item) for item in zip(scripts, answers, others, strict=True)]
     with forked_starts():
-        rows += [judge(item, checked_as_job(item), None) for item in jobs]
+        rows += [judged_as_job(item) for item in jobs]
     sample = random.Random(0).sample(scripts, min(given.costs, len(scripts)))
-    cost_rows = costs(sample, given.rounds)
+    cost_rows = costs(sample, given.rounds) if sample else []
     sheets = [
         Sheet(title="found and accused", rows=rows),
-        Sheet(title="in sum", rows=_sums(rows)),
+        Sheet(title="in sum", rows=_sums(rows)[: 2 if scripts else 1]),
     ]
     if cost_rows:
         note = "processor time over that of the bare script"
         sheets.append(Sheet(title="cost", rows=cost_rows, num_digits=3, note=note))
-    return report("check_corpus", sheets=sheets, claims=claims_of(rows, cost_rows), as_json=given.json)
+    claims = claims_of(rows, cost_rows, has_costs=bool(scripts))
+    return report("check_corpus", sheets=sheets, claims=claims, as_json=given.json)
 
 
 def _sums(rows: Sequence[Row]) -> list[Row]:
