@@ -1,16 +1,21 @@
-"""How much memory this process has used at most, what a copy of it may take, and what is freed.
+"""How much memory this process has used at most, how much it or a copy can have, and what is freed.
 
-Owns where the numbers come from (the device if there is one, else the process), and what glibc is told.
+Owns where the numbers come from (the device if there is one, else the process), which errors mean that memory
+has run out, how a batch size is worked out from memory, and what glibc is told.
 """
 
 import ctypes
+import errno
 import os
+import re
 import resource
 import sys
+from contextlib import suppress
 
 import torch
 
 from truestep.device import module_in_use
+from truestep.errors import UsageError
 
 _STATUS = "/proc/self/status"
 _KIB = 1024
@@ -21,6 +26,9 @@ FREE_BYTES, MAPPED_BYTES = 2**30, 2**25
 _SMALL, _SMALL_ROOM = 2**31, 2**28
 _OWN_MAPPING = 2**18
 """From which size on a copy's memory is mapped by itself."""
+OUT_OF_MEMORY = re.compile(r"out of ?memory|can't allocate memory|Cannot allocate memory", re.IGNORECASE)
+_REQUESTED = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?(\w+)", re.IGNORECASE)
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def peak_bytes() -> int:
@@ -84,16 +92,82 @@ def limit_growth(room: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (data + room, data + room))
 
 
-def is_too_little(error: BaseException) -> bool:
-    """Whether an error says that memory could not be had."""
-    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
-
-
 def _status(name: str) -> int | None:
     """Return a size from what Linux tells of this process."""
     prefix = f"{name}:".encode()
     line = next((line for line in _read(_STATUS).splitlines() if line.startswith(prefix)), None)
     return None if line is None else int(line.split()[1]) * _KIB
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory has run out."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
+
+
+def requested_bytes(text: str) -> int | None:
+    """Return how much an error of that kind says was asked for.
+
+    >>> requested_bytes("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    2147483648
+    """
+    found = _REQUESTED.search(text)
+    return None if found is None or found[2] not in _UNITS else int(float(found[1]) * _UNITS[found[2]])
+
+
+def free_bytes() -> int | None:
+    """Return how much more this process can have: on the device if it uses one, else of the host's memory."""
+    device = module_in_use()
+    if device is not None:
+        free, total = device.mem_get_info()
+        reserved = torch.accelerator.memory_reserved()
+        return int(min(total, free + reserved)) - torch.accelerator.memory_allocated()
+    return host_free_bytes()
+
+
+def host_free_bytes() -> int | None:
+    """Return how much more of the host's memory this process can have; None if that is not known."""
+    found = []
+    for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        most, used = resource.getrlimit(limit)[0], _status(name)
+        if most != resource.RLIM_INFINITY and used is not None:
+            found.append(max(0, most - used))
+    with suppress(UsageError):
+        found.append(available_bytes())
+    return min(found, default=None)
+
+
+def available_bytes() -> int:
+    """Return how much memory a new process could have without driving others out."""
+    found = []
+    match = re.search(rb"^MemAvailable:\s*(\d+) kB", _read("/proc/meminfo"), flags=re.MULTILINE)
+    found += [int(match[1]) * _KIB] if match else []
+    group = re.search(rb"^0::/(.*)$", _read("/proc/self/cgroup"), flags=re.MULTILINE)
+    for folder in ("/sys/fs/cgroup", f"/sys/fs/cgroup/{os.fsdecode(group[1]) if group else ''}"):
+        limit, used = (_read(f"{folder}/memory.{name}").strip() for name in ("max", "current"))
+        found += [int(limit) - int(used)] if limit.isdigit() and used.isdigit() else []
+    if not found:
+        raise UsageError("the available memory is unknown on this system. Pass limit_bytes.")
+    return max(1, min(found))
+
+
+def largest_batch(limit_bytes: float, *, fixed_bytes: float, per_sample_bytes: float) -> int:
+    """Return the largest batch that fits, if memory grows by the same amount with each sample.
+
+    >>> largest_batch(1000, fixed_bytes=400, per_sample_bytes=25)
+    24
+    """
+    return int((limit_bytes - fixed_bytes) / per_sample_bytes)
+
+
+def in_bytes(number: float) -> str:
+    """Return a number of bytes as people read it."""
+    if number >= 1e9:
+        return f"{number / 1e9:.2f} GB"
+    return f"{number / 1e6:.0f} MB" if number >= 1e6 else f"{number / 1e3:.0f} kB"
 
 
 def _read(path: str) -> bytes:

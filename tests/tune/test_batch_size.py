@@ -11,8 +11,9 @@ import pytest
 
 from truestep import watch
 from truestep.errors import UsageError
+from truestep.memory import available_bytes
 from truestep.tune.search import batch_size
-from truestep.tune.search.batch_size import BatchSizes, Size, available_bytes, batch_sizes, draw, render
+from truestep.tune.search.batch_size import BatchSizes, Size, batch_sizes, draw, render
 from truestep.tune.search.intervals import Interval
 from truestep.tune.search.solo import Solo, run_alone
 from truestep.watch.launch.scratch import Scratch

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from truestep.check.baseline import leave_out_known, read_baseline
 from truestep.check.early import EarlyFindings, Key, OnFinding, key_of
@@ -19,6 +20,7 @@ from truestep.check.settings import Settings
 from truestep.check.suppress import Comment, hide, unknown_names
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
+from truestep.rules.long.out_of_memory import exhausted, plain_account
 from truestep.rules.rule import Rule, find_rules
 from truestep.watch import Operation, Plan, Script
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -65,6 +67,12 @@ class Result:
     def ranks(self) -> list[RankTimes]:
         """The ranks side by side; nothing for one process."""
         return compare_ranks(self.evidence.processes)
+
+    @cached_property
+    def memory(self) -> dict[str, Any] | None:
+        """What held memory when it ran out; None if it did not."""
+        found = exhausted(self.evidence)
+        return None if not found else plain_account(found[0].facts)
 
     @property
     def has_mistakes(self) -> bool:

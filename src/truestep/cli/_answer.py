@@ -139,6 +139,7 @@ def result_fields(result: "Result") -> dict[str, Any]:
         "failed_observers": switched_off(result),
         "not_checked": not_checked(result),
         "ranks": [row.as_fields() for row in result.ranks],
+        "memory": result.memory,
     }
 
 

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.profiler._memory_profiler import Action, Category, TensorKey
 
 from truestep.tune.profile.pieces import OwnFiles
-from truestep.watch.script.leaves import walk
+from truestep.watch.script.holdings import held_by_objects
 
 CATEGORIES = ("parameters", "gradients", "optimizer state", "activations", "inputs", "other")
 _NAME_OF: dict[Any, str] = {
@@ -118,48 +118,20 @@ def _answer(sizes: dict[str, int], source: str) -> dict[str, Any]:
 
 def known_storages(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> dict[int, str]:
     """Return the category of what is certain by the address of its memory: parameters and state."""
-    found: dict[int, str] = {}
-    parameters: list[torch.Tensor] = [item for model in models for item in model.parameters()]
-    for optimizer in optimizers:
-        parameters += [item for group in optimizer.param_groups for item in group["params"]]
-        states = walk(list(optimizer.state.values()))
-        found |= _addresses((leaf for _, leaf in states if isinstance(leaf, torch.Tensor)), "optimizer state")
-    return found | _addresses(parameters, "parameters")
-
-
-def _addresses(tensors: Iterable[torch.Tensor], category: str) -> dict[int, str]:
-    found = {}
-    for tensor in tensors:
-        try:
-            found[tensor.untyped_storage().data_ptr()] = category
-        except (
-            NotImplementedError,
-            RuntimeError,
-            ValueError,
-        ):  # lazy, or a subclass without memory of its own
-            continue
-    return found
+    held = held_by_objects(list(models), optimizers)
+    return {address: name for name in _CERTAIN for address in held[name]}
 
 
 def memory_from_objects(
     profiler: torch.profiler.profile, *, models: Iterable[nn.Module], optimizers: Iterable[Optimizer]
 ) -> dict[str, Any]:
     """Return what is held, from live objects; what the events have in addition is told as activations."""
-    parameters = {id(item): item for model in models for item in model.parameters()}
-    gradients = [item.grad for item in parameters.values() if item.grad is not None]
-    states = [list(optimizer.state.values()) for optimizer in optimizers]
-    state = [leaf for _, leaf in walk(states) if isinstance(leaf, torch.Tensor)]
     sizes = dict.fromkeys(CATEGORIES, 0)
-    sizes["parameters"] = _bytes(parameters.values())
-    sizes["optimizer state"] = _bytes(state)
+    for name, pieces in held_by_objects(list(models), optimizers).items():
+        sizes[name] = sum(piece.num_bytes for piece in pieces.values())
     # At the end of a step gradients are there; in the middle of it what was allocated above the start.
-    sizes["gradients"] = _bytes(gradients)
     sizes["activations"] = max(0, _most_allocated(profiler) - sizes["gradients"])
     return _answer(sizes, LIVE)
-
-
-def _bytes(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _most_allocated(profiler: torch.profiler.profile) -> int:

@@ -4,7 +4,6 @@ Owns which sizes are tried, in a process each, the prediction of memory, and how
 The script's side is in `resizing`. No batch size is written into settings: another one changes learning.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,7 @@ from typing import IO, Any
 
 from truestep import watch
 from truestep.errors import UsageError
+from truestep.memory import OUT_OF_MEMORY, available_bytes, in_bytes, largest_batch
 from truestep.picture import COLOURS, FAINT, INK, Picture
 from truestep.tune.search.intervals import Interval, interval, warm_up
 from truestep.tune.search.solo import Solo, run_alone
@@ -39,7 +39,6 @@ _APART = 0.75
 _MAX_SEARCH, _MAX_SEARCH_S = 6, 20.0
 """How many runs the search takes at most, and for how long one of them may make steps."""
 _MIN_GROWTH = 16_000_000
-_OUT_OF_MEMORY = re.compile(r"out of ?memory|can't allocate memory|Cannot allocate memory", re.IGNORECASE)
 _KILLED = -9
 
 
@@ -145,34 +144,6 @@ def batch_sizes(
         too_large=too_large,
         predicted=trials.first_too_large() - 1 if too_large is None and trials.grows() else None,
     )
-
-
-def available_bytes() -> int:
-    """Return how much memory a new process could have without driving others out."""
-    found = []
-    try:
-        match = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), flags=re.MULTILINE)
-        found += [int(match[1]) * 1024] if match else []
-    except OSError:
-        pass
-    for folder in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup") / _group()):
-        try:
-            limit, used = ((folder / f"memory.{name}").read_text().strip() for name in ("max", "current"))
-        except OSError:
-            continue
-        found += [int(limit) - int(used)] if limit != "max" else []
-    if not found:
-        raise UsageError("the available memory is unknown on this system. Pass limit_bytes.")
-    return max(1, min(found))
-
-
-def _group() -> str:
-    """Return the group of processes that this one is in, as Linux numbers them from version 2 on."""
-    try:
-        found = re.search(r"^0::/(.*)$", Path("/proc/self/cgroup").read_text(), flags=re.MULTILINE)
-    except OSError:
-        return ""
-    return found[1] if found else ""
 
 
 @dataclass(kw_only=True)
@@ -308,7 +279,7 @@ class _Trials:
             if self._is_narrow(good, too_large):
                 break
             fixed, per_sample = self._line()
-            reach = int((self.limit_bytes - fixed) / per_sample)
+            reach = largest_batch(self.limit_bytes, fixed_bytes=fixed, per_sample_bytes=per_sample)
             middle = (good + too_large) // 2
             # A little below what is predicted to fit just so: a run that passes the limit tells less.
             guess = reach - reach // 50 if good < reach < too_large else middle
@@ -330,7 +301,7 @@ class _Trials:
     def first_too_large(self) -> int:
         """Return the smallest size that would not fit, by how memory grew."""
         fixed, per_sample = self._line()
-        return int((self.limit_bytes - fixed) / per_sample) + 1
+        return largest_batch(self.limit_bytes, fixed_bytes=fixed, per_sample_bytes=per_sample) + 1
 
     def _try(self, size: int, *, max_steps: int = _MAX_STEPS) -> Size:
         self.on_status(f"batch size {size}")
@@ -362,7 +333,7 @@ class _Trials:
 
     def _size(self, size: int, solo: Solo) -> Size:
         steps = next((line for line in solo.lines if line["what"] == "steps"), None)
-        is_out = solo.is_over_limit or solo.code == _KILLED or bool(_OUT_OF_MEMORY.search(solo.error or ""))
+        is_out = solo.is_over_limit or solo.code == _KILLED or bool(OUT_OF_MEMORY.search(solo.error or ""))
         self.failure = (solo.error or f"exit code {solo.code}") if solo.code != 0 and not is_out else ""
         peak = None if steps is None or is_out else steps["peak_bytes"]
         speed, num_warm = (None, 0) if steps is None or is_out else self._speed(size, steps)
@@ -392,11 +363,6 @@ class _Trials:
             median=samples / times.median, low=samples / times.high, high=samples / times.low, num=times.num
         )
         return speed, num_warm
-
-
-def in_bytes(number: float) -> str:
-    """Return a number of bytes as people read it."""
-    return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
 
 
 def render(found: BatchSizes) -> list[str]:

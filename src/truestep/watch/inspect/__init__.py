@@ -33,6 +33,7 @@ from truestep.watch.inspect.training import (
     arrivals,
     biases,
     course,
+    exhausted,
     gradients,
     graphs,
     losses,
@@ -77,6 +78,7 @@ _INSPECTORS = (
     workers.watch,
     arrivals.watch,
     course.watch,
+    exhausted.watch,
     growth.watch,
 )
 

@@ -56,6 +56,7 @@ EVENTS = (
     "batch",  # the loader's number, the batch
     "counted",  # nothing: a step was counted
     "ending",  # nothing: enough steps were made, and the script is about to be left
+    "failed",  # what the script has raised and not caught
     "closing",  # nothing: the script has ended, or was ended
     "run_arrives",  # the class of our own runs: its module was imported
     "saved",  # the path of the file that was saved, None if it has no name
@@ -302,6 +303,8 @@ class Tape:
     def fail(self, error: BaseException) -> None:
         """The script has raised."""
         self.failed_with = error
+        if self.is_on:
+            self.emit("failed", error)
 
     def count_step(self) -> None:
         """Count a step."""

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from truestep.memory import is_too_little, limit_growth, room_bytes
+from truestep.memory import is_out_of_memory, limit_growth, room_bytes
 from truestep.watch.evidence.kinds import NOT_CHECKED
 
 _PATIENCE_S = 60.0
@@ -105,7 +105,7 @@ def _be_copy(act: Callable[[], Any], writing: int, room: int | None) -> NoReturn
         del kept
     except BaseException as error:  # noqa: BLE001 - told
         answer = json.dumps(
-            {"error": f"{type(error).__name__}: {error}", "room": is_too_little(error) and room}
+            {"error": f"{type(error).__name__}: {error}", "room": is_out_of_memory(error) and room}
         )
     try:
         left = answer.encode()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truestep.memory import is_too_little
+from truestep.memory import is_out_of_memory
 from truestep.watch.inspect.probe.hosted import to_host
 from truestep.watch.script import parts
 
@@ -162,7 +162,7 @@ def run(  # limits: private to this package
         with contextlib.nullcontext() if see is None else _EachOperation(see):
             return replica(*args, **kwargs)
     except Exception as error:
-        if is_too_little(error):
+        if is_out_of_memory(error):
             raise _TooLittleMemoryError(str(error)) from error
         raise
 
