@@ -1,0 +1,3 @@
+"""A switch that the scripts set."""
+
+DISABLE_WRAPPER = False
