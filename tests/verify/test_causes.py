@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from truestep.verify import Script, VerifyOptions, verify
+from truestep.verify.lines import statement_at
 
 TRAIN = """
 model = torch.nn.Linear(x.shape[1], 1)
@@ -58,6 +59,18 @@ def seed_worker(_number):
 loader = torch.utils.data.DataLoader(Noisy(), 16, num_workers=1, worker_init_fn=seed_worker)
 x = next(iter(loader))
 """
+DATE = """
+from datetime import datetime
+
+stamp = datetime.now()  # here
+torch.manual_seed(stamp.microsecond)
+x = torch.ones(16, 4)
+"""
+FRESH = """
+noise = torch.Generator()
+noise.seed()  # here
+x = torch.randn(16, 4, generator=noise)
+"""
 HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.manual_seed(0)\n"
 
 
@@ -70,8 +83,10 @@ HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.ma
         (HASH, "string-hash", True),
         (OBJECTS, "object-set-order", True),
         (WORKERS, "seeded-from-system", False),
+        (DATE, "seeded-from-time", True),
+        (FRESH, "seeded-from-system", True),
     ],
-    ids=["array", "hash", "objects", "workers"],
+    ids=["array", "hash", "objects", "workers", "date", "fresh"],
 )
 def test_a_cause_outside_torch_is_named_at_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, is_proved: bool
@@ -132,3 +147,10 @@ def test_a_model_that_is_evaluated_before_each_save_is_no_difference(
     verdict = verify(Script(path="train.py"), VerifyOptions(is_killed=True))
     assert verdict.same, (verdict.first_difference, verdict.reason)
     assert len({run.digest for run in verdict.runs}) == 1
+
+
+def test_dates_and_seeds_without_a_number_are_read_from_the_source(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("stamp = datetime.now()\nnoise.seed()\nnoise.seed(3)\n")
+    assert [statement_at(str(path), line).seeds_anew for line in (1, 2, 3)] == [False, True, False]  # type: ignore[union-attr]
+    assert "now" in statement_at(str(path), 1).calls  # type: ignore[union-attr]

@@ -68,8 +68,9 @@ def verify(folder: Path, *options: str, **parts: str) -> Any:
 def test_a_variable_that_the_checkpoint_lacks_is_named_at_the_line_that_changes_it(tmp_path: Path) -> None:
     found = verify(tmp_path, "--runs", "1", "--kill", SCALE=SCALE)["first_difference"]
     assert (found["name"], found["line"]) == ("variable-not-saved", 20), found
-    assert found["evidence"][0].startswith("`scaler.mean` is ")
-    assert found["repair"][0].startswith('state["scaler"] = scaler')
+    assert found["proved"] and found["evidence"][0].startswith("with `scaler.mean` put back"), found
+    assert found["evidence"][1].startswith("`scaler.mean` is not there after the resume")
+    assert found["repair"][0].startswith('state["scaler.mean"] = scaler.mean')
 
 
 @pytest.mark.slow
@@ -97,9 +98,10 @@ def test_what_has_not_changed_in_training_or_differs_anyway_is_not_lost() -> Non
     )
     before = process({9: {"a": "1", "b": "0", "c": "5.2", "d": "2"}})
     resumed = process({0: {"a": "0", "b": "7", "c": "5.3", "d": "2"}})
-    (found,) = lost.find(first, resumed, before=before, step=9)
-    assert found.words == "`a` is 0 after the resume, 1 without the kill"
-    assert lost.find(first, process({}), before=before, step=9) == []
+    found, unchanged = lost.find(first, before, resumed, step=9)
+    assert found.words == "`a` is 0 after the resume, 1 without the kill" and found.has_changed
+    assert unchanged.name == "b" and not unchanged.has_changed
+    assert lost.find(first, before, process({}), step=9) == []
 
 
 def test_generators_are_compared_when_the_first_step_begins() -> None:

@@ -200,6 +200,16 @@ def test_a_script_that_trains_nothing_is_not_judged(tmp_path: Path) -> None:
     assert "inconclusive: no optimizer step ran in the script's process" in done.stdout
 
 
+def test_runs_without_one_of_the_observers_are_not_called_the_same(tmp_path: Path) -> None:
+    broken = 'sys.modules["truestep.watch.hooks.data"].outline = None'
+    text = TRAIN.replace("SCALE", "1.0").replace("for step in", f"{broken}\nfor step in")
+    text = text.replace("torch.randn(8, 4)", "next(iter(torch.utils.data.DataLoader(torch.ones(8, 4))))")
+    (tmp_path / "train.py").write_text(text)
+    done = verify(tmp_path, "--format", "json", "train.py")
+    assert (done.returncode, answer(done)["same"]) == (2, None), done.stderr
+    assert "was switched off" in answer(done)["reason"] and "TypeError" in answer(done)["reason"]
+
+
 def test_runs_with_a_tensor_that_cannot_be_read_are_not_called_the_same(tmp_path: Path) -> None:
     more = """
     class Odd(torch.Tensor):
@@ -330,6 +340,19 @@ for step in range(start, 8):
     torch.save((step + 1, model.state_dict()), "last.pt")
 torch.save(average.state_dict(), "average.pt")
 """
+SAVED = """if step % 3 == 2:
+        state = model.state_dict()
+        torch.save((step + 1, state, average.state_dict()), "last.pt")"""
+
+
+def test_a_checkpoint_in_a_variable_is_not_state_of_its_own(tmp_path: Path) -> None:
+    """What `state_dict()` gives follows the weights, what was loaded does not: both runs are the same."""
+    text = AVERAGED.replace("SHARE", "0.1").replace("start, state =", "start, state, other =")
+    text = text.replace("    average = copy.deepcopy(model)\nfor", "    average.load_state_dict(other)\nfor")
+    text = text.replace('torch.save((step + 1, model.state_dict()), "last.pt")', SAVED)
+    (tmp_path / "train.py").write_text(text)
+    said = answer(verify(tmp_path, "--format", "json", "--kill", "--runs", "1", "train.py"))
+    assert said["same"] is True, said
 
 
 def test_an_average_that_the_checkpoint_lacks_is_named(tmp_path: Path) -> None:
@@ -337,7 +360,9 @@ def test_an_average_that_the_checkpoint_lacks_is_named(tmp_path: Path) -> None:
     said = answer(verify(tmp_path, "--format", "json", "--kill", "--runs", "1", "train.py"))
     found = said["first_difference"]
     assert said["same"] is False and found["name"] == "kept-state-not-saved", said
-    assert found["what"].startswith("other state: average.weight") and not found["proved"]
+    assert found["what"].startswith("other state: average.weight") and found["proved"], found
+    assert found["evidence"][0].startswith("with `average` put back as without the kill"), found
+    assert found["repair"][0].startswith('state["average"] = average.state_dict()'), found
     assert (said["steps"], said["whole"]) == (8, True)
 
 

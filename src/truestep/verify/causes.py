@@ -127,6 +127,10 @@ CAUSES = {
         fix="return a result from each thread, and sum the results in a fixed order",
         frozen_sources=("threads",),
     ),
+    "thread-timing": Cause(
+        words="a thread makes values while the script trains: what it makes depends on when it runs",
+        fix="give the thread everything it needs with each request, or make the values in the main thread",
+    ),
     "uninitialised-memory": Cause(
         words="memory from `torch.empty` is read before it is written: its contents are arbitrary",
         fix="use torch.zeros or torch.full, or write every element first",
@@ -214,7 +218,7 @@ CAUSES = {
         fix="save what the loop stops by: the step or epoch, the best value, the patience",
     ),
     "state-not-saved": Cause(
-        words="same data, same weights and no draws, but a different loss: it depends on unsaved state",
+        words="same data and weights, but a different loss: it depends on state that the checkpoint lacks",
         fix="look for state that changes in training and is in no state_dict: counters, averages, schedules",
     ),
     "generator-moved-after-restore": Cause(

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from truestep.errors import TruestepError, UsageError
-from truestep.verify import against, audit, chains, compiled, fingerprint, ranks, resume, streams
+from truestep.verify import against, audit, chains, compiled, fingerprint, ranks, resume
 from truestep.verify.causes import CAUSES, FoundCause
+from truestep.verify.elimination import Elimination, as_far_as
 from truestep.verify.others import Other, find_other
 from truestep.verify.proof import Proof, unknown_cause
 from truestep.verify.runs import Ran, Runner, chain_plan
@@ -355,6 +356,12 @@ class _Inquiry:
                 "no optimizer step ran in the script's process. Pass the script that "
                 "trains, with its arguments."
             )
+        off = [text for process in (*ran.processes, *ran.before_kill) for text in process.switched_off]
+        if off:
+            raise _Inconclusive(
+                f"an observer of truestep failed and was switched off, so part of the run was not compared "
+                f"({ran.way.words}): {off[0]}. Please report it with the script."
+            )
         return ran
 
     def _check_apart(self, ran: Ran) -> None:
@@ -408,7 +415,7 @@ class _Inquiry:
                 f"often, pass more --steps, or pass the arguments that resume it with --resume-with."
             )
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
-        whole = _as_far_as(self._first, [*before, *ran.updates])
+        whole = as_far_as(self._first, [*before, *ran.updates])
         parting = chains.part(self._first.updates, whole, outcome=way.outcome, is_resumed=True)
         parting = parting or chains.compare_ends(self._first, ran, outcome=way.outcome)
         self._note(ran, whole, parting=parting, num_before=len(before))
@@ -422,8 +429,20 @@ class _Inquiry:
         finding = resume.explain(self._first, ran, parting=parting, resumed=resumed)
         if "generator" in finding.name:
             finding = self._explain_workers(way, kill_at) or finding
-        if finding.operation is None and not parting.is_kept:
-            self._add_operation(finding, ran, parting=parting, kill_at=kill_at, after=resumed.after)
+        if not finding.is_proved:
+            case = Elimination(
+                runner=self.runner,
+                base=self.asked.base,
+                first=self._first,
+                killed=ran,
+                parting=parting,
+                resumed=resumed,
+                steps=self.asked.steps,
+                arguments=self.asked.resume_arguments,
+                side=self._side - 1,
+                on_status=self.on_status,
+            )
+            case.refine(finding)
         self.on_status("looking for what repairs it")
         audit.add_repair(finding, self.runner, base=self.asked.base, parting=parting)
         return parting, finding
@@ -468,7 +487,7 @@ class _Inquiry:
         resumed = chains.resumed_at(first, ran, kill_at=kill_at)
         if not resumed.after or not ran.before_kill or first.first is None:
             return None
-        whole = _as_far_as(first, [*ran.before_kill[0].updates[: resumed.after], *ran.updates])
+        whole = as_far_as(first, [*ran.before_kill[0].updates[: resumed.after], *ran.updates])
         if chains.part(first.updates, whole, outcome=way.outcome, is_resumed=True) is not None:
             return None
         drawn = next(iter(drawn_by_dataset(first.first)), None)
@@ -480,43 +499,6 @@ class _Inquiry:
             evidence=["with 0 workers, the resumed run is the same"],
             is_proved=True,
         )
-
-    def _add_operation(  # limits: a finding, a run, and where it was killed and resumed
-        self, finding: FoundCause, ran: Ran, *, parting: chains.Parting, kill_at: int, after: int | None
-    ) -> None:
-        """Name the first operation that differs after a resume, and the variable that it comes from.
-
-        Both are run once more, with that step looked at.
-        """
-        resumed_step = self._first.updates[after].step if after and after < len(self._first.updates) else 0
-        looked_at = [update.step if update is not None else 0 for update in (parting.first, parting.second)]
-        self.on_status(f"comparing the operations of step {looked_at[0] + 1}")
-        plans = [
-            Plan(
-                digests=DIGESTS,
-                operations=(step, step),
-                steps=max(step, resumed_step if is_first else 0) + 1,
-                values=(0, resumed_step),
-            )
-            for step, is_first in zip(looked_at, (True, False), strict=True)
-        ]
-        first = self.runner.run(self.asked.base, plan=plans[0])
-        again = self.runner.run(
-            ran.way,
-            plan=plans[1],
-            kill_at=kill_at,
-            resume_arguments=self.asked.resume_arguments,
-            side=self._side - 1,
-        )
-        if first.first is not None and again.first is not None:
-            found = None
-            if parting.first is not None and parting.second is not None:
-                found = streams.split_steps(first.first.operations, again.first.operations)
-            if found is not None:
-                finding.operation, finding.module = found.first.name, found.first.module or None
-                finding.distance = streams.distance(first.first, again.first, found=found)
-            runs = (first.first, again.before_kill[0], again.first)
-            resume.refine(finding, runs, found=found, step=resumed_step)
 
     def _kill_at(self) -> int:
         """Return after which step to kill: between two saves in the middle of the run."""
@@ -588,9 +570,3 @@ class _Inquiry:
         file = self.runner.original(finding.file)
         where = f" ({Path(file).name}:{finding.line})" if file else ""
         return f"{CAUSES[finding.name].words}{where}"
-
-
-def _as_far_as(first: Ran, updates: list[Update]) -> list[Update]:
-    """Return a resumed run's updates, as many as the first run made if that one was ended early."""
-    was_ended = first.first is not None and first.first.ended == "stopped"
-    return updates[: len(first.updates)] if was_ended else updates

@@ -34,6 +34,8 @@ class Statement:
     calls: frozenset[str] = field(repr=False)
     """Last names of what it calls; what has none, as in `layers[0](x)`, is left out."""
     makes_set: bool = False
+    seeds_anew: bool = False
+    """Whether a generator is seeded without a number: `generator.seed()`."""
     is_test: bool = False
     """Whether it decides what is done next: an `if` or a `while`."""
 
@@ -185,6 +187,9 @@ def _describe(node: ast.stmt, scope: str) -> Statement:
         assigns=frozenset(stored | changed),
         uses=frozenset(name for item in nodes for name in _names(item)),
         calls=frozenset(filter(None, (_last_name(call.func) for call in calls))),
+        seeds_anew=any(
+            _last_name(call.func) == "seed" and not (call.args or call.keywords) for call in calls
+        ),
         is_test=isinstance(node, ast.If | ast.While),
         makes_set=any(isinstance(item, ast.Set | ast.SetComp) for item in nodes)
         or any(_last_name(call.func) in _SETS for call in calls),

@@ -11,43 +11,69 @@ from truestep.verify.causes import FoundCause
 from truestep.verify.lines import assigning, slice_from, tested
 from truestep.watch import Process
 
-_GENERATOR = "generator "
-_HAS = " has"
+GENERATOR = "generator "
 _MAX_TOLD = 3
+_MISSING = "not there"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """A variable, by the name that the user would write, and its two values."""
+    """Something that the script keeps, by the name that the user would write, and its two values."""
 
     name: str
     ours: str
     theirs: str
+    kind: str = "variable"
+    has_changed: bool = True
+    """Whether it changed in training; what did not may be where to begin, or an order drawn once."""
 
     @property
     def words(self) -> str:
         """What is told of it."""
-        name = self.name.removesuffix(_HAS)
-        verb = "has" if self.name.endswith(_HAS) else "is"
-        return f"`{name}` {verb} {self.theirs} after the resume, {self.ours} without the kill"
+        values = [self.theirs, self.ours]
+        verb = "has" if all(" items " in value for value in values) else "is"
+        shown = [value.rpartition(" ")[0] for value in values] if verb == "has" else values
+        values = shown if shown[0] != shown[1] else values
+        return f"`{self.name}` {verb} {values[0]} after the resume, {values[1]} without the kill"
+
+    @property
+    def is_global_generator(self) -> bool:
+        """Whether it is the state of a generator that belongs to no variable."""
+        return self.name.startswith(GENERATOR)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the resumed run has something under this name."""
+        return self.theirs != _MISSING
+
+    @property
+    def has_words(self) -> bool:
+        """Whether its values tell a reader something."""
+        return not self.ours.startswith("state ")
 
 
-def find(first: Process, resumed: Process, *, before: Process, step: int) -> list[Lost]:
-    """Return what differs when the first step after a resume begins, one for each variable.
+def find(  # limits: three runs
+    first: Process, before: Process, resumed: Process, *, step: int
+) -> list[Lost]:
+    """Return what differs when the first step after a resume begins.
 
-    It must have changed in training, and be the same in two runs that had not been killed by then.
+    It must be the same in two runs that had not been killed by then.
     """
     ours, control, theirs = first.plain.get(step), before.plain.get(step), resumed.plain.get(0)
-    begun = first.plain.get(0)
-    if not ours or not control or not theirs or not begun:
+    if not ours or not control or not theirs:
         return []
-    found: dict[str, Lost] = {}
-    for name, value in ours.items():
-        is_lost = theirs.get(name) != value == control.get(name) != begun.get(name)
-        if is_lost and (name in theirs or name.endswith(_HAS)):
-            owner = name.removesuffix(_HAS).partition(".")[0]
-            found.setdefault(owner, Lost(name=name, ours=value, theirs=theirs.get(name, "nothing")))
-    return list(found.values())
+    begun, kinds = first.plain.get(0, {}), first.begun.get(step, {}).get("kinds", {})
+    return [
+        Lost(
+            name=name,
+            ours=value,
+            theirs=theirs.get(name, _MISSING),
+            kind=kinds.get(name, "variable"),
+            has_changed=begun.get(name) != value,
+        )
+        for name, value in ours.items()
+        if theirs.get(name) != value == control.get(name)
+    ]
 
 
 def has_generators(first: Process, resumed: Process, *, step: int) -> bool | None:
@@ -55,13 +81,13 @@ def has_generators(first: Process, resumed: Process, *, step: int) -> bool | Non
     ours, theirs = first.plain.get(step), resumed.plain.get(0)
     if not ours or not theirs:
         return None
-    names = [name for name in ours if name.startswith(_GENERATOR)]
+    names = [name for name in ours if name.startswith(GENERATOR)]
     return all(ours[name] == theirs.get(name) for name in names)
 
 
 def refine(finding: FoundCause, found: Sequence[Lost], *, place: tuple[str | None, int | None]) -> None:
     """Name the variable that the line where the difference shows depends on, if there is one."""
-    found = [item for item in found if not item.name.startswith(_GENERATOR)]
+    found = [item for item in found if item.has_changed and not item.is_global_generator]
     file, line = place
     if finding.name == "end-not-restored":
         file, names = finding.file, tested(finding.file)
@@ -72,7 +98,7 @@ def refine(finding: FoundCause, found: Sequence[Lost], *, place: tuple[str | Non
         chosen = _nearest(found, file, line) if file is not None and line is not None else None
         found = [chosen] if chosen is not None else found
     if chosen is not None:
-        finding.variables = [item.name.removesuffix(_HAS) for item in found]
+        finding.variables = [item.name for item in found]
         if finding.name != "end-not-restored":
             finding.name = "variable-not-saved"
         finding.file, finding.line = file, assigning(file, _parts(chosen)) or finding.line
@@ -90,4 +116,4 @@ def _nearest(found: Sequence[Lost], file: str, line: int) -> Lost | None:
 
 
 def _parts(item: Lost) -> list[str]:
-    return item.name.removesuffix(_HAS).split(".")
+    return item.name.split(".")

@@ -281,6 +281,9 @@ def _with_candidates(finding: FoundCause, ran: Ran, *, step: int) -> FoundCause:
     line = putting(place[0], by="Process")
     if line is not None:
         return FoundCause(name="producer-order", file=place[0], line=line)
+    line = putting(place[0], by="Thread")
+    if line is not None:
+        return FoundCause(name="thread-timing", file=place[0], line=line)
     finding.evidence.append(f"it differs where the step takes in its data; made by lines {numbers} at most")
     return finding
 

@@ -83,12 +83,15 @@ def data_lines(framework: Framework, parts: Iterable[Part]) -> tuple[str, ...]:
 
 def state_lines(framework: Framework, cause: str, *, names: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines that save and load an object; `names` are of what the script keeps besides."""
+    is_variable = cause in ("variable-not-saved", "end-not-restored")
     owners = [_STATES[cause]] if cause in _STATES else dict.fromkeys(map(_owner, names))
+    if is_variable:
+        owners = dict.fromkeys(name if _is_attribute(name) else _owner(name) for name in names)
     found: list[str] = []
-    for owner in [item for item in owners if item.isidentifier()]:
+    for owner in [item for item in owners if _is_attribute(item)]:
         if framework == "accelerate":
             found.append(f"accelerator.register_for_checkpointing({owner})  # before load_state")
-        elif framework == "bare" and (cause == "variable-not-saved" or _is_plain(names, owner)):
+        elif framework == "bare" and (is_variable or _is_plain(names, owner)):
             found.append(f'state["{owner}"] = {owner}  # in what is saved')
             found.append(f'{owner} = state["{owner}"]  # after it is loaded')
         elif framework == "bare":
@@ -105,6 +108,10 @@ def framework_of(files: Iterable[str]) -> Framework:
         if any(imports.search(text) and re.search(name, text) for text in texts):
             return framework
     return "bare"
+
+
+def _is_attribute(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _is_plain(names: Sequence[str], owner: str) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 from truestep.verify import lost
 from truestep.verify.causes import FoundCause
 from truestep.verify.chains import Parting, Resumed
+from truestep.verify.lines import slice_from
+from truestep.verify.lost import Lost
 from truestep.verify.runs import Ran
 from truestep.verify.streams import Split
 from truestep.watch import Moment, Process, Update
@@ -21,6 +23,10 @@ from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved, StateLoaded
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 from truestep.watch.evidence.moment import F
+
+_OPEN = ("state-not-saved", "end-not-restored", "data-order-not-restored")
+"""What says that something was lost, and not what."""
+_MAX_LINES = 8
 
 
 def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> FoundCause:
@@ -125,22 +131,43 @@ class _Case:
         return _at(place, name, *evidence)
 
 
-def refine(
-    finding: FoundCause, runs: tuple[Process, Process, Process], *, found: Split | None, step: int
+def refine(  # limits: three runs and what is known of them
+    finding: FoundCause,
+    runs: tuple[Process, Process, Process],
+    *,
+    found: Split | None,
+    step: int,
+    candidates: Sequence[Lost],
 ) -> None:
     """Name the variable that was lost, where all that a checkpoint usually lacks was brought back.
 
     The runs: one that was not killed, one up to its kill, and the one after it, each with plain values.
     """
-    first, before, resumed = runs
-    is_open = finding.name in ("state-not-saved", "end-not-restored", "data-order-not-restored")
-    if finding.name == "generator-not-saved" and not has_workers(first):
+    first, _, resumed = runs
+    is_open = finding.name in _OPEN
+    is_guess = finding.name == "generator-moved-after-restore" and len(finding.evidence) < 2  # by no loader
+    if (finding.name == "generator-not-saved" or is_guess) and not has_workers(first):
         is_open = lost.has_generators(first, resumed, step=step) is True
         if is_open:
             finding.name, finding.evidence = "state-not-saved", []
     if is_open:
         place = (found.first.file, found.first.line) if found is not None else (None, None)
-        lost.refine(finding, lost.find(first, resumed, before=before, step=step), place=place)
+        lost.refine(finding, candidates, place=place)
+
+
+def withdraw(finding: FoundCause, first: Process, *, parting: Parting, found: Split | None) -> None:
+    """Take back a name that experiments speak against, and tell which lines could have made the difference.
+
+    The generators were put back, and it still differs. A loader may have drawn its order long before.
+    """
+    if finding.name == "generator-not-saved" and not first.of(EpochBegan):
+        is_data = bool({"batch", "inputs"} & set(parting.parts))
+        finding.name = "data-order-not-restored" if is_data else "state-not-saved"
+        finding.evidence = ["with the generators put back, the resumed run still differs"]
+    if finding.name in _OPEN and found is not None and found.first.file and found.first.line:
+        lines = dict.fromkeys(item.line for item in slice_from(found.first.file, found.first.line))
+        numbers = ", ".join(map(str, [*lines][:_MAX_LINES]))
+        finding.evidence.append(f"the first value that differs is made by lines {numbers} at most")
 
 
 def has_workers(process: Process) -> bool:

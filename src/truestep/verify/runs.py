@@ -17,6 +17,8 @@ from truestep.watch.launch.leading import COLD_FILE
 from truestep.watch.launch.preloaded import Forked, Pool
 from truestep.watch.launch.scratch import Scratch, tail_of
 
+Settings = tuple[tuple[str, Any], ...]
+
 
 @dataclass(kw_only=True)
 class Ran:
@@ -74,13 +76,14 @@ class Runner:
         plan: watch.Plan | None = None,
         kill_at: int | None = None,
         resume_arguments: tuple[str, ...] = (),
+        resumed_settings: Settings = (),
         side: int = 0,
     ) -> Ran:
         """Run the script in a way to its end, or to the last step that is wanted.
 
         With `kill_at` it is killed after that many steps first, or before by the plan's settings, and then
-        started again in the same folder, with `resume_arguments` after its own. Two runs that are compared
-        need two sides: those of one side have one hash seed.
+        started again in the same folder, with `resume_arguments` after its own and settings of its own. Two
+        runs that are compared need two sides: those of one side have one hash seed.
         """
         begun = time.monotonic()
         plan = plan or chain_plan(self.steps)
@@ -96,7 +99,9 @@ class Runner:
             num_needed = 1 if plan.settings else kill_at
             if code == 0 or not any(len(process.updates) >= num_needed for process in killed):
                 return Ran(way=way, code=code, processes=[], before_kill=killed, tail=tail, seconds=0.0)
-            plan = replace(plan, settings=())
+            plan = replace(plan, settings=resumed_settings)
+            if resumed_settings:
+                self.scratch.keep()
         code, processes, tail = self._start(way, plan, resume_arguments, side=side, is_resumed=bool(killed))
         return Ran(
             way=way,
@@ -106,6 +111,13 @@ class Runner:
             tail=tail,
             seconds=time.monotonic() - begun,
         )
+
+    def resume(self, killed: Ran, *, plan: watch.Plan, resume_arguments: tuple[str, ...], side: int) -> Ran:
+        """Start a killed script once more, in the folder as its kill has left it."""
+        self.scratch.restore()
+        plan = replace(plan, workers=killed.way.workers, portable=self.is_portable)
+        code, processes, tail = self._start(killed.way, plan, resume_arguments, side=side, is_resumed=True)
+        return replace(killed, code=code, processes=processes, tail=tail)
 
     def original(self, file: str | None) -> str | None:
         """Return where a file of the copied working folder really is."""

@@ -39,6 +39,7 @@ _OF_SOURCE = {
 
 _READ_FOR = {"clock": "clock", "listing": "listing", "arrays": "memory"}
 """For what an experiment freezes: the readings without which it cannot matter."""
+_DATES, _DATETIME = {"now", "utcnow", "today"}, {"datetime", ".datetime"}
 _MAKERS = {"empty", "empty_like"}
 _OUTSIDE = ("aten.lift_fresh", "aten.set_.")
 
@@ -210,14 +211,23 @@ class _Case:
         if made[0] == made[1]:
             line = putting(writer.outer_file, by="Thread") or writer.outer_line
             return FoundCause(name="thread-order", file=writer.outer_file, line=line)
-        return _at(writer, "thread-race")
+        is_in_place = writer.name.split(".")[1:2] and writer.name.split(".")[1].endswith("_")
+        is_handed_on = not is_in_place and putting(writer.file, by="Thread") is not None
+        return _at(writer, "thread-timing" if is_handed_on else "thread-race")
 
     def _read_before(self, file: str | None, line: int | None) -> Iterator[FoundCause]:
         """Read back from a line, to where something was read or drawn that differs."""
         if file is None or line is None:
             return
-        for statement in slice_from(file, line):
-            yield from self._read_at(file, statement)
+        is_seed = False
+        for number, statement in enumerate(slice_from(file, line)):
+            is_seed = statement.seeds if number == 0 else is_seed
+            yield from self._read_at(file, statement, is_seed=is_seed or statement.seeds)
+            if statement.calls & _DATES and statement.uses & _DATETIME:  # closed types: read from the source
+                name = "seeded-from-time" if is_seed or statement.seeds else "clock-branch"
+                yield FoundCause(name=name, file=file, line=statement.line)
+            if statement.seeds_anew:
+                yield FoundCause(name="seeded-from-system", file=file, line=statement.line)
             if statement.makes_set:
                 yield FoundCause(name="set-order", file=file, line=statement.line)
                 yield FoundCause(name="object-set-order", file=file, line=statement.line)
@@ -227,7 +237,7 @@ class _Case:
                 said = ["the process id is another in each run"]
                 yield FoundCause(name="seeded-from-system", file=file, line=statement.line, evidence=said)
 
-    def _read_at(self, file: str, statement: Statement) -> Iterator[FoundCause]:
+    def _read_at(self, file: str, statement: Statement, *, is_seed: bool) -> Iterator[FoundCause]:
         for line in range(statement.line, statement.end_line + 1):
             made = any(what == "memory" for what, _, _ in self._read.get((file, line), ()))
             if made and statement.calls & _MAKERS:  # NumPy's own code makes some too, and writes it
@@ -235,7 +245,7 @@ class _Case:
             for what in self._differing.get((file, line), ()):
                 if what == "filetimes" and not _asks_for_times(statement):
                     continue  # who asks for a file's size is told its times too
-                name = _OF_SOURCE[what][0 if statement.seeds else 1]
+                name = _OF_SOURCE[what][0 if is_seed else 1]
                 if name is not None:
                     yield FoundCause(name=name, file=file, line=line)
             for moment in self._ours.of(GeneratorSeeded):

@@ -72,8 +72,6 @@ class Plan:
     """First and last step in which every operation is noted; step 0 begins when torch is imported."""
     bits: Literal["digests", "finite", "none"] = "digests"
     """What is read of each operation's tensors: all bits, whether they are finite, or shapes alone."""
-    values: tuple[int, ...] = ()
-    """Steps at whose beginning plain values of the script's variables are noted."""
     portable: bool = False
     """Whether digests leave out names and the order of tensors, and steps get sketches of gradients and
     weights: for runs of another version of the script, or of torch."""

@@ -97,6 +97,38 @@ def freeze_time(tape: Tape) -> None:
     put(tape, [*readings, _change("time.sleep", _Clock.sleep)], _Clock(tape))
 
 
+def freeze_datetime(tape: Tape) -> None:
+    """Let `datetime.now()` and its like begin at one moment. The types are closed: others stand for them."""
+    if "clock" not in tape.plan.frozen:
+        return
+    module: Any = sys.modules["datetime"]
+    clock = _Clock(tape)
+
+    def now(read: Function, *args: Any) -> Any:
+        if tape.sites.reached() is None:
+            return read(*args)
+        return module.datetime.fromtimestamp(clock.read(_EPOCH_NS, 10**9, lambda: 0.0), *args)
+
+    class Datetime(module.datetime):  # type: ignore[misc]
+        """Stands for `datetime.datetime`."""
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return now(super().now, tz)
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return now(super().utcnow)
+
+        @classmethod
+        def today(cls) -> Any:
+            return now(super().today)
+
+    Datetime.__name__ = Datetime.__qualname__ = "datetime"
+    Datetime.__module__ = "datetime"
+    module.datetime = Datetime
+
+
 class _Clock:
     """How far the held clocks have advanced."""
 
@@ -199,16 +231,34 @@ def freeze_numpy(tape: Tape) -> None:
 
 def freeze_torch(tape: Tape) -> None:
     """Seed torch's generators, choose its algorithms and its number of threads as the plan says."""
-    torch, frozen = sys.modules["torch"], tape.plan.frozen
+    torch: Any = sys.modules["torch"]
+    frozen = tape.plan.frozen
     if "torch" in frozen:
         put(tape, [_change("torch.random.seed", _Seeding.seed_torch, "torch.seed")], _Seeding())
         torch.manual_seed(0)
+    if "entropy" in frozen:
+        torch.Generator = _seeded(torch.Generator)
     if "algorithms" in frozen:
         torch.use_deterministic_algorithms(True, warn_only=True)
         put(tape, [_change("torch.use_deterministic_algorithms", _switch_on)])
     if "intraop" in frozen:
         torch.set_num_threads(1)
         put(tape, [_change("torch.set_num_threads", _ignore)])
+
+
+def _seeded(kind: Any) -> Any:
+    """Return a kind of generators whose `seed()` gives the same numbers each time. The type is closed."""
+    numbers = itertools.count(1)
+
+    class Generator(kind):  # type: ignore[misc]
+        """Stands for `torch.Generator`."""
+
+        def seed(self) -> int:
+            number = next(numbers)
+            self.manual_seed(number)
+            return number
+
+    return Generator
 
 
 def _switch_on(switch: Function, mode: bool, *, warn_only: bool = False) -> None:

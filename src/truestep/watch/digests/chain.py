@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from truestep.watch.digests.fold import fold, fold_nest
 from truestep.watch.digests.keeping import find_kept, find_stored
-from truestep.watch.digests.reach import IN_SET, Found, Kept
+from truestep.watch.digests.reach import IN_SET, Found, Kept, memory_of
 from truestep.watch.digests.sketch import sketch
 from truestep.watch.evidence.process import UNREAD
 from truestep.watch.hooks.seeds import states
@@ -150,10 +150,19 @@ class Chain:
             return {}
 
     def _without_owned(self, found: Found) -> Found:
-        """Leave out what optimizers own: that is compared with each of their steps."""
-        groups = [group for one in self._alive_optimizers().values() for group in one.param_groups]
-        owned = {id(item) for group in groups for item in group["params"]}
-        left = {name: [item for item in items if id(item) not in owned] for name, items in found.items()}
+        """Leave out what optimizers own, also by another name: that is compared with each of their steps.
+
+        A `state_dict()` shares the memory of the weights, one that was loaded from a file does not.
+        """
+        owned: set[object] = set()
+        with torch._C.DisableTorchFunctionSubclass():
+            for optimizer in self._alive_optimizers().values():
+                owned |= {memory_of(item) for _, item in self._parameters(optimizer)}
+                owned |= {memory_of(item) for _, item in self._state(optimizer) if isinstance(item, Tensor)}
+            left = {
+                name: [item for item in items if memory_of(item) not in owned]
+                for name, items in found.items()
+            }
         return {name: items for name, items in left.items() if items}
 
     def _take_kept(self, others: dict[str, Any]) -> None:

@@ -19,6 +19,9 @@ _GENERATOR_BYTES, _DEVICE_GENERATOR_BYTES = 5056, 16
 """Sizes of the states of torch's generators, on the CPU and on devices."""
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
+Holder = dict[str, Any] | FrameType
+"""What has variables: a module's or an object's own, or a function that is being run."""
+
 
 def find_kept(sites: Sites, *, others: Mapping[str, Any], turn: int | None = None) -> Found:
     """Return tensors that outlive the step which is being made, by name.
@@ -27,27 +30,23 @@ def find_kept(sites: Sites, *, others: Mapping[str, Any], turn: int | None = Non
     `others` are gone through after all variables. Without a `turn` long containers are read whole.
     """
     walk = Walk(sites, turn=turn)
-    for prefix, variables in _variables(sites):
+    for prefix, variables, _ in own_holders(sites):
         walk.add(prefix, variables)
     walk.add("", others)
-    return walk.found
+    return walk.without_copies()
 
 
-def own_variables(sites: Sites) -> Iterator[tuple[str, Any]]:
-    """Yield the variables that outlive the step which is being made."""
-    for prefix, variables in _variables(sites):
-        yield from ((f"{prefix}{name}", value) for name, value in variables.items())
-
-
-def _variables(sites: Sites) -> Iterator[tuple[str, dict[str, Any]]]:
+def own_holders(sites: Sites) -> Iterator[tuple[str, dict[str, Any], Holder]]:
+    """Yield the variables that outlive the step which is being made, with what stands before and has them."""
     frames = _own_frames(sites)
     names = {id(frame.f_globals): fresh for frame, fresh in frames if frame.f_code.co_name == "<module>"}
     for module in _own_modules(sites):
         prefix = "" if module.__name__ == "__main__" else f"{module.__name__}."
-        yield prefix, _chosen(dict(vars(module)), names.get(id(vars(module)), frozenset()))
+        chosen = _chosen(dict(vars(module)), names.get(id(vars(module)), frozenset()))
+        yield prefix, chosen, vars(module)
     for frame, fresh in frames:
         if frame.f_code.co_name != "<module>":
-            yield "", _chosen(locals_of(frame), fresh)
+            yield "", _chosen(locals_of(frame), fresh), frame
 
 
 def find_stored(value: Any) -> Found:
@@ -119,6 +118,14 @@ def is_looping(frame: FrameType) -> bool:
     return _made_in_loop(frame.f_code, frame.f_lasti)[1]
 
 
+def loop_line(frame: FrameType) -> int | None:
+    """Return the line at which each round of the innermost loop begins that a frame stands in."""
+    first = max(_loops(frame.f_code, frame.f_lasti), default=(None, 0))[0]
+    lines = {item.offset: item for item in dis.get_instructions(frame.f_code)}
+    place = lines[first].positions if first is not None else None
+    return place.lineno if place is not None else None
+
+
 def locals_of(frame: FrameType) -> dict[str, Any]:
     """Return a function's variables without leaving them in its frame."""
     local_values = frame.f_locals
@@ -139,15 +146,20 @@ def _chosen(variables: dict[str, Any], fresh: frozenset[str] | None) -> dict[str
     return {name: item for name, item in variables.items() if not name.startswith("__") and name not in fresh}
 
 
+def _loops(code: CodeType, place: int) -> list[tuple[int, int]]:
+    """Return where the loops around a place begin and end."""
+    return [
+        (item.argval, item.offset)
+        for item in dis.get_instructions(code)
+        if "JUMP_BACKWARD" in item.opname and item.argval <= place <= item.offset
+    ]
+
+
 @lru_cache(maxsize=1024)
 def _made_in_loop(code: CodeType, place: int) -> tuple[frozenset[str], bool]:
     """Return the names that the loop at work makes anew in each round, and whether there is such a loop."""
     instructions = list(dis.get_instructions(code))
-    loops = [
-        (item.argval, item.offset)
-        for item in instructions
-        if "JUMP_BACKWARD" in item.opname and item.argval <= place <= item.offset
-    ]
+    loops = _loops(code, place)
     if not loops:
         return frozenset(), False
     first, last = max(loops)  # the innermost: what an outer one makes anew outlives this step

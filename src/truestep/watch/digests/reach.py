@@ -70,6 +70,7 @@ class Walk:
         self._turn = turn
         self._seen: set[int] = set()
         self._owners: dict[type, bool] = {}
+        self._parts: dict[int, Kept] = {}
         self.found: Found = {}
 
     def add(self, prefix: str, variables: Mapping[Any, Any]) -> None:
@@ -85,12 +86,26 @@ class Walk:
             if _is_leaf(value, kind):
                 if self._counts(value, is_part=is_part):
                     self.found.setdefault(name, []).append(value)
+                    self._parts |= {id(value): value} if is_part else {}
                 inner = [*_attributes(value)] if issubclass(kind, Tensor) else []
             elif depth <= _MAX_DEPTH:
                 inner = [*self._inside(value, kind)]
             is_part = issubclass(kind, nn.Module)
             deeper = depth + (not is_part and (depth > 0 or not self._is_own(kind)))
             waiting += [(f"{name}{key}", item, deeper, is_part) for key, item in reversed(inner)]
+
+    def without_copies(self) -> Found:
+        """Return what was found, but for other names of a module's tensors.
+
+        A `state_dict()` shares their memory, one that was loaded from a file does not.
+        """
+        with torch._C.DisableTorchFunctionSubclass():
+            known = {memory_of(item) for item in self._parts.values()}
+            left = {
+                name: [item for item in items if id(item) in self._parts or memory_of(item) not in known]
+                for name, items in self.found.items()
+            }
+        return {name: items for name, items in left.items() if items}
 
     def _counts(self, value: Kept, *, is_part: bool) -> bool:
         if isinstance(value, Tensor) and nn.parameter.is_lazy(value):
@@ -132,6 +147,17 @@ class Walk:
         middle = len(items) - 2 * _MAX_ITEMS
         begin = _MAX_ITEMS + self._turn * _MAX_ITEMS % middle
         return items[:_MAX_ITEMS] + items[begin : begin + _MAX_ITEMS] + items[-_MAX_ITEMS:]
+
+
+def memory_of(item: Kept) -> object:
+    """Return what two tensors have in common that show the same memory; of one that has none, itself."""
+    if not isinstance(item, Tensor):
+        return id(item)
+    try:
+        place = item.data_ptr()
+        return (place, item.shape, item.stride(), item.dtype) if place else id(item)
+    except (RuntimeError, NotImplementedError, ValueError, TypeError):  # sparse, or a class of the user's
+        return id(item)
 
 
 def _is_leaf(value: Any, kind: type) -> bool:

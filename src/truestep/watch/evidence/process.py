@@ -74,7 +74,9 @@ class Process(Observed):
     """Digests of what the script kept besides its optimizers', at its end, by name."""
 
     plain: dict[int, dict[str, str]] = field(default_factory=dict)
-    """By step: plain values of variables when it began, by name, if the plan asked for them."""
+    """By step: what variables held when it began, by name, if the plan asked for it."""
+    begun: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """By step: `kinds` of these, `at` which line it began, and at which `count` of arrivals there."""
     expected_steps: int | None = None
     """How many steps it would have made, if it was ended early and its loops say so."""
 
@@ -203,6 +205,7 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
 def _add_kept(process: Process, line: dict[str, Any]) -> None:
     if line["kind"] == "plain":
         process.plain[line["step"]] = dict(line["values"])
+        process.begun[line["step"]] = {name: line[name] for name in ("kinds", "at", "count")}
     else:
         process.expected_steps = line["steps"]
 

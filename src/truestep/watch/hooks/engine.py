@@ -44,10 +44,6 @@ def watch_torch(tape: Tape) -> None:
         put_family(tape, files.NUMPY, files.Files)
         put_family(tape, files.COPIES, files.Files)
     forward.allow_in_compiled_code()
-    if tape.plan.values:
-        from truestep.watch.digests import values  # noqa: PLC0415 - only the search for a cause needs it
-
-        tape.attempt(values.watch)
     vary.vary_torch(tape)
     if tape.plan.inspect:
         from truestep.watch.inspect import inspect_torch  # noqa: PLC0415 - a lot to import; verify does without

@@ -49,6 +49,7 @@ class Scratch:
         """What ends with it: processes that stand in the folder."""
         self.work = self._root / "work"
         """Where a script runs. The same path for all: it may get into what a script computes."""
+        self._kept = self._root / "kept"
 
     def __enter__(self) -> Self:
         return self
@@ -61,17 +62,22 @@ class Scratch:
 
     def renew(self, commit: Commit | None = None) -> Path:
         """Make the working folder as the user's own is, or was in a commit, and return it."""
-        # Emptied, not replaced: processes that wait for the next run stand in it.
-        for entry in _entries(self.work):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                Path(entry.path).unlink()
+        self._empty()
         self.work.mkdir(parents=True, exist_ok=True)
         _Copy(self.origin, self.work).make()
         if commit is not None:
             commit.put(self.work)
         return self.work
+
+    def keep(self) -> None:
+        """Keep the working folder as a run has left it."""
+        shutil.rmtree(self._kept, ignore_errors=True)
+        shutil.copytree(self.work, self._kept, symlinks=True)
+
+    def restore(self) -> None:
+        """Make the working folder as it was kept."""
+        self._empty()
+        shutil.copytree(self._kept, self.work, symlinks=True, dirs_exist_ok=True)
 
     def locate(self, path: str) -> str:
         """Return a script's path as seen from the copied folder: it may write beside itself."""
@@ -84,6 +90,14 @@ class Scratch:
         """Return the user's own file for one in the copied folder."""
         place = Path(path)
         return str(self.origin / place.relative_to(self.work)) if place.is_relative_to(self.work) else path
+
+    def _empty(self) -> None:
+        # Emptied, not replaced: processes that wait for the next run stand in it.
+        for entry in _entries(self.work):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                Path(entry.path).unlink()
 
     def package(self) -> Path:
         """Return a folder that holds this truestep alone, for an interpreter that may have none."""

@@ -18,6 +18,7 @@ _OBSERVERS = {
     # Held first: what is noted is then what the script gets.
     "os": ("control.freeze:freeze_os", "hooks.sources:watch_os", "script.copying:watch_os"),
     "time": ("control.freeze:freeze_time", "hooks.sources:watch_time"),
+    "datetime": ("control.freeze:freeze_datetime",),
     "threading": ("control.threads:order_threads",),
     "concurrent.futures": ("control.threads:order_completed",),
     "concurrent.futures.thread": ("control.threads:order_pools",),
