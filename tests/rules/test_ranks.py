@@ -159,3 +159,29 @@ def test_an_epoch_that_another_sampler_was_given_is_found(sampler: str, num: int
     assert [item.finding.message for item in told.findings] == [
         "every epoch has the same order: set_epoch() is called on another sampler, or too late"
     ] * num
+
+
+SHARDED_NAN = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+nn.init.constant_(model[1].weight, float("nan"))
+fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_sharded_gradients_that_are_not_finite_are_not_called_finite() -> None:
+    told = evaluate_rules(find_rules(), run_text(SHARDED_NAN).evidence)
+    codes = {item.as_fields()["code"] for item in told.findings}
+    assert "LOOP11" in codes and "LOOP18" not in codes

@@ -447,11 +447,8 @@ class _Book:
             self._has_kept = True
 
     def _find_nonfinite(self, optimizer: Optimizer, number: int) -> None:
-        if not (self._is_suspect or self._is_looked_at) or self._num_nonfinite >= _MAX_NOTED:
-            return
-        if (
-            getattr(optimizer, "found_inf", None) is not None
-        ):  # a fused optimizer leaves such a step out itself
+        is_left_out = getattr(optimizer, "found_inf", None) is not None  # by a fused optimizer itself
+        if is_left_out or not (self._is_suspect or self._is_looked_at) or self._num_nonfinite >= _MAX_NOTED:
             return
         bad = [item for item in _parameters(optimizer) if _has_nonfinite(item.grad)]
         if bad:
@@ -468,11 +465,13 @@ class _Book:
             self._tape.note(facts)
         page = self._page(optimizer)
         bad_passes = [item for item in page.pending if not item.is_finite]
-        if bad_passes and not bad and not page.is_unscaled:  # what a scaler makes infinite, it takes back
+        are_known = all(type(item.grad) in _PLAIN for item in _parameters(optimizer))
+        if bad_passes and not bad and are_known and not page.is_unscaled:  # a scaler takes infinities back
             self._num_nonfinite += 1
             self._tape.note(LossNonfinite(number, self._tape.sites.table[bad_passes[0].site]))
 
 
+_PLAIN = (Tensor, nn.Parameter, type(None))
 _HOOKS = (
     Hook("torch.optim.Optimizer.__init__", _Book.made),
     Hook("torch.amp.GradScaler.step", _Book.scaled_step),
@@ -569,7 +568,8 @@ def _gradient_state(given: list[Tensor], pages: dict[int, _Page]) -> str:
 
 
 def _has_nonfinite(tensor: Tensor | None) -> bool:
-    if tensor is None or type(tensor) not in (Tensor, nn.Parameter) or not tensor.numel() or tensor.is_meta:
+    tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, what this rank holds
+    if tensor is None or type(tensor) not in _PLAIN or not tensor.numel() or tensor.is_meta:
         return False
     values = tensor.detach()
     if values.is_sparse:
