@@ -43,3 +43,29 @@ def test_a_cache_that_grows_in_workers_is_named_by_its_attribute() -> None:
     assert finding.message.startswith("memory of loader workers grows: Slow.cache has ")
     assert finding.cost is not None and "2 workers" in finding.cost
     assert found("LONG04", run_text(CACHE.replace("LIMIT", "64")).evidence) == []
+
+
+TWICE = """
+import torch
+from torch import nn
+
+def train(goal):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(200):
+        x = torch.randn(8, 4)
+        loss = (model(x) - goal).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+torch.manual_seed(0)
+train(1.0)
+train(50.0)
+"""
+
+
+def test_the_first_loss_of_another_training_is_no_spike() -> None:
+    assert not found("LONG01", run_text(TWICE).evidence)
+    spiking = TWICE.replace(".mean()", ".mean() + 1000 * (step == 150)")
+    assert len(found("LONG01", run_text(spiking).evidence)) == 1

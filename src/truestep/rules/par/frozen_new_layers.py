@@ -3,7 +3,7 @@
 ## What it finds
 A model of which some layers were loaded from a checkpoint and others were not. One of the new layers is
 frozen: it still has the random weights that it was created with, is in the path to the loss, and never gets a
-gradient, while other new layers are trained.
+gradient, while others are trained.
 
 ## Why it matters
 The trained layers get a random mixture of the features as their input. The loss falls, only less than it
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for model in sorted({item.model for item in roster.parameters if item.model is not None}):
         own = [item for item in roster.parameters if item.model == model]
         loaded = [item for item in own if item.is_loaded and item.is_frozen]
-        trained = [item for item in own if item.has_grad and item.groups and not item.is_loaded]
+        trained = [item for item in own if item.has_grad and item.groups]
         lost = [item for item in own if _is_lost(item) and not _is_meant(evidence, item)]
         if loaded and trained and lost:
             yield _report(evidence, roster, loaded, trained, lost)
@@ -86,7 +86,7 @@ def _report(  # limits: private to this module
         line=place[1],
         evidence=f"{len(loaded)} frozen parameters were loaded, {len(lost)} were not and have the same "
         f"random values as at the start after {roster.num_steps} steps, without a gradient; "
-        f"{len(trained)} other new ones are trained, such as {trained[0].name}",
+        f"{len(trained)} others are trained, such as {trained[0].name}",
     )
 
 

@@ -7,6 +7,7 @@ of minutes.
 from time import perf_counter_ns, process_time
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from truestep.memory import held_bytes
 from truestep.spikes import Spikes
@@ -24,7 +25,7 @@ _MAX_SPIKES = 16
 
 def watch(tape: Tape) -> None:
     """Read the loss of each step, and memory at some."""
-    tape.attend(_Course(tape), "backward_begins", "counted")
+    tape.attend(_Course(tape), "backward_begins", "step_begins", "counted")
 
 
 class _Course:
@@ -32,8 +33,11 @@ class _Course:
         self._tape = tape
         self._next, self._every, self._num_points = _EVERY, _EVERY, 0
         self._spikes: dict[int, Spikes] = {}
+        self._found: list[tuple[LossSpiked, int]] = []
+        """Spikes since the last step, and their lines."""
         self._num_spikes = 0
         self._late = LateValues()
+        self._optimizers: set[int] = set()
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
         self._late.collect()
@@ -46,9 +50,18 @@ class _Course:
             self._tape.note(LossLevel(loss))
         spike = self._spikes.setdefault(site, Spikes()).take(step, loss)
         if spike is not None and self._num_spikes < _MAX_SPIKES:
-            self._num_spikes += 1
             facts = LossSpiked(step, spike.loss, spike.usual, spike.highest, spike.num_before)
+            self._found.append((facts, site))
+
+    def step_begins(self, _optimizer: Optimizer, number: int) -> None:
+        if number not in self._optimizers:  # another training begins: its first loss is no spike
+            self._optimizers.add(number)
+            self._spikes.clear()
+            self._found.clear()
+        for facts, site in self._found:
+            self._num_spikes += 1
             self._tape.mark(facts, site, perf_counter_ns())
+        self._found.clear()
 
     def counted(self) -> None:
         if self._tape.num_steps < self._next:
