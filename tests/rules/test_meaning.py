@@ -226,6 +226,52 @@ for step in range(6):
 """
 
 
+CLASS_TOKEN = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(20, 16), nn.Linear(16, 2)
+        self.token = nn.Parameter(torch.zeros(1, 1, 16))
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, tokens):
+        mask = torch.cat([torch.zeros(len(tokens), 1, dtype=torch.bool), tokens {is_hidden} 0], 1)
+        x = torch.cat([self.token.expand(len(tokens), -1, -1), self.embed(tokens)], 1)
+        return self.out(self.encoder(x, src_key_padding_mask=mask)[:, 0])  {expect}
+
+model = Model()
+"""
+CLASS_TOKEN_LOOP = learn(
+    "tokens = torch.randint(1, 20, (16, 10)) * (torch.arange(10) < torch.arange(16)[:, None] % 5 + 5)",
+    "F.cross_entropy(model(tokens), torch.randint(0, 2, (16,)))",
+)
+RECURRENT = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out = nn.GRU(4, 16, batch_first=True), nn.Linear(16, 1)
+
+    def forward(self, x):
+        return self.out({inner}[:, -1])
+
+model = Model()
+with torch.no_grad():
+    for weight in model.rnn.parameters():
+        weight.mul_(40)
+"""
+RECURRENT_LOOP = learn("x = torch.randn(16, 8, 4)", "F.mse_loss(model(x), x.sum((1, 2))[:, None])").replace(
+    "range(4)", "range(12)"
+)
+CTC = """
+model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 5), nn.{last}(-1))
+ends = torch.full((8,), 6), torch.full((8,), 2)
+"""
+CTC_LOOP = learn(
+    "x, y = torch.randn(6, 8, 4), torch.randint(1, 5, (8, 2))",
+    "F.ctc_loss(model(x), y, *ends)  {expect}",
+)
+
 SPARED = [
     both(
         "LOSS11",
@@ -373,6 +419,9 @@ for step in range(8):
         print(F.mse_loss(model(x), y))
 """,
     ),
+    both("PROBE10", "token-of-the-model", CLASS_TOKEN.format(is_hidden="==", expect="") + CLASS_TOKEN_LOOP),
+    both("PROBE06", "gates-at-their-ends", RECURRENT.format(inner="self.rnn(x)[0]") + RECURRENT_LOOP),
+    both("LOSS01", "logarithms-for-ctc", CTC.format(last="LogSoftmax") + CTC_LOOP.format(expect="")),
 ]
 
 
@@ -482,6 +531,16 @@ model = Model()
             "t = torch.randint(0, 12, (10, 8))",
             "F.cross_entropy(model(t).flatten(0, 1), t.flatten())  # expect: LOSS11",
         ),
+    ),
+    both(
+        "PROBE10",
+        "token-of-the-model",
+        CLASS_TOKEN.format(is_hidden="!=", expect="# expect: PROBE10") + CLASS_TOKEN_LOOP,
+    ),
+    both(
+        "LOSS01",
+        "probabilities-for-ctc",
+        CTC.format(last="Softmax") + CTC_LOOP.format(expect="# expect: LOSS01"),
     ),
 ]
 

@@ -437,52 +437,6 @@ def test_one_cut_is_one_finding() -> None:
     assert "embedding, lstm" in finding.message
 
 
-COMPARED = """
-class Net(nn.Module):
-    def __init__(self, is_normed):
-        super().__init__()
-        self.is_normed, self.norm, self.out = is_normed, nn.BatchNorm1d(4), nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.out(self.norm(x) if self.is_normed else x)
-
-torch.manual_seed(0)
-for model in [Net(True), Net(False)]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(5):
-        optimizer.zero_grad()
-        model(torch.randn(8, 4)).square().mean().backward()
-        optimizer.step()
-"""
-
-
-def test_a_layer_that_learns_in_another_model_of_the_class_is_switched_off() -> None:
-    assert not run("PAR06", COMPARED)
-    finding, *_ = run("PAR06", COMPARED.replace("Net(True)", "Net(False)"))
-    assert "norm" in finding.message
-
-
-WARMED_UP = """
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
-for step in range(5):
-    optimizer.zero_grad()
-    model(torch.randn(8, 4)).square().mean().backward()
-    optimizer.step()
-"""
-
-
-def test_a_scheduler_that_another_file_steps_later_is_not_forgotten() -> None:
-    found = run_text(f"import torch\nfrom torch import nn\n{WARMED_UP}").evidence
-    assert list(RULES["LOOP10"].check(found))
-    later = "def end(self, epoch):\n    if epoch >= 10:\n        self.scheduler.step()\n"
-    found.first.moments.append(seen(BACKWARD))
-    found = replace(found, texts={**found.texts, FILE: later})
-    assert not list(RULES["LOOP10"].check(found))
-
-
 @pytest.mark.parametrize(
     ("optimizer", "clip", "cost"),
     [("SGD", "", "steps are 4"), ("Adam", "", None), ("Adam", "clip_grad_norm_", "clipped")],

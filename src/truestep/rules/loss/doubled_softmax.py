@@ -2,8 +2,8 @@
 
 ## What it finds
 Cross entropy on probabilities: the output of a softmax, with only copies, views or factors in between, or
-rows that are not negative and sum to one. Also `nll_loss` on probabilities or raw scores instead of
-log-probabilities, and `kl_div` on probabilities.
+rows that are not negative and sum to one. Also `nll_loss` and `ctc_loss` on probabilities or raw scores
+instead of log-probabilities, and `kl_div` on probabilities.
 
 ## Why it matters
 `cross_entropy` combines log-softmax and negative log-likelihood. On numbers between zero and one it can never
@@ -34,6 +34,7 @@ RULE = Meta(
 )
 _SOFTMAX = ("aten._softmax.default", "aten._safe_softmax.default")
 _NLL = ("nll_loss_forward.default", "nll_loss2d_forward.default")
+_CTC = ("_ctc_loss.default", "_ctc_loss.Tensor")
 _RANKING = frozenset(
     f"aten.{name}" for name in ("argmax.default", "max.dim", "topk.default", "sort.default", "detach.default")
 )
@@ -42,7 +43,7 @@ _RANKING = frozenset(
 def is_observed(evidence: Evidence) -> bool:
     """Whether a loss over classes was computed."""
     names = {operation.name for operation in evidence.operations if operation.phase != "backward"}
-    known = ("_log_softmax.default", "logsumexp.default", "xlogy.Tensor", *_NLL)
+    known = ("_log_softmax.default", "logsumexp.default", "xlogy.Tensor", *_NLL, *_CTC)
     return bool(names & {f"aten.{name}" for name in known})
 
 
@@ -80,7 +81,8 @@ def _normalised_twice(evidence: Evidence, flow: OperationGraph) -> Iterator[Find
 
 
 def _no_logarithms(flow: OperationGraph) -> Iterator[Finding]:
-    for operation in flow.named(*_NLL):
+    for operation in flow.named(*_NLL, *_CTC):
+        is_ctc = operation.name.removeprefix("aten.") in _CTC
         first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
         if first is None:
             continue
@@ -93,10 +95,12 @@ def _no_logarithms(flow: OperationGraph) -> Iterator[Finding]:
         is_only_scored = first.name in _SOFTMAX and first.file is not None and _is_only_scored(flow, first)
         yield Finding.at(
             first if is_only_scored else operation,
-            f"nll_loss gets {what} instead of log-probabilities",
+            f"{'ctc_loss' if is_ctc else 'nll_loss'} gets {what} instead of log-probabilities",
             evidence=f"its input comes from {first.name} {place_of(first, operation.file)}, and the loss is "
             f"computed {place_of(operation, first.file)}",
-            fix="Use cross_entropy on the raw scores, or log_softmax before nll_loss.",
+            fix="Pass log_softmax(scores) to ctc_loss."
+            if is_ctc
+            else "Use cross_entropy on the raw scores, or log_softmax before nll_loss.",
         )
     for operation in flow.named("sub.Tensor"):
         first = _student_of(flow, operation)

@@ -1,7 +1,8 @@
 """An evaluation builds graphs that no backward pass uses.
 
 ## What it finds
-Forward passes that evaluate a trained model and build an autograd graph that no backward pass reaches.
+Forward passes that evaluate a trained model and build an autograd graph that no backward pass reaches. It is
+`info` if other passes in eval mode need their gradients, as in an evaluation with attacks.
 
 ## Why it matters
 Every activation of the pass stays in memory for a gradient that is never computed. Evaluation needs as much
@@ -17,6 +18,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, insert_before, put_under
@@ -61,8 +63,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if not item.facts.is_training:  # of whatever model: folds and searches make one after the other
             in_eval[item.place[:2]].append(item)
     certain = {place: found for place, found in in_eval.items() if len(found) >= _MIN_EVAL}
+    # An attack or a map of saliency needs gradients in an evaluation: it cannot be put under no_grad().
+    with_gradients = {item.facts.model for item in passes if item.is_used and not item.facts.is_training}
     for found in certain.values():
-        yield _finding(evidence, found)
+        finding = _finding(evidence, found)
+        yield replace(finding, severity="info") if found[0].facts.model in with_gradients else finding
     for place, group in by_place(idle).items():
         if place[:2] in certain:
             continue
@@ -100,7 +105,7 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Put the function that evaluates, or the loop, under `torch.no_grad()`."""
-    if not re.search(r"^import torch$", source.text, re.MULTILINE):
+    if finding.severity == "info" or not re.search(r"^import torch$", source.text, re.MULTILINE):
         return []
     function = around(source, finding.line, ast.FunctionDef)
     if function is not None and not _trains(function):

@@ -30,8 +30,18 @@ class _Meter:
         self._size = size
         self.num_operations = 0
         self.last_weighing = 0
+        self.num_recurrent = 0
+        """Recurrent layers that are under way: their gates are made to be at their ends."""
         self.layers: list[tuple[int, LayerState]] = []
         """After how many operations, and what was seen."""
+
+    def enter(self, *_given: Any) -> None:
+        """A recurrent layer is called."""
+        self.num_recurrent += 1
+
+    def leave(self, *_given: Any) -> None:
+        """It is over."""
+        self.num_recurrent -= 1
 
     def see(self, name: str, result: Any) -> None:
         """Measure what an activation gave."""
@@ -42,7 +52,7 @@ class _Meter:
             return
         if not isinstance(result, Tensor) or result.shape[:1] != (self._size,) or result.dim() < 2:
             return
-        if len(self.layers) >= _MAX_LAYERS or not result.is_floating_point():
+        if len(self.layers) >= _MAX_LAYERS or not result.is_floating_point() or self.num_recurrent:
             return
         site = self._sites.here(1)
         dead, num_units = _dead(result) if name in _RELUS else (None, max(result.shape[1:]))
@@ -93,6 +103,10 @@ def measure(  # limits: private to this package
     if first.dim() < 2 or first.shape[0] < _MIN_BATCH:
         return None
     meter = _Meter(tape, first.shape[0])
+    for module in replica.modules():
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            module.register_forward_pre_hook(meter.enter)
+            module.register_forward_hook(meter.leave)
     output = run(replica, given, meter.see)
     results = [leaf for _, leaf in find_tensors(output) if leaf.is_floating_point()]
     result = next((leaf for leaf in results if leaf.shape[:1] == first.shape[:1]), None)

@@ -83,15 +83,28 @@ def _attention(  # limits: private to this module
 
 
 def _share_on_padding(weights: Tensor, pads: Tensor) -> float | None:
-    """Return the least share of a query's weight on padding; None if these are no weights of attention."""
+    """Return the least share of a query's weight on padding; None if these are no weights of attention.
+
+    A token of the model's own, before or after the others, is left out.
+    """
     size, length = pads.shape
-    if weights.dim() < 3 or weights.shape[-1] != length or weights.shape[0] % size:
+    if weights.dim() < 3 or weights.shape[-1] not in (length, length + 1) or weights.shape[0] % size:
         return None
-    weights = weights.reshape(size, -1, weights.shape[-2], length)
+    weights = weights.reshape(size, -1, *weights.shape[-2:])
+    has_more, is_of_all = weights.shape[-1] > length, weights.shape[-2] == weights.shape[-1]
+    shares = []
+    for part in (slice(1, None), slice(-1)) if has_more else (slice(None),):
+        own = weights[..., part]
+        share = _least_share(own[:, :, part] if is_of_all else own, pads)
+        shares += [share] if share is not None else []
+    return max(shares, default=None)
+
+
+def _least_share(weights: Tensor, pads: Tensor) -> float | None:
     rows = pads.any(1)
     on_padding = (weights * pads[:, None, None]).sum(-1)[rows]
     total = weights.sum(-1)[rows]
-    if weights.shape[-2] == length:  # of the queries those of real positions
+    if weights.shape[-2] == pads.shape[1]:  # of the queries those of real positions
         real = ~pads[rows][:, None].expand_as(on_padding)
         on_padding, total = on_padding[real], total[real]
     share = on_padding / total

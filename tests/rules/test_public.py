@@ -1,0 +1,103 @@
+"""What public scripts have shown: correct code that rules must let be, beside the mistake that they seek."""
+
+from dataclasses import replace
+
+from tests.gathering import run_text
+from truestep.rules import Finding, find_rules
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.passes import BackwardPass
+
+RULES = {rule.meta.code: rule for rule in find_rules()}
+START = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+FILE = "/project/trainer.py"
+
+
+def run(code: str, text: str) -> list[Finding]:
+    """Return what a rule finds in a script that is run."""
+    return list(RULES[code].check(run_text(START + text).evidence))
+
+
+COMPARED = """
+class Net(nn.Module):
+    def __init__(self, is_normed):
+        super().__init__()
+        self.is_normed, self.norm, self.out = is_normed, nn.BatchNorm1d(4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.out(self.norm(x) if self.is_normed else x)
+
+torch.manual_seed(0)
+for model in [Net(True), Net(False)]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(5):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+"""
+
+
+def test_a_layer_that_learns_in_another_model_of_the_class_is_switched_off() -> None:
+    assert not run("PAR06", COMPARED)
+    finding, *_ = run("PAR06", COMPARED.replace("Net(True)", "Net(False)"))
+    assert "norm" in finding.message
+
+
+WARMED_UP = """
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+for step in range(5):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_scheduler_that_another_file_steps_later_is_not_forgotten() -> None:
+    found = run_text(START + WARMED_UP).evidence
+    assert list(RULES["LOOP10"].check(found))
+    later = "def end(self, epoch):\n    if epoch >= 10:\n        self.scheduler.step()\n"
+    backward = BackwardPass("backward", (), None, None)
+    found.first.moments.append(
+        Moment(facts=backward, step=0, at_s=0.0, took_s=0.0, file=FILE, line=1, function="")
+    )
+    found = replace(found, texts={**found.texts, FILE: later})
+    assert not list(RULES["LOOP10"].check(found))
+
+
+ATTACKED = """
+def attack(model, x, y):
+    x = x.clone().requires_grad_(True)
+    return x + torch.autograd.grad(F.cross_entropy(model(x), y), x)[0].sign()
+
+torch.manual_seed(0)
+model = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(3):
+    model.train()
+    for step in range(3):
+        x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    for step in range(3):
+        print((model(attack(model, x, y)).argmax(1) == y).sum().item())
+"""
+
+
+def test_an_evaluation_that_needs_gradients_elsewhere_is_a_remark_without_an_edit() -> None:
+    evidence = run_text(START + ATTACKED).evidence
+    (finding,) = RULES["MODE02"].check(evidence)
+    assert finding.severity == "info"
+    source = evidence.source(finding.file)
+    make_edits = RULES["MODE02"].make_edits
+    assert source is not None
+    assert make_edits is not None
+    assert make_edits(source, finding) == []
+    (finding,) = RULES["MODE02"].check(
+        run_text(START + ATTACKED.replace("attack(model, x, y)).", "x).")).evidence
+    )
+    assert finding.severity is None
