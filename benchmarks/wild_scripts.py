@@ -133,7 +133,10 @@ def set_up(script: Script, folder: Path, *, mirror: Path) -> Path:
         raise CannotFetch(f"{script.repository} has no {script.path} at {script.commit}")
     path = repository / script.path
     path.write_text(_edit(script, path.read_text()))
-    shutil.copytree(HERE / "standins", folder / "site-packages")  # whose lines are not the user's
+    # Transformers takes what it finds for the whole of torchvision.
+    left_out = shutil.ignore_patterns(*(["torchvision"] if "transformers" in script.requires else []))
+    # In a folder whose lines are not the user's.
+    shutil.copytree(HERE / "standins", folder / "site-packages", ignore=left_out)
     for name, kind, size in script.write:
         target = working_folder(script, folder) / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -57,6 +57,8 @@ for step in range(5):
 def test_a_scheduler_that_another_file_steps_later_is_not_forgotten() -> None:
     found = run_text(START + WARMED_UP).evidence
     assert list(RULES["LOOP10"].check(found))
+    given_away = WARMED_UP.replace("for step", "handler = repr(scheduler)\nfor step")
+    assert not run("LOOP10", given_away)
     later = "def end(self, epoch):\n    if epoch >= 10:\n        self.scheduler.step()\n"
     backward = BackwardPass("backward", (), None, None)
     found.first.moments.append(

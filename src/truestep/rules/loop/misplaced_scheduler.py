@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.edits import call_at
+from truestep.rules.analysis.edits import call_at, statement_at
+from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
@@ -64,7 +65,7 @@ def _is(moment: Moment[Any], fact: str, made: Moment[Any]) -> bool:
 
 
 def _check_never(evidence: Evidence, made: Moment[Any], steps: list[Moment[Any]]) -> Iterator[Finding]:
-    if evidence.first.ended != "finished" or len(steps) < _MIN_STEPS or _has_call(evidence):
+    if evidence.first.ended != "finished" or len(steps) < _MIN_STEPS or _may_be_stepped(evidence, made):
         return
     yield Finding.at(
         made,
@@ -74,15 +75,23 @@ def _check_never(evidence: Evidence, made: Moment[Any], steps: list[Moment[Any]]
     )
 
 
-def _has_call(evidence: Evidence) -> bool:
-    """Whether a source has a step of a scheduler that this run has only not come to."""
-    calls = (node for source in evidence.sources for node in walk(source.tree) if isinstance(node, ast.Call))
-    for call in calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
-            owner = call.func.value
-            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
-            if "sched" in str(name).lower():
-                return True
+def _may_be_stepped(evidence: Evidence, made: Moment[Any]) -> bool:
+    """Whether this run has only not come to a step, or the scheduler was given to code of others."""
+    nodes = [node for source in evidence.sources for node in walk(source.tree)]
+    own = {
+        node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    source = evidence.source(made.file)
+    statement = statement_at(source, made.line or 0) if source is not None else None
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = {name_of(target) for target in targets} - {None}
+    for call in (node for node in nodes if isinstance(node, ast.Call)):
+        given = {name_of(item) for item in (*call.args, *(keyword.value for keyword in call.keywords))}
+        is_given_away = bool(names & given) and name_of(call.func) not in own
+        is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+        owner = name_of(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if is_given_away or (is_step and "sched" in str(owner).lower()):
+            return True
     return False
 
 
