@@ -19,7 +19,7 @@ from truestep.watch.evidence.facts.loading import LoaderMade, LoaderUsed
 
 RULE = Meta(
     code="PERF02",
-    severity="warning",
+    severity="info",
     needs=(LoaderUsed, LoaderMade),
     fix="Set num_workers to at most the number of cores, or fewer if training runs on them too.",
 )

@@ -1,4 +1,4 @@
-"""Whether a script means to repeat: it seeds a generator, or its processes have to agree.
+"""Whether a script means to repeat: it seeds a generator.
 
 Owns what counts as a seed that the script sets. Judges nothing.
 """
@@ -11,19 +11,15 @@ from truestep.rules import Evidence
 from truestep.rules.analysis.places import covers, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.surroundings import GeneratorSeeded, GroupJoined
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 _STATE = re.compile(r"state|rng|resume|load_|\.load\(", re.IGNORECASE)
 
 
 def is_meant_to_repeat(evidence: Evidence) -> bool:
-    """Whether the script seeds any generator, or trains on several processes that have to agree."""
-    return (
-        any(seeds(evidence, generator) for generator in ("torch", "numpy", "random"))
-        or any(
-            item.facts.how == "new" and is_asked_here(evidence, item) for item in evidence.of(GeneratorSeeded)
-        )
-        or evidence.has(GroupJoined)
+    """Whether the script seeds any generator. Where processes have to agree, DIST rules compare them."""
+    return any(seeds(evidence, generator) for generator in ("torch", "numpy", "random")) or any(
+        item.facts.how == "new" and is_asked_here(evidence, item) for item in evidence.of(GeneratorSeeded)
     )
 
 

@@ -3,7 +3,7 @@
 ## What it finds
 Draws from torch's, NumPy's or Python's generator before any seed was set, and generators created without a
 seed, with the line of the first draw. One finding names all generators. It is a warning if the script seeds
-another generator or runs on several processes, and a remark if the script seeds nothing.
+another generator, and a remark if the script seeds nothing.
 
 ## Why it matters
 Each run starts from different weights, another split or another order. A better score may be luck, a bug may
