@@ -11,6 +11,7 @@ import numpy as np
 from truestep.errors import UsageError
 from truestep.report import charts, measures, sections, shown
 from truestep.report.charts import Chart
+from truestep.report.goodput import goodput
 from truestep.report.markup import Markup, join, table, tag
 from truestep.report.numerals import count, duration, plain, size
 from truestep.report.page import Chapter, Tile, render
@@ -36,6 +37,7 @@ _OWN: tuple[Callable[[Story], Section | None], ...] = (
     sections.verdict,
     shown.shown,
     sections.tuning,
+    goodput,
     sections.happened,
     sections.facts,
     sections.unread,
@@ -73,7 +75,7 @@ def _one(story: Story) -> str:
     loss, *measured = _measured([story])
     closing = [sections.happened(story), sections.facts(story), sections.unread(story)]
     said = [sections.findings(story), sections.verdict(story)]
-    parts = [loss, *said, *measured, shown.shown(story), sections.tuning(story), *closing]
+    parts = [loss, *said, *measured, shown.shown(story), sections.tuning(story), goodput(story), *closing]
     found = [section for section in parts if section is not None]
     return render(
         story.name,

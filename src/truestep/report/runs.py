@@ -37,7 +37,11 @@ class Life:
     is_stopped: bool = False
     """Whether it ended before the last step: Ctrl-C, SIGTERM, an error, or a `break`."""
     num_void: int = 0
-    """Steps that were recorded and then done again by the next one."""
+    """Steps that were recorded and then done again by the next one, and how long they took."""
+    void_s: float = 0.0
+    loop_s: float | None = None
+    """When its first loop over steps was opened, and when its last line was written."""
+    last_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +226,8 @@ class _Reader:
             if taker is None:
                 raise KeyError(event["kind"])
             taker(event)
+            if self._lives and event["kind"] not in self._answers:  # those are written by other commands
+                self._lives[-1].last_s = max(self._lives[-1].last_s, number(event["time_s"]))
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
             self._strange.append(json.dumps(event))
 
@@ -257,15 +263,21 @@ class _Reader:
         )
         before = self._lives[-1] if self._lives else None
         if before is not None:
+            whole_s = self._trained_s
             before.num_void = self._steps.cut(cursor)
+            before.void_s = whole_s - self._trained_s
             self._mark_between(before, life, event)
         for column in self._values.values():
             column.cut(cursor)
         self._evaluations = [item for item in self._evaluations if item.cursor <= cursor]
         self._exhibits.cut(cursor)
-        self._base_s = self._steps.columns[_SECONDS][-1] if self._steps.steps else 0.0
-        self._end_s = 0.0
+        self._base_s, self._end_s = self._trained_s, 0.0
         self._lives.append(life)
+
+    @property
+    def _trained_s(self) -> float:
+        """How long all steps took that count."""
+        return self._steps.columns[_SECONDS][-1] if self._steps.steps else 0.0
 
     def _mark_between(self, before: Life, life: Life, event: dict[str, Any]) -> None:
         if not before.is_ended:
@@ -288,6 +300,8 @@ class _Reader:
     def _phase(self, event: dict[str, Any]) -> None:
         self._total = None if event["end"] is None else int(event["end"])
         self._base_s, self._end_s = self._base_s + self._end_s, 0.0  # a loop counts from its own start
+        if self._lives and self._lives[-1].loop_s is None:
+            self._lives[-1].loop_s = number(event["time_s"])
 
     def _add_steps(self, event: dict[str, Any]) -> None:
         losses, ends_us, first = event["loss"], event["end_us"], event["first"]
