@@ -13,17 +13,21 @@ _MAX_CHARACTERS = 160
 
 
 def watch(tape: Tape) -> None:
-    """Note each piece that was compiled."""
+    """Note each piece that is compiled from here on: in a notebook others may have been, before."""
+    before = _compiled()
 
     def closing() -> None:
-        dynamo: Any = sys.modules.get("torch._dynamo.utils")
-        if dynamo is None:
-            return
-        pieces = [_piece(tape, item) for item in dynamo.get_compilation_metrics() if item.co_filename]
-        if pieces:
-            tape.note(Recompilations(pieces))
+        known = {id(item) for item in before}
+        new = [item for item in _compiled() if item.co_filename and id(item) not in known]
+        if new:
+            tape.note(Recompilations([_piece(tape, item) for item in new]))
 
     tape.listen(closing=closing)
+
+
+def _compiled() -> list[Any]:
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return [] if dynamo is None else dynamo.get_compilation_metrics()
 
 
 def _piece(tape: Tape, item: Any) -> CompiledPiece:
