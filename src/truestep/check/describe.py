@@ -70,6 +70,11 @@ def count_text(result: Result) -> str:
     return ", ".join(parts) or "nothing found"
 
 
+def steps_text(num: int) -> str:
+    """Return a number of steps in words."""
+    return f"{num} step{'s' * (num != 1)}"
+
+
 def rules_text(result: Result) -> str:
     """Return how many rules ran, and how many findings were suppressed."""
     ran = len(result.rules) - len(result.evaluation.not_observed)

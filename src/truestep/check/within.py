@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from truestep.check.describe import count_text, describe, rules_text
+from truestep.check.describe import count_text, describe, rules_text, steps_text
 from truestep.check.early import Key, Pace, cut_whole, find_lasting, key_of
 from truestep.check.evaluate import RuleFinding, evaluate_rules
 from truestep.check.examine import Result, is_of_doctor, kept_of, suppress
@@ -149,7 +149,7 @@ class Check:
 
     @property
     def _count_text(self) -> str:
-        return f"{count_text(self.result)} in {self.num_steps} steps"
+        return f"{count_text(self.result)} in {steps_text(self.num_steps)}"
 
     def _read(self) -> Evidence:
         evidence = Evidence.read(Path(self._folder.name))

@@ -109,8 +109,8 @@ def _evidence(facts: MemoryExhausted) -> str:
 
 def _words(holder: Holder) -> str:
     name = (holder.file or "").replace("\\", "/").rpartition("/")[2]
-    where = f"{name}:{holder.line}" if name else ""
-    return f"{in_bytes(holder.num_bytes)} {' at '.join(filter(None, (holder.module, where)))}".rstrip()
+    module = f" in module {holder.module}" if holder.module else ""
+    return f"{in_bytes(holder.num_bytes)}{module}{f' at {name}:{holder.line}' if name else ''}"
 
 
 def _fix(facts: MemoryExhausted) -> str | None:
