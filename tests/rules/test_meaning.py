@@ -272,6 +272,22 @@ CTC_LOOP = learn(
     "F.ctc_loss(model(x), y, *ends)  {expect}",
 )
 
+SYNCED = """
+import copy
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+target = copy.deepcopy(model)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(40):
+    x = torch.randn(16, 4)
+    with torch.no_grad():
+        goal = x[:, :2] + 0.9 * target(x)
+    loss = F.smooth_l1_loss(model(x), goal)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 8 == 7:
+        {load}
+"""
 SPARED = [
     both(
         "LOSS11",
@@ -422,6 +438,15 @@ for step in range(8):
     both("PROBE10", "token-of-the-model", CLASS_TOKEN.format(is_hidden="==", expect="") + CLASS_TOKEN_LOOP),
     both("PROBE06", "gates-at-their-ends", RECURRENT.format(inner="self.rnn(x)[0]") + RECURRENT_LOOP),
     both("LOSS01", "logarithms-for-ctc", CTC.format(last="LogSoftmax") + CTC_LOOP.format(expect="")),
+    both("PAR17", "target-is-loaded", SYNCED.format(load="target.load_state_dict(model.state_dict())")),
+    both(
+        "PAR17",
+        "weights-of-both-are-mixed",
+        SYNCED.format(
+            load="[t.lerp_(p.data, 0.5) for t, p in zip(target.parameters(), model.parameters())]; "
+            "model.load_state_dict(target.state_dict())"
+        ).replace("target = copy.deepcopy(model)", "target = copy.deepcopy(model).requires_grad_(False)"),
+    ),
 ]
 
 
@@ -541,6 +566,11 @@ model = Model()
         "LOSS01",
         "probabilities-for-ctc",
         CTC.format(last="Softmax") + CTC_LOOP.format(expect="# expect: LOSS01"),
+    ),
+    both(
+        "PAR17",
+        "other-way-round",
+        SYNCED.format(load="model.load_state_dict(target.state_dict())  # expect: PAR17"),
     ),
 ]
 

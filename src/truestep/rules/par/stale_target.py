@@ -3,7 +3,8 @@
 ## What it finds
 A network that starts as a copy of the trained one, is called while that one learns, and still has its first
 weights at the end. Either it is called a target, momentum or averaged network and nothing in the script
-updates it, or the lines that should update it run and change nothing: they read a model that is not trained.
+updates it, or the lines that should update it run and change nothing: they read a model that is not trained,
+or load the target into the trained network instead of the other way round.
 
 ## Why it matters
 The goals are those of an untrained network for the whole run. The loss falls, because constant goals are
@@ -24,6 +25,7 @@ from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.places import Function, calls, covers, name_of, only_call
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.par._roster import Roster, read_roster
+from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass
 from truestep.watch.evidence.facts.structure import ModelRefilled, Parameter, ParametersListed
@@ -40,6 +42,7 @@ _TARGET = re.compile(
 )
 _LEAST_STEPS = 8
 _LEAST_CALLS = 3
+_LEAST_TURNED = 2
 _HARMLESS = {"eval", "train", "to", "cuda", "cpu", "float", "half", "bfloat16", "requires_grad_", "training"}
 _CHANGES = re.compile(r"(copy|lerp|mul|add|sub|div|fill|set|clamp|addcmul|zero)_$")
 
@@ -70,7 +73,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return  # a run that is cut short may not come to the first update
     if evidence.first.num_steps < _LEAST_STEPS:
         return
-    for copied in _copies(evidence, roster):
+    turned = list(_find_turned_around(evidence, roster))
+    yield from turned
+    for copied in _copies(evidence, roster) if not turned else ():
         lines = _read_lines(evidence, copied.name)
         seen = (
             f"{copied.name} began as a copy of the trained network and was called in {copied.num_calls} of "
@@ -88,6 +93,45 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
         elif not lines.updates and not lines.is_unknown and _is_moving(roster, copied):
             yield _never(evidence, copied, seen)
+
+
+def _find_turned_around(evidence: Evidence, roster: Roster) -> Iterator[Finding]:
+    """Find networks that stand still and are loaded into trained ones again and again."""
+    for name in dict.fromkeys(name for _, name in _called_names(evidence)):
+        models = {model for model, known in _called_names(evidence) if known == name}
+        own = [item for item in roster.parameters if item.model in models]
+        loads = _loads_of(evidence, roster, name)
+        num_calls = _num_steps_with(evidence, models)
+        is_still = bool(own) and not any(item.groups or item.is_changed or item.is_loaded for item in own)
+        if is_still and len(loads) >= _LEAST_TURNED and num_calls >= _LEAST_CALLS:
+            yield Finding.at(
+                loads[0],
+                f"the trained network is overwritten with {name}, which is never trained",
+                count=len(loads),
+                evidence=f"{name} was called in {num_calls} of {evidence.first.num_steps} steps, none of its "
+                f"{len(own)} parameters changed, and it was loaded into the trained one {len(loads)} times",
+                fix="Load the target from the trained network: the other way round.",
+            )
+
+
+def _loads_of(evidence: Evidence, roster: Roster, name: str) -> list[Moment[ModelRefilled]]:
+    """Return when trained networks were loaded from a network of this name, after the first step."""
+    trained = {item.model for item in roster.parameters if item.groups}
+    found = []
+    for moment in evidence.of(ModelRefilled):
+        source = evidence.source(moment.file)
+        if moment.step and moment.line and moment.facts.model in trained and source is not None:
+            loads = [call for call in calls(source.tree, "load_state_dict") if covers(call, moment.line)]
+            states = [one.func for load in loads for one in calls(load, "state_dict")]
+            if any(isinstance(state, ast.Attribute) and name_of(state.value) == name for state in states):
+                found.append(moment)
+    return found
+
+
+def _num_steps_with(evidence: Evidence, models: set[int | None]) -> int:
+    """Return in how many steps models were called, after the first."""
+    passes = evidence.of(ForwardPass)
+    return len({moment.step for moment in passes if moment.facts.model in models and moment.step > 0})
 
 
 def _is_moving(roster: Roster, copied: _Copy) -> bool:
@@ -132,14 +176,9 @@ def _copies(evidence: Evidence, roster: Roster) -> Iterator[_Copy]:
     for name, items in by_name.items():
         is_still = not any(item.groups or item.is_changed for item in items)
         if is_still and any(item.is_copy for item in items) and all(item.is_equal for item in items):
-            models = {item.model for item in items}
-            steps = {
-                moment.step
-                for moment in evidence.of(ForwardPass)
-                if moment.facts.model in models and moment.step > 0
-            }
-            if len(steps) >= _LEAST_CALLS:
-                yield _Copy(name, items, len(steps))
+            num_calls = _num_steps_with(evidence, {item.model for item in items})
+            if num_calls >= _LEAST_CALLS:
+                yield _Copy(name, items, num_calls)
 
 
 def _called_names(evidence: Evidence) -> Iterator[tuple[int | None, str]]:
