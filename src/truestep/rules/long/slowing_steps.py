@@ -26,7 +26,8 @@ RULE = Meta(
     fix="Look for work that grows with the number of steps, such as a list that each step goes through.",
 )
 _NUM_PARTS, _MIN_POINTS = 8, 17
-_MIN_RATIO, _MIN_STEP_S, _NEARLY = 1.5, 0.001, 0.97
+_MIN_RATIO, _MIN_STEP_S, _NEARLY, _DIP = 1.5, 0.001, 0.97, 0.05
+"""The last is by how much a part may be quicker than the one before, as a share of the last part: noise."""
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -46,7 +47,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     size = len(each) // _NUM_PARTS
     # The quickest of a part: what is done now and then, as evaluation, makes single ones slow.
     parts = [min(each[at * size : (at + 1) * size]) for at in range(_NUM_PARTS)]
-    rises = all(later > _NEARLY * earlier for earlier, later in pairwise(parts[1:]))
+    dip_s = _DIP * parts[-1]
+    rises = all(later > _NEARLY * earlier - dip_s for earlier, later in pairwise(parts[1:]))
     if rises and parts[-1] > _MIN_RATIO * parts[1] and parts[-1] > _MIN_STEP_S:
         yield Finding.at(
             points[-1],
