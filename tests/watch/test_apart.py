@@ -1,6 +1,7 @@
 """Probes pass a batch through the model once more, and the script cannot tell."""
 
 import json
+from contextlib import suppress
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from tests.watch.forked import Ended, run_forked
 from truestep.memory import process_peak_bytes, room_bytes
 from truestep.watch.evidence.facts.passes import LayerActivity
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
+from truestep.watch.inspect.probe.copies import run
 from truestep.watch.inspect.probe.outputs import measure_moves
 
 LOOP = """
@@ -115,6 +117,14 @@ def test_a_copy_takes_no_more_memory_than_fits_below_the_peak() -> None:
         with pytest.raises(ApartError, match=r"not checked: .* peak of memory"):
             run_apart(lambda few=few: len([torch.ones(few) for _ in range(room // few // 4 + 50)]))
     assert run_apart(lambda: len(torch.ones(room // 2)), is_small=False) == room // 2
+
+    def look() -> int:
+        with suppress(Exception):  # as a probe that tries another call
+            run(torch.nn.Upsample(scale_factor=room // 2**10), ((torch.ones(1, 1, 2**10),), {}))
+        return 0
+
+    with pytest.raises(ApartError, match=r"not checked: .* peak of memory"):
+        run_apart(look)
 
 
 def test_moves_are_measured_entry_by_entry() -> None:

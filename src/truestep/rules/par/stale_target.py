@@ -97,8 +97,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _find_turned_around(evidence: Evidence, roster: Roster) -> Iterator[Finding]:
     """Find networks that stand still and are loaded into trained ones again and again."""
-    for name in dict.fromkeys(name for _, name in _called_names(evidence)):
-        models = {model for model, known in _called_names(evidence) if known == name}
+    called: dict[str, set[int | None]] = {}
+    for model, name in _called_names(evidence):
+        called.setdefault(name, set()).add(model)
+    for name, models in called.items():
         own = [item for item in roster.parameters if item.model in models]
         loads = _loads_of(evidence, roster, name)
         num_calls = _num_steps_with(evidence, models)
