@@ -31,8 +31,8 @@ def shard_as(size: int) -> Row:
     from torch import nn
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    from truestep.device import peak_bytes
     from truestep.dist.shard import shard
-    from truestep.memory import peak_bytes
 
     class Model(nn.Module):
         def __init__(self) -> None:

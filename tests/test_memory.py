@@ -5,7 +5,8 @@ import sys
 
 import torch
 
-from truestep.memory import peak_bytes, process_peak_bytes
+from truestep.device import peak_bytes
+from truestep.memory import process_peak_bytes
 
 LARGER = """\
 import subprocess, sys

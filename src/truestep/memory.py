@@ -1,7 +1,7 @@
-"""How much memory this process has used at most, how much it or a copy can have, and what is freed.
+"""How much of the host's memory this process has used at most, how much it or a copy can have, what is freed.
 
-Owns where the numbers come from (the device if there is one, else the process), which errors mean that memory
-has run out, how a batch size is worked out from memory, and what glibc is told.
+Owns where the numbers come from, which errors mean that memory has run out, how a batch size follows from it,
+and what glibc is told. Does without torch, which takes 200 MB: commands import this while a script runs.
 """
 
 import ctypes
@@ -11,10 +11,8 @@ import re
 import resource
 import sys
 from contextlib import suppress
+from typing import ClassVar
 
-import torch
-
-from truestep.device import module_in_use
 from truestep.errors import UsageError
 
 _STATUS = "/proc/self/status"
@@ -31,19 +29,8 @@ _REQUESTED = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?(\w+)", re.IGNO
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
-def peak_bytes() -> int:
-    """Return the most memory that was in use so far.
-
-    >>> peak_bytes() > 1_000_000
-    True
-    """
-    if module_in_use() is not None:
-        return torch.accelerator.max_memory_allocated()
-    return process_peak_bytes()
-
-
 def process_peak_bytes() -> int:
-    """Return the same for the process alone, whatever is on a device."""
+    """Return the most of the host's memory that was in use so far."""
     peak = _status("VmHWM")
     if peak is not None:
         return peak
@@ -74,8 +61,12 @@ def own_bytes() -> int | None:
 def room_bytes() -> int | None:
     """Return what a copy of this process may take without a higher peak of both; None if not on Linux.
 
-    A process of less than 2 GiB has room for a bit more: nobody runs out of memory by it.
+    What lies free in the heap is given back first: a copy that writes to it would hold it a second time. A
+    process of less than 2 GiB has room for a bit more: nobody runs out of memory by it.
     """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
     peak, now = _status("VmHWM"), _status("VmRSS")
     if peak is None or now is None:
         return None
@@ -84,12 +75,26 @@ def room_bytes() -> int | None:
 
 def limit_growth(room: int) -> None:
     """Let this process, a copy of another, take no more memory than this."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    data = _status("VmData")
-    if mallopt is not None and data is not None:
-        # What is free in the heap is shared with the other process: written to, it counts twice.
-        mallopt(_MMAP_THRESHOLD, _OWN_MAPPING)
-        resource.setrlimit(resource.RLIMIT_DATA, (data + room, data + room))
+    libc = ctypes.CDLL(None)
+    info, data = getattr(libc, "mallinfo2", None), _status("VmData")
+    if info is not None and data is not None:
+        libc.mallopt(_MMAP_THRESHOLD, _OWN_MAPPING)
+        info.restype = _HeapInfo
+        # What is free in the heap can be taken without being asked for.
+        most = data + max(0, room - info().fordblks)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+class _HeapInfo(ctypes.Structure):
+    """What glibc tells of its heaps; `fordblks` is what lies free in them."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"),
+            *("fordblks", "keepcost"),
+        )
+    ]
 
 
 def _status(name: str) -> int | None:
@@ -103,7 +108,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory has run out."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
 
@@ -116,16 +121,6 @@ def requested_bytes(text: str) -> int | None:
     """
     found = _REQUESTED.search(text)
     return None if found is None or found[2] not in _UNITS else int(float(found[1]) * _UNITS[found[2]])
-
-
-def free_bytes() -> int | None:
-    """Return how much more this process can have: on the device if it uses one, else of the host's memory."""
-    device = module_in_use()
-    if device is not None:
-        free, total = device.mem_get_info()
-        reserved = torch.accelerator.memory_reserved()
-        return int(min(total, free + reserved)) - torch.accelerator.memory_allocated()
-    return host_free_bytes()
 
 
 def host_free_bytes() -> int | None:

@@ -88,6 +88,14 @@ def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
     assert not heavy & modules
 
 
+def test_check_does_not_hold_torch_while_the_script_runs(tmp_path: Path) -> None:
+    # A second torch takes 200 MB beside the script.
+    script = tmp_path / "train.py"
+    script.write_text("import os\nprint('libtorch' in open(f'/proc/{os.getppid()}/maps').read())\n")
+    done = run("check", str(script))
+    assert done.stdout.splitlines()[0] == "False"
+
+
 def test_help_takes_less_than_a_second_of_the_processor() -> None:
     # 0.16 s on the machine on which this was written; the test above names what must not be imported.
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -23,8 +23,8 @@ from truestep import plainfile
 from truestep.checkpoint import Snapshot, Store
 from truestep.checkpoint import snapshot as snapshots
 from truestep.cli._page import Page
+from truestep.device import peak_bytes
 from truestep.errors import DifferentRun, FolderUnusable, StateError, TruestepError, UsageError
-from truestep.memory import peak_bytes
 from truestep.record import Record
 from truestep.report.compose import write_report
 from truestep.watch.launch.scratch import Scratch

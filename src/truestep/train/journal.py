@@ -12,9 +12,8 @@ from typing import TypeGuard
 import torch
 from torch.optim import Optimizer
 
-from truestep.device import LateCopy
+from truestep.device import LateCopy, peak_bytes
 from truestep.dist import LaneSum
-from truestep.memory import peak_bytes
 from truestep.record import Record
 from truestep.spikes import Spike, Spikes
 
