@@ -4,7 +4,8 @@ A language model is trained for some steps: bare, under `check`, under `verify`,
 of `Run` are written while training waits, or in the background from one copy of the state, which is not
 counted. `verify` is shown and not claimed: it holds two processes that have imported torch, whatever the
 model. The memory of a command is the peak of what all its processes hold together, shared pages counted
-once (PSS), sampled ten times a second. With --device toy also the peak on the test accelerator.
+once (PSS), sampled ten times a second. The peak of a script differs from run to run: all ways take turns
+--repeats times, and the medians are compared. With --device toy also the peak on the test accelerator.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
 
@@ -14,12 +15,14 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from measure import Claim, Row, Sheet, report
 
@@ -126,7 +129,7 @@ def pss_of(pid: int) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def measure(words: Sequence[str], folder: Path, *, device: str) -> dict[str, float | str]:
+def measure(words: Sequence[str], folder: Path, *, device: str) -> dict[str, Any]:
     """Run a command and return its peak, its processor time and what it printed."""
     # Without the test accelerator where it is not asked for: a Run would train there.
     variables = {**os.environ, **({} if device == "cpu" else environment())}
@@ -148,11 +151,10 @@ def measure(words: Sequence[str], folder: Path, *, device: str) -> dict[str, flo
     }
 
 
-def examine(size: int, *, device: str, steps: int, ways: Sequence[str]) -> list[Row]:
+def examine(size: int, *, device: str, steps: int, ways: Sequence[str], repeats: int) -> list[Row]:
     """Return a row for each way to run a model of this size."""
     width, layers, words = SIZES[size]
-    rows: list[Row] = []
-    bare: dict[str, float | str] = {}
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = MODEL.format(width=width, layers=layers, words=words, device=device, steps=steps)
@@ -166,24 +168,30 @@ def examine(size: int, *, device: str, steps: int, ways: Sequence[str]) -> list[
             "Run": [sys.executable, "run.py"],
             COPYING: [sys.executable, "copying.py"],
         }
-        for way in ways:
-            found = measure(commands[way], folder, device=device)
-            bare = found if way == "bare" else bare
-            rows.append(
-                {
-                    "parameters": f"{size}M",
-                    "way": way,
-                    "peak_gb": found["peak_gb"],
-                    "ratio": (float(found["peak_gb"]) - copy_gb(way, size)) / float(bare["peak_gb"]),
-                    "cpu_s": found["cpu_s"],
-                    "device_gb": found["device_gb"] or None,
-                    "device ratio": float(found["device_gb"]) / float(bare["device_gb"])
-                    if found["device_gb"]
-                    else None,
-                    "rules": rules_in(str(found["printed"])) if way == "check" else "",
-                }
-            )
-    return rows
+        for _ in range(repeats):
+            for way in ways:
+                runs[way].append(measure(commands[way], folder, device=device))
+    bare = {key: median_of(runs["bare"], key) for key in ("peak_gb", "device_gb")}
+    return [
+        {
+            "parameters": f"{size}M",
+            "way": way,
+            "peak_gb": median_of(found, "peak_gb"),
+            "from": min(run["peak_gb"] for run in found),
+            "to": max(run["peak_gb"] for run in found),
+            "ratio": (median_of(found, "peak_gb") - copy_gb(way, size)) / bare["peak_gb"],
+            "cpu_s": median_of(found, "cpu_s"),
+            "device_gb": median_of(found, "device_gb") or None,
+            "device ratio": median_of(found, "device_gb") / bare["device_gb"] if bare["device_gb"] else None,
+            "rules": rules_in(found[-1]["printed"]) if way == "check" else "",
+        }
+        for way, found in runs.items()
+    ]
+
+
+def median_of(runs: Sequence[dict[str, Any]], key: str) -> float:
+    """Return the median of one measurement."""
+    return float(statistics.median(run[key] for run in runs))
 
 
 def copy_gb(way: str, size: int) -> float:
@@ -220,11 +228,18 @@ def main() -> int:
     parser.add_argument("--ways", default=f"bare,check,verify,Run,{COPYING}")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     rows: list[Row] = []
     for size in map(int, given.sizes.split(",")):
-        rows += examine(size, device=given.device, steps=given.steps, ways=given.ways.split(","))
+        rows += examine(
+            size,
+            device=given.device,
+            steps=given.steps,
+            ways=given.ways.split(","),
+            repeats=given.repeats,
+        )
     sheets = [Sheet(title="memory and processor time", rows=rows, num_digits=3)]
     return report("watch_memory", sheets=sheets, claims=claims_of(rows), as_json=given.json)
 

@@ -70,7 +70,7 @@ def room_bytes() -> int | None:
     peak, now = _status("VmHWM"), _status("VmRSS")
     if peak is None or now is None:
         return None
-    return max(peak - now + peak // 100, _SMALL_ROOM if peak < _SMALL else 0)
+    return max(peak - now, _SMALL_ROOM if peak < _SMALL else 0)
 
 
 def limit_growth(room: int) -> None:
