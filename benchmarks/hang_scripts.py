@@ -252,7 +252,7 @@ dist.all_reduce(torch.ones(1))
         """
 from torch.distributed.device_mesh import init_device_mesh
 mesh = init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("data", "model"))
-along, across = mesh.get_group("model"), dist.group.WORLD
+along, across = mesh.get_group("model"), dist.new_group()  # with two processes the first is that of all
 train(0)
 stalls()
 if is_odd:

@@ -34,6 +34,20 @@ MISSED: dict[str, str] = {}
 """Scripts whose mistake is not found, and why."""
 
 
+STEMS = sorted((path.stem for path in BUGGY), key=lambda stem: stem in LATE, reverse=True)
+FIRST = {stem.partition("_")[0]: stem for stem in STEMS}
+"""A script for each rule, for the fast tier."""
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    """Give a test these scripts: in the fast tier one for each rule, and all that have none."""
+    others = set(STEMS) - set(FIRST.values())
+    marks = {path: [pytest.mark.slow] if path.stem in others else [] for path in paths}
+    return pytest.mark.parametrize(
+        "path", [pytest.param(path, marks=marks[path], id=path.stem) for path in paths]
+    )
+
+
 ends = pytest.mark.parametrize("steps", [STEPS, pytest.param(None, marks=pytest.mark.slow)], ids=["", "all"])
 
 
@@ -71,7 +85,7 @@ def test_the_corpus_is_large_enough() -> None:
 
 
 @ends
-@pytest.mark.parametrize("path", BUGGY, ids=lambda path: path.stem)
+@each(BUGGY)
 def test_the_mistake_is_found_at_its_line(
     path: Path, steps: int | None, request: pytest.FixtureRequest
 ) -> None:
@@ -89,12 +103,12 @@ def test_the_mistake_is_found_at_its_line(
 
 
 @ends
-@pytest.mark.parametrize("path", TWINS, ids=lambda path: path.stem)
+@each(TWINS)
 def test_a_repaired_twin_is_not_accused(path: Path, steps: int | None) -> None:
     assert mistakes(path, steps) == []
 
 
 @ends
-@pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
+@each(CLEAN)
 def test_a_right_script_that_looks_wrong_is_not_accused(path: Path, steps: int | None) -> None:
     assert mistakes(path, steps) == []
