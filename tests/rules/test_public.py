@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.gathering import run_text
 from truestep.rules import Finding, find_rules
+from truestep.rules.data import raw_inputs
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -103,3 +106,11 @@ def test_an_evaluation_that_needs_gradients_elsewhere_is_a_remark_without_an_edi
         run_text(START + ATTACKED.replace("attack(model, x, y)).", "x).")).evidence
     )
     assert finding.severity is None
+
+
+@pytest.mark.parametrize("layer", ["nn.InstanceNorm2d(4)", "nn.BatchNorm2d(4)", "nn.GroupNorm(2, 4)"])
+def test_pixels_may_be_large_where_the_first_layer_is_normalized(layer: str) -> None:
+    at_once = raw_inputs.BUGGY.replace("nn.ReLU(), ", f"{layer}, nn.ReLU(), ")
+    assert not run("DATA07", at_once)
+    late = raw_inputs.BUGGY.replace("nn.ReLU(), ", f"nn.ReLU(), {layer}, ")
+    assert len(run("DATA07", late)) == 1

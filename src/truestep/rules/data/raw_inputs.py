@@ -2,7 +2,8 @@
 
 ## What it finds
 Float inputs that reach a weight layer unscaled and are NaN or infinite, all the same number, or very large:
-pixels from 0 to 255, raw columns of a table. Models that scale their inputs first are not reported.
+pixels from 0 to 255, raw columns of a table. Models that scale their inputs first, or normalize what their
+first layer makes of them, are not reported.
 
 ## Why it matters
 Initial weights and common learning rates assume inputs of about unit size. Inputs a hundred times larger
@@ -30,6 +31,7 @@ RULE = Meta(
     fix="Standardize the inputs (pixels: divide by 255), and replace or drop values that are not finite.",
 )
 _MOST_SIZE = 50.0
+_LARGE = "the model's input was never scaled"
 _LEAST_CONSTANT, _LEAST_ELEMENTS = 3, 32
 _WEIGHT_LAYERS = ("convolution", "addmm", "mm", "linear", "bmm", "lstm", "gru", "rnn", "_thnn", "mkldnn")
 _VIEWS = (
@@ -64,7 +66,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         by_model.setdefault(moment.facts.model, []).append(moment)
     for moments in by_model.values():
         found = _find_raw(moments)
-        if found is not None and _is_taken_raw(evidence, moments[0]):
+        if found is None:
+            continue
+        operations = _in_forward(evidence, moments[0])
+        layer = _first_layer(operations, moments[0])
+        if layer is not None and not (found[1] == _LARGE and _is_normalized(operations, layer)):
             yield Finding.at(found[0], found[1], evidence=found[2])
 
 
@@ -90,16 +96,17 @@ def _find_raw(moments: list[Moment[InputMeasured]]) -> tuple[Moment[InputMeasure
             f"shape {first.facts.shape}, from {spread.lowest:g} to {spread.highest:g}, "
             f"mean {spread.mean:.3g}, standard deviation {spread.std:.3g}"
         )
-        return first, "the model's input was never scaled", text
+        return first, _LARGE, text
     return None
 
 
-def _is_taken_raw(evidence: Evidence, moment: Moment[InputMeasured]) -> bool:
-    """Whether a weight layer is the first that changes the input's values."""
+def _in_forward(evidence: Evidence, moment: Moment[InputMeasured]) -> list[Operation]:
+    return [item for item in evidence.operations if item.phase == "forward" and item.step == moment.step]
+
+
+def _first_layer(operations: list[Operation], moment: Moment[InputMeasured]) -> Operation | None:
+    """Return the weight layer that is the first to change the input's values."""
     shape = tuple(moment.facts.shape)
-    operations = [
-        item for item in evidence.operations if item.phase == "forward" and item.step == moment.step
-    ]
     inside = {item.index for item in operations}
     raw: set[int | None] = set()
     for operation in operations:
@@ -110,10 +117,23 @@ def _is_taken_raw(evidence: Evidence, moment: Moment[InputMeasured]) -> bool:
             continue
         name = _base_name(operation)
         if name.startswith(_WEIGHT_LAYERS):
-            return True
+            return operation
         if name not in _SAME:
-            return False  # scaled, normalised, compared: the model knows
+            return None  # scaled, normalised, compared: the model knows
         raw.add(operation.index)
+    return None
+
+
+def _is_normalized(operations: list[Operation], layer: Operation) -> bool:
+    """Whether what a layer makes is normalized at once: its size does not matter then."""
+    made = {layer.index}
+    for operation in operations:
+        if any(item.producer in made for item in operation.ins):
+            name = _base_name(operation)
+            if "norm" in name:
+                return True
+            if name in _SAME:
+                made.add(operation.index)
     return False
 
 
