@@ -7,6 +7,7 @@ import pytest
 from tests.gathering import run_text
 from truestep.rules import Finding, find_rules
 from truestep.rules.data import raw_inputs
+from truestep.rules.loop import undivided_accumulation
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -114,3 +115,11 @@ def test_pixels_may_be_large_where_the_first_layer_is_normalized(layer: str) -> 
     assert not run("DATA07", at_once)
     late = raw_inputs.BUGGY.replace("nn.ReLU(), ", f"nn.ReLU(), {layer}, ")
     assert len(run("DATA07", late)) == 1
+
+
+def test_pictures_with_equal_corners_are_different_micro_batches() -> None:
+    text = undivided_accumulation.BUGGY.replace(
+        "nn.Linear(4, 1)", "nn.Sequential(nn.Flatten(), nn.Linear(64, 1))"
+    )
+    pictures = text.replace("torch.randn(8, 4)", "F.pad(torch.randn(8, 6, 6), (1, 1, 1, 1))")
+    assert len(run("LOOP03", pictures.replace("x.sum(1, keepdim=True)", "x.sum((1, 2))[:, None]"))) == 1

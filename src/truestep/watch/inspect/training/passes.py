@@ -3,6 +3,7 @@
 Owns telling whether two backward passes are about different samples.
 """
 
+from math import gcd
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from truestep.watch.script.leaves import find_tensors
 from truestep.watch.script.tape import Tape
 
-_MAX_TENSORS, _NUM_VALUES, _MAX_OUTPUTS = 4, 8, 64
+_MAX_TENSORS, _NUM_VALUES, _MAX_OUTPUTS = 4, 32, 64
 
 
 class PassInputs:
@@ -70,6 +71,9 @@ def _tensors(nest: Any) -> list[Tensor]:
 
 
 def _print(tensor: Tensor) -> tuple[Any, ...]:
-    """Return the shape and a few values."""
+    """Return the shape and a few values, not all of one column: the corners of pictures are alike."""
     flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach().flatten()
-    return (tuple(tensor.shape), *flat[:: max(1, flat.numel() // _NUM_VALUES)][:_NUM_VALUES].tolist())
+    stride = max(1, flat.numel() // _NUM_VALUES)
+    while gcd(stride, flat.numel()) > 1:
+        stride += 1
+    return (tuple(tensor.shape), *flat[::stride][:_NUM_VALUES].tolist())
