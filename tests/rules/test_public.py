@@ -109,12 +109,22 @@ def test_an_evaluation_that_needs_gradients_elsewhere_is_a_remark_without_an_edi
     assert finding.severity is None
 
 
-@pytest.mark.parametrize("layer", ["nn.InstanceNorm2d(4)", "nn.BatchNorm2d(4)", "nn.GroupNorm(2, 4)"])
-def test_pixels_may_be_large_where_the_first_layer_is_normalized(layer: str) -> None:
-    at_once = raw_inputs.BUGGY.replace("nn.ReLU(), ", f"{layer}, nn.ReLU(), ")
-    assert not run("DATA07", at_once)
-    late = raw_inputs.BUGGY.replace("nn.ReLU(), ", f"nn.ReLU(), {layer}, ")
-    assert len(run("DATA07", late)) == 1
+OTHER = """
+style = nn.Conv2d(1, 4, 3)(torch.rand(8, 1, 8, 8) / 2)
+"""
+
+
+@pytest.mark.parametrize("scaled", [".mul(255)", " * 255.0"])
+def test_pixels_may_be_large_where_the_script_makes_them_so(scaled: str) -> None:
+    drawn = "torch.randint(0, 256, (8, 1, 8, 8)).float()"
+    assert not run("DATA07", raw_inputs.BUGGY.replace(drawn, f"torch.rand(8, 1, 8, 8){scaled}"))
+    (finding,) = run("DATA07", raw_inputs.BUGGY.replace(drawn, "torch.rand(8, 1, 8, 8).div(1 / 255)"))
+    assert "never scaled" in finding.message
+
+
+def test_the_input_of_another_model_says_nothing_of_this_one() -> None:
+    text = raw_inputs.CLEAN.replace("torch.manual_seed(0)", OTHER + "torch.manual_seed(0)")
+    assert not run("DATA07", text)
 
 
 def test_pictures_with_equal_corners_are_different_micro_batches() -> None:

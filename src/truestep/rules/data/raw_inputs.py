@@ -2,8 +2,8 @@
 
 ## What it finds
 Float inputs that reach a weight layer unscaled and are NaN or infinite, all the same number, or very large:
-pixels from 0 to 255, raw columns of a table. Models that scale their inputs first, or normalize what their
-first layer makes of them, are not reported.
+pixels from 0 to 255, raw columns of a table. Models that scale their inputs first are not reported, nor are
+pixels in scripts that multiply by 255.
 
 ## Why it matters
 Initial weights and common learning rates assume inputs of about unit size. Inputs a hundred times larger
@@ -15,6 +15,7 @@ Scale inputs to mean 0 and standard deviation 1 (pixels: divide by 255 first), a
 returns.
 """
 
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -32,6 +33,7 @@ RULE = Meta(
 )
 _MOST_SIZE = 50.0
 _LARGE = "the model's input was never scaled"
+_TIMES_255 = re.compile(r"\.mul_?\(\s*255|[^*]\*=? *255\b")
 _LEAST_CONSTANT, _LEAST_ELEMENTS = 3, 32
 _WEIGHT_LAYERS = ("convolution", "addmm", "mm", "linear", "bmm", "lstm", "gru", "rnn", "_thnn", "mkldnn")
 _VIEWS = (
@@ -69,8 +71,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if found is None:
             continue
         operations = _in_forward(evidence, moments[0])
-        layer = _first_layer(operations, moments[0])
-        if layer is not None and not (found[1] == _LARGE and _is_normalized(operations, layer)):
+        layers = list(_first_layers(operations, tuple(moments[0].facts.shape)))
+        is_meant = found[1] == _LARGE and _is_multiplied(evidence)
+        if layers and None not in layers and not is_meant:
             yield Finding.at(found[0], found[1], evidence=found[2])
 
 
@@ -104,37 +107,38 @@ def _in_forward(evidence: Evidence, moment: Moment[InputMeasured]) -> list[Opera
     return [item for item in evidence.operations if item.phase == "forward" and item.step == moment.step]
 
 
-def _first_layer(operations: list[Operation], moment: Moment[InputMeasured]) -> Operation | None:
-    """Return the weight layer that is the first to change the input's values."""
-    shape = tuple(moment.facts.shape)
+def _first_layers(operations: list[Operation], shape: tuple[int, ...]) -> Iterator[Operation | None]:
+    """Yield the first layer of each tensor that may be the input: whose a tensor is, is not known."""
     inside = {item.index for item in operations}
-    raw: set[int | None] = set()
+    given = [item.producer for operation in operations for item in operation.ins if item.shape == shape]
+    for producer in dict.fromkeys(given):
+        if producer not in inside:
+            yield _first_layer(operations, shape, producer)
+
+
+def _first_layer(
+    operations: list[Operation], shape: tuple[int, ...], producer: int | None
+) -> Operation | None:
+    """Return the weight layer that is the first to change the values of the input.
+
+    Which is known by who last wrote its memory: views share it.
+    """
+    raw = {producer}
     for operation in operations:
-        for item in operation.ins:
-            if not raw and item.shape == shape and item.producer not in inside:
-                raw.add(item.producer)  # who last wrote the input's memory, views share it
         if not any(_is_input(item, raw, shape) for item in operation.ins):
             continue
         name = _base_name(operation)
         if name.startswith(_WEIGHT_LAYERS):
             return operation
         if name not in _SAME:
-            return None  # scaled, normalised, compared: the model knows
+            return None  # scaled, normalized, compared: the model knows
         raw.add(operation.index)
     return None
 
 
-def _is_normalized(operations: list[Operation], layer: Operation) -> bool:
-    """Whether what a layer makes is normalized at once: its size does not matter then."""
-    made = {layer.index}
-    for operation in operations:
-        if any(item.producer in made for item in operation.ins):
-            name = _base_name(operation)
-            if "norm" in name:
-                return True
-            if name in _SAME:
-                made.add(operation.index)
-    return False
+def _is_multiplied(evidence: Evidence) -> bool:
+    """Whether the script makes pixels of that size itself."""
+    return any(_TIMES_255.search(source.text) for source in evidence.sources)
 
 
 def _is_input(item: In, raw: set[int | None], shape: tuple[int, ...]) -> bool:
