@@ -167,8 +167,7 @@ CASES = [
         "noise in the weights",
         script=LANGUAGE,
         optimizer=ADAM,
-        fault="if step >= 200: nn.utils.vector_to_parameters("
-        "nn.utils.parameters_to_vector(model.parameters()).detach() * 1.03, model.parameters())",
+        fault="if step >= 200: [p.data.add_(torch.randn_like(p), alpha=0.3) for p in model.parameters()]",
     ),
     case("LONG03", "outputs", script=IMAGES, kept="[]", fault="kept.append(torch.cat([x.flatten(1)] * 40))"),
     case(
