@@ -21,6 +21,15 @@ def _run(script: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("script", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_what_a_benchmark_imports_is_there(script: Path) -> None:
+    if "argparse" in script.read_text():
+        command = [sys.executable, str(script), "--help"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
 def test_kills_do_not_change_a_bit() -> None:
     result = _run("kill.py", "--kills", "20")
     assert result["kills"] >= 20 and result["in_save"] * 3 >= result["kills"]
