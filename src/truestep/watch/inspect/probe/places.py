@@ -18,6 +18,7 @@ from truestep.watch.script.tape import Tape
 
 _CHANGED = 1e-3
 _OTHER_SEED = 1
+_MIN_COLUMNS = 4
 
 
 def probe_places(  # limits: private to this package
@@ -40,8 +41,64 @@ def probe_places(  # limits: private to this package
         return None  # noise differs from place to place, and state from call to call
     moved = measure_moves(output.roll(1, 0), other)
     num_changed = int((moved > _CHANGED).sum())
-    place = _find_line(tape, replica, few, rolled, size=size) if num_changed else None
+    place, _ = _find_line(tape, replica, few, rolled, size=size) if num_changed else (None, 0)
     return PlaceInBatch(number, size, num_changed, float(moved.max()), place)
+
+
+def probe_rows(  # limits: private to this package
+    tape: Tape, replica: nn.Module, few: tuple[Any, Any], *, number: int
+) -> PlaceInBatch | None:
+    """Do the same for rows of numbers that nothing proves to be samples: moments of one sequence look alike.
+
+    They are samples if none influences another, and if their place counts while the model does not know which
+    column is which: then the codes were meant for the columns.
+    """
+    tensors = [leaf for _, leaf in find_tensors(few)]
+    first = tensors[0]
+    size = first.shape[0]
+    if len(tensors) > 1 or first.dim() != 2 or first.shape[1] < _MIN_COLUMNS:
+        return None
+    facts = probe_places(tape, replica, few, number=number, size=size)
+    if facts is None or not facts.num_changed or facts.place is None:
+        return None
+    output = find_output(run(replica, few), size)
+    if output is None or list(output.shape).count(size) != 1 or not _is_each_alone(replica, few, output):
+        return None
+    rolled = map_tensors(few, lambda leaf: leaf.roll(1, 0))
+    _, num_axes = _find_line(tape, replica, few, rolled, size=size)
+    is_meant_for_columns = num_axes > 2 and not _knows_columns(replica, few, output)
+    return facts if is_meant_for_columns else None
+
+
+def _is_each_alone(replica: nn.Module, few: tuple[Any, Any], output: Tensor) -> bool:
+    """Whether each row changes its own output and no other."""
+    size = output.shape[0]
+    for row in range(size):
+        changed = map_tensors(
+            few, lambda leaf, row=row: leaf.index_copy(0, torch.tensor([row]), leaf[row - 1 : row or size])
+        )
+        other = find_output(run(replica, changed), size)
+        if other is None or other.shape != output.shape:
+            return False
+        moved = measure_moves(output, other) > _CHANGED
+        if not bool(moved[row]) or int(moved.sum()) > 1:
+            return False
+    return True
+
+
+def _knows_columns(replica: nn.Module, few: tuple[Any, Any], output: Tensor) -> bool:
+    """Whether an output changes when columns change places, or does not change places with them."""
+    size, length = output.shape[0], next(leaf for _, leaf in find_tensors(few)).shape[1]
+    for order in (torch.arange(length).roll(1), torch.arange(length).flip(0)):
+        moved = map_tensors(few, lambda leaf, order=order: leaf.index_select(1, order))
+        other = find_output(run(replica, moved), size)
+        if other is None or other.shape != output.shape:
+            return True
+        axes = [axis for axis, extent in enumerate(output.shape) if extent == length]
+        likely = [output, *(output.index_select(axis, order) for axis in axes)]
+        if all(bool((measure_moves(one, other) > _CHANGED).any()) for one in likely):
+            return True
+    return False
 
 
 def _is_movable(few: tuple[Any, Any], size: int) -> bool:
@@ -66,8 +123,8 @@ def _has_lists(values: Any, size: int) -> bool:
 
 def _find_line(  # limits: private to this module
     tape: Tape, replica: nn.Module, few: Any, rolled: Any, *, size: int
-) -> Place | None:
-    """Return the user's line of the first operation whose result did not move with the samples."""
+) -> tuple[Place | None, int]:
+    """Return the line of the first operation whose result did not move along, and how many axes it has."""
     before, after = OperationLog(tape), OperationLog(tape)
     run(replica, few, before.see)
     run(replica, rolled, after.see)
@@ -75,8 +132,8 @@ def _find_line(  # limits: private to this module
         if one is None or other is None or one.shape != other.shape or not _has_samples(one, size):
             continue
         if not torch.equal(one, other) and not _has_moved_along(one, other, size):
-            return tape.sites.table[site] if site else None
-    return None
+            return (tape.sites.table[site] if site else None), one.dim()
+    return None, 0
 
 
 def _has_samples(values: Tensor, size: int) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.device import Arrival
-from truestep.watch.evidence.facts.passes import FutureSeen, SamplesMixed
+from truestep.watch.evidence.facts.passes import FutureSeen, PlaceInBatch, SamplesMixed
 from truestep.watch.evidence.kinds import NOT_CHECKED, Facts, named
 from truestep.watch.evidence.moment import unnamed
 from truestep.watch.inspect.probe import activity
@@ -25,7 +25,7 @@ from truestep.watch.inspect.probe.given_targets import probe_given_targets
 from truestep.watch.inspect.probe.hosted import OnHost, copy_model, find_devices, to_host
 from truestep.watch.inspect.probe.masks import probe_masks
 from truestep.watch.inspect.probe.outputs import by_position, find_output, map_tensors, measure_moves
-from truestep.watch.inspect.probe.places import probe_places
+from truestep.watch.inspect.probe.places import probe_places, probe_rows
 from truestep.watch.inspect.probe.spread import find_spread
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import find_tensors
@@ -268,6 +268,8 @@ def _compare(tape: Tape, replica: nn.Module, question: _Question) -> list[tuple[
     places = None
     if mixing is not None and not mixing.num_changed:
         places = probe_places(tape, replica, item.given, number=item.number, size=mixing.num_samples)
+    elif mixing is None and item.is_new and not question.shapes:
+        places = _probe_rows(tape, replica, item)
     ahead = probe_tokens(tape, replica, item, targets=targets)
     given = probe_given_targets(replica, item.given, targets, number=item.number)
     masks = probe_masks(tape, replica, item.given, number=item.number)
@@ -349,6 +351,17 @@ def probe_samples(  # limits: private to this package
     place, operation = find_spread(tape, replica, few, changed, size=size)
     is_classifier = has_classes and len(alike) == 1
     return facts._replace(is_classifier=is_classifier, place=place, operation=operation)
+
+
+def _probe_rows(tape: Tape, replica: nn.Module, item: _Example) -> PlaceInBatch | None:
+    """Ask for the place in the batch where rows of numbers come in that no loader has collated."""
+    whole = next(leaf for _, leaf in find_tensors(item.given))
+    if whole.dim() != 2 or not whole.is_floating_point() or whole.shape[0] < _MIN_BATCH:
+        return None
+    few, _ = _run_few(replica, item.given, whole.shape[0])
+    if _takes_statistics(replica) or next(leaf for _, leaf in find_tensors(few)).shape[0] > max(_FEW):
+        return None
+    return probe_rows(tape, replica, few, number=item.number)
 
 
 def _run_few(replica: nn.Module, given: tuple[Any, Any], size: int) -> tuple[tuple[Any, Any], Any]:
