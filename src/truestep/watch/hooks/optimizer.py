@@ -5,6 +5,8 @@ begins the next. A step that is made inside of another one is a part of it.
 """
 
 from collections.abc import Iterator
+from itertools import chain, count, islice
+from operator import itemgetter
 from time import perf_counter_ns
 from types import GeneratorType
 from typing import Any
@@ -191,7 +193,7 @@ class Gradients:
         result = yield (counted.items(), *args[1:]) if counted else None
         num = len(parameters) if isinstance(parameters, list | tuple) else None
         if counted is not None:
-            num = counted.num
+            num = counted.take_number()
         tape.mark(ClippingCalled(how, limit, num, counted is not None and not num), site, begun)
         tape.emit("clip_ends", counted.first if counted else parameters, limit, result)
 
@@ -225,17 +227,24 @@ class _Counted:
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
-        self.num = 0
+        self._others = count()
         self.first: list[Any] = []
 
     def items(self) -> Iterator[Any]:
         """Return a generator for a generator: torch warns of no other that is empty."""
-        if type(self._source) is not GeneratorType:
-            return map(self._see, self._source)
-        return (self._see(item) for item in self._source)
+        # Only the first few pass through code in Python: this happens at every step.
+        first = map(self._keep, islice(self._source, _NUM_FIRST))
+        items = chain(first, map(itemgetter(0), zip(self._source, self._others, strict=False)))
+        return _generate(items) if type(self._source) is GeneratorType else items
 
-    def _see(self, item: Any) -> Any:
-        self.num += 1
-        if self.num <= _NUM_FIRST:
-            self.first.append(item)
+    def _keep(self, item: Any) -> Any:
+        self.first.append(item)
         return item
+
+    def take_number(self) -> int:
+        """Return how many there were. To be asked once, at the end."""
+        return len(self.first) + next(self._others)
+
+
+def _generate(items: Iterator[Any]) -> Iterator[Any]:
+    yield from items
