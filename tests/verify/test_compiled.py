@@ -108,6 +108,7 @@ def test_a_clean_model_is_quiet_and_its_breaks_and_recompilations_are_listed(
     assert any("size mismatch" in item["text"] for item in verdict.compiled["recompilations"])
     assert {name: worst["is_beyond"] for name, worst in verdict.compiled["stages"].items()} == {
         "aot_eager": False,
+        "aot_eager_decomp_partition": False,
         "inductor": False,
     }
 

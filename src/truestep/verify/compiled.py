@@ -40,9 +40,14 @@ def with_own_files(told: dict[str, Any], original: Callable[[str | None], str | 
 def explain(told: dict[str, Any]) -> FoundCause:
     """Return the module, the operation and the stage of a difference that is no rounding."""
     found = told["found"]
-    apart = "another shape" if found["apart"] is None else f"{found['apart']:.1g} from {told['judge']}"
-    own = f"eager code is {found['eager_apart']:.1g} from it"
+    judge = found.get("judge", told["judge"])
+    apart = (
+        "of another shape or not finite" if found["apart"] is None else f"{found['apart']:.1g} from {judge}"
+    )
+    own = f"eager code is {_number(found['eager_apart'])} from it"
     evidence = [f"first off in {_STAGES[found['stage']]}", f"{found['value']} is {apart}; {own}"]
+    if ", " in told.get("model", ""):
+        evidence.append(f"the model is {found['model']}")
     module = f"{found['module'] or 'the model itself'} ({found['kind']})"
     return FoundCause(
         name="miscompiled",

@@ -73,8 +73,9 @@ def compiled_lines(verdict: Verdict) -> list[str]:
 
 def _apart(worst: dict[str, Any]) -> str:
     if worst["apart"] is None:
-        return f"{worst['value']} is missing or has another shape"
-    distances = f"{worst['apart']:.1g} from the judge, eager {worst['eager_apart']:.1g}"
+        return f"{worst['value']} is missing, has another shape or is not finite"
+    own = "not finite" if worst["eager_apart"] is None else f"{worst['eager_apart']:.1g}"
+    distances = f"{worst['apart']:.1g} from the judge, eager {own}"
     return f"{'beyond rounding' if worst['is_beyond'] else 'rounding'}: {worst['value']} {distances}"
 
 
@@ -112,7 +113,7 @@ def steps_text(verdict: Verdict) -> str:
 def operation_text(found: Difference) -> str:
     """Return the first operation that differs; empty if it is not known."""
     if found.operation is None:
-        return ""
+        return f"module {found.module}" if found.module and found.name == "miscompiled" else ""
     where = f" in module {found.module}" if found.module else ""
     name = _plain(found.operation)
     return f"{name}{where}{f': {found.distance}' if found.distance else ''}"

@@ -1,7 +1,7 @@
 """A short format against float32 on a script's own model and batch, with float64 as judge.
 
 Owns which module loses most when the model runs under autocast, and the operation in it. Keeping the call and
-running forward and backward are left to `compiling`.
+running forward and backward are left to `compiling` and `passes`.
 """
 
 import copy
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truestep.watch.control.compiling import (
+from truestep.watch.control.passes import (
     Call,
     Values,
     as_double,
