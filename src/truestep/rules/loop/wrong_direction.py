@@ -4,7 +4,7 @@
 `ReduceLROnPlateau` with `mode="min"`, its default, that is given an accuracy, or with `mode="max"` that is
 given a loss. A best value that starts at infinity and is replaced by larger ones only, or the other way
 round: it is never replaced. A comparison that keeps the weights of the highest loss or of the lowest
-accuracy.
+accuracy, also in a class for early stopping that is given the metric as `value`.
 
 ## Why it matters
 The learning rate falls because the model improves. Early stopping ends the run at its best moment, and the
@@ -17,10 +17,12 @@ Losses and errors improve downwards (`<`, `mode="min"`), accuracies and scores u
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.places import assignments, calls, covers, has_run, name_of
+from truestep.rules.analysis.places import Function, assignments, calls, covers, has_run, name_of
 from truestep.rules.analysis.syntax import walk
+from truestep.rules.loop._directions import Metrics, direction_of, is_maximised, scope_at
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import MetricGiven, OptimizerStep, SchedulerMade
 
@@ -30,14 +32,33 @@ RULE = Meta(
     needs=(OptimizerStep,),
     fix='Compare losses with < and scores with >; give ReduceLROnPlateau mode="max" for scores.',
 )
-_FALLS = re.compile(r"(?<![a-z])(loss(es)?|err(or)?s?|mse|mae|rmse|ppl|perplexity|nll|cer|wer)(?![a-z])")
-_RISES = re.compile(r"(?<![a-z])(acc(uracy)?|f1|auc|auroc|iou|miou|dice|bleu|recall|precision|r2)(?![a-z])")
-_UNCLEAR = re.compile(
-    r"neg|minus|inverse|inverted|worst|hard|likelihood|log_?prob|elbo|delta|diff|gap|ratio|margin"
-)
-_KEEPING = frozenset({"save", "state_dict", "deepcopy", "save_checkpoint", "save_model", "save_pretrained"})
+_KEEPING = frozenset({"save", "state_dict", "save_checkpoint", "save_model", "save_pretrained"})
+_WEIGHTS = re.compile(r"model|net|state|weight|param|policy|agent|actor|critic|encoder|classifier|student")
 _COUNTER = re.compile(r"patien|wait|bad|stale|no_improv|since|stall|counter|count")
 _LARGE, _LEAST_CALLS = 1e6, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """A condition that compares a value with the best one, and replaces that in one of its branches."""
+
+    condition: ast.If
+    test: ast.Compare
+    body: list[ast.stmt]
+    value: ast.expr
+    best: ast.expr
+
+    @property
+    def is_else(self) -> bool:
+        """Whether the best value is replaced where the comparison does not hold."""
+        return self.body is not self.condition.body
+
+    @property
+    def way(self) -> str:
+        """Which values replace the best one: larger ones (`max`) or smaller ones (`min`)."""
+        is_left = any(node is self.value for node in walk(self.test.left))
+        is_greater = isinstance(self.test.ops[0], ast.Gt | ast.GtE) == is_left
+        return "max" if is_greater != self.is_else else "min"
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -48,19 +69,23 @@ def is_observed(evidence: Evidence) -> bool:
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find metrics that are judged the wrong way round."""
     yield from _check_schedulers(evidence)
+    metrics = Metrics(evidence.sources)
     for source in evidence.sources:
-        for condition, value, best in _kept_values(source):
-            if has_run(evidence, source, line=condition.lineno):
-                yield from _check_comparison(source, condition, value=value, best=best)
+        found = _kept_values(source)
+        for kept in found:
+            if _has_run(evidence, source, kept, metrics):
+                yield from _check_comparison(source, kept, metrics, found)
 
 
-def _direction(text: str) -> str | None:
-    """Return whether a metric of this name improves by falling (`min`) or by rising (`max`)."""
-    words = text.lower().replace("_", " ")
-    if _UNCLEAR.search(text.lower()):
-        return None
-    falls, rises = bool(_FALLS.search(words)), bool(_RISES.search(words))
-    return None if falls == rises else ("min" if falls else "max")
+def _has_run(  # limits: private to this module
+    evidence: Evidence, source: Source, kept: _Kept, metrics: Metrics
+) -> bool:
+    """Whether something was observed in the function of a condition, or in one that calls it."""
+    if has_run(evidence, source, line=kept.condition.lineno):
+        return True
+    scope = scope_at(source, kept.condition.lineno)
+    called = metrics.calls_of(source, scope) if isinstance(scope, Function) else []
+    return any(has_run(evidence, other, line=call.lineno) for other, call in called)
 
 
 def _check_schedulers(evidence: Evidence) -> Iterator[Finding]:
@@ -70,7 +95,7 @@ def _check_schedulers(evidence: Evidence) -> Iterator[Finding]:
     for number, moments in given.items():
         mode, name = moments[0].facts.mode, _metric_name(evidence, moments[0])
         values = [moment.facts.value for moment in moments]
-        direction = _direction(name) if name else None
+        direction = direction_of(name) if name else None
         if direction is None or direction == mode or len(values) < _LEAST_CALLS or min(values) < 0:
             continue
         sign = 1 if direction == "max" else -1
@@ -119,18 +144,28 @@ def _is_negated(value: ast.expr) -> bool:
     )
 
 
-def _kept_values(source: Source) -> list[tuple[ast.If, ast.expr, ast.expr]]:
-    """Return conditions that compare a value with the best one and then replace that, with both."""
+def _kept_values(source: Source) -> list[_Kept]:
+    """Return the conditions that compare a value with the best one and then replace that."""
     found = []
     for node in walk(source.tree):
         test = _comparison(node.test) if isinstance(node, ast.If) else None
         if not isinstance(node, ast.If) or test is None:
             continue
-        sides = (test.left, test.comparators[0])
+        sides = (_without_margin(test.left), _without_margin(test.comparators[0]))
         for best, value in (sides, sides[::-1]):
-            if name_of(best) and "best" in str(name_of(best)).lower() and _replaces(node, best, value):
-                found.append((node, value, best))
+            is_best = "best" in str(name_of(best)).lower()
+            found += [
+                _Kept(condition=node, test=test, body=body, value=value, best=best)
+                for body in (node.body, node.orelse)
+                if is_best and _replaces(body, best, value)
+            ]
     return found
+
+
+def _without_margin(side: ast.expr) -> ast.expr:
+    """Return `best` of `best - min_delta`."""
+    is_sum = isinstance(side, ast.BinOp) and isinstance(side.op, ast.Add | ast.Sub)
+    return side.left if isinstance(side, ast.BinOp) and is_sum and name_of(side.left) else side
 
 
 def _comparison(test: ast.expr) -> ast.Compare | None:
@@ -143,9 +178,9 @@ def _comparison(test: ast.expr) -> ast.Compare | None:
     return test if isinstance(test, ast.Compare) and is_size and len(test.ops) == 1 else None
 
 
-def _replaces(condition: ast.If, best: ast.expr, value: ast.expr) -> bool:
+def _replaces(body: list[ast.stmt], best: ast.expr, value: ast.expr) -> bool:
     names = (ast.unparse(best), ast.unparse(value))
-    pairs = [pair for statement in condition.body for pair in _bindings(statement)]
+    pairs = [pair for statement in body for pair in _bindings(statement)]
     return any((ast.unparse(target), ast.unparse(given)) == names for target, given in pairs)
 
 
@@ -176,35 +211,39 @@ def _starts(source: Source, condition: ast.If, best: ast.expr) -> set[str | None
 
 
 def _check_comparison(  # limits: private to this module
-    source: Source, condition: ast.If, *, value: ast.expr, best: ast.expr
+    source: Source, kept: _Kept, metrics: Metrics, others: list[_Kept]
 ) -> Iterator[Finding]:
-    test = _comparison(condition.test)
-    assert test is not None
-    is_greater = isinstance(test.ops[0], ast.Gt | ast.GtE) == (test.left is value)
-    kept = "max" if is_greater else "min"
-    name = str(name_of(best))
-    starts = _starts(source, condition, best)
-    text = ast.unparse(test)
-    if starts == {"inf" if kept == "max" else "-inf"}:
-        side = "infinity" if kept == "max" else "minus infinity"
+    name, text, way = str(name_of(kept.best)), ast.unparse(kept.test), kept.way
+    starts = _starts(source, kept.condition, kept.best)
+    if starts == {"inf" if way == "max" else "-inf"}:
+        side = "infinity" if way == "max" else "minus infinity"
         yield Finding(
-            message=f"`{text}` is never true: {name} starts at {side}",
+            message=f"`{text}` is {'always' if kept.is_else else 'never'} true: {name} starts at {side}",
             file=source.path,
-            line=condition.lineno,
+            line=kept.condition.lineno,
             evidence=f"{name} starts at {side} and is replaced only by "
-            f"{'larger' if kept == 'max' else 'smaller'} values, so it never changes",
+            f"{'larger' if way == 'max' else 'smaller'} values, so it never changes",
         )
         return
-    direction = _direction(name) or _direction(ast.unparse(value))
-    values = {_direction(name), _direction(ast.unparse(value))} - {None}
-    if direction is None or direction == kept or len(values) > 1 or not _keeps_model(condition):
+    if any(name_of(one.best) == name and one.way != way for one in others):
+        return  # one branch for each way
+    value = metrics.way_of(source, kept.value)
+    ways = {direction_of(name), value.direction} - {None}
+    is_named = direction_of(name) or direction_of(ast.unparse(kept.value))
+    if ways != {"min" if way == "max" else "max"}:
         return
+    if not _keeps_model(kept.body) or is_maximised(source, name_of(kept.value)):
+        return
+    compared = ast.unparse(kept.value)
+    shown = compared if not value.name or value.name == compared else f"{compared}, which is {value.name},"
+    better, worse = ("lower", "higher") if way == "max" else ("higher", "lower")
     yield Finding(
-        message=f"`{text}` keeps the model with the {'highest' if kept == 'max' else 'lowest'} {name}",
+        message=f"`{text}` keeps the model with the {'highest' if way == 'max' else 'lowest'} "
+        f"{name if is_named else value.name}",
         file=source.path,
-        line=condition.lineno,
-        evidence=f"{ast.unparse(value)} is better when it is {'lower' if direction == 'min' else 'higher'}, "
-        f"and the weights are kept when it is {'higher' if kept == 'max' else 'lower'} than before",
+        line=kept.condition.lineno,
+        evidence=f"{shown} is better when it is {better}, and the weights are kept when it is {worse} than "
+        "before",
     )
 
 
@@ -220,16 +259,23 @@ def _start(value: ast.expr) -> str | None:
     return None
 
 
-def _keeps_model(condition: ast.If) -> bool:
+def _keeps_model(body: list[ast.stmt]) -> bool:
     """Whether weights are kept or a counter of patience starts over: else anything may be looked for."""
-    for statement in condition.body:
+    for statement in body:
         for target, value in _bindings(statement):
             is_zero = isinstance(value, ast.Constant) and not value.value
             if is_zero and _COUNTER.search(str(name_of(target)).lower()):
                 return True
-        if any(isinstance(node, ast.Call) and name_of(node.func) in _KEEPING for node in walk(statement)):
+        found = [node for node in walk(statement) if isinstance(node, ast.Call)]
+        if any(name_of(call.func) in _KEEPING or _copies_weights(call) for call in found):
             return True
     return False
+
+
+def _copies_weights(call: ast.Call) -> bool:
+    """Whether a model is copied, and not an attack or a sample that is the best of its kind."""
+    text = ast.unparse(call.args[0]).lower() if call.args else ""
+    return name_of(call.func) == "deepcopy" and bool(_WEIGHTS.search(text))
 
 
 BUGGY = """

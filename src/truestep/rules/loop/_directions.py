@@ -1,0 +1,239 @@
+"""Which way a metric improves, read from its name: where it is compared, or where a function is given it.
+
+Owns following a value through negations, assignments and calls. Where it cannot tell, it says no.
+"""
+
+import ast
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from truestep.rules import Source
+from truestep.rules.analysis.places import Function, Scope, assignments, covers, name_of
+from truestep.rules.analysis.syntax import walk
+
+UNCLEAR = "unclear"
+"""What a value may be is written down, and it is not plain which way that improves."""
+_FALLS = re.compile(r"(?<![a-z])(loss(es)?|err(or)?s?|mse|mae|rmse|ppl|perplexity|nll|cer|wer)(?![a-z])")
+_RISES = re.compile(r"(?<![a-z])(acc(uracy)?|f1|auc|auroc|iou|miou|dice|bleu|recall|precision|r2)(?![a-z])")
+_UNCLEAR = re.compile(
+    r"neg|minus|inverse|inverted|worst|hard|likelihood|log_?prob|elbo|delta|diff|gap|ratio|margin"
+)
+_EITHER_WAY = re.compile(
+    r"\bmode\b|minimi|maximi|greater|higher|lower_|larger|smaller|sign\b|direction|monitor"
+)
+_PLAIN_METHODS = frozenset({"item", "detach", "cpu", "numpy", "float", "double", "mean", "sum", "tolist"})
+_PLAIN_FUNCTIONS = frozenset({"float", "round", "mean", "sum", "fsum", "average", "nanmean"})
+_NAMED = ast.Name | ast.Attribute | ast.Subscript
+_MAX_DEPTH = 4
+
+
+def direction_of(text: str) -> str | None:
+    """Return whether a metric of this name improves by falling (`min`) or by rising (`max`)."""
+    words = text.lower().replace("_", " ")
+    if _UNCLEAR.search(text.lower()):
+        return None
+    falls, rises = bool(_FALLS.search(words)), bool(_RISES.search(words))
+    return None if falls == rises else ("min" if falls else "max")
+
+
+class Way(NamedTuple):
+    """Which way a value improves, and the name that shows it."""
+
+    direction: str | None
+    """`min` or `max`; `UNCLEAR` if it may be either, None if nothing is known of it."""
+    name: str = ""
+
+
+class Metrics:
+    """The values of the user's files, and which way each improves."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def way_of(self, source: Source, node: ast.expr, *, depth: int = 0) -> Way:
+        """Return which way a value improves."""
+        bare, is_negated = _bare(node)
+        found = self._way_of_bare(source, bare, depth)
+        if not is_negated or found.direction in (None, UNCLEAR):
+            return found
+        return Way("max" if found.direction == "min" else "min", f"-{found.name}")
+
+    def _way_of_bare(self, source: Source, node: ast.expr, depth: int) -> Way:
+        text = ast.unparse(node)
+        if _UNCLEAR.search(text.lower()) or _is_turned(node):
+            return Way(UNCLEAR)
+        direction = direction_of(text)
+        values = list(assignments(source.tree, name_of(node) or ""))
+        if direction is not None:
+            return Way(UNCLEAR) if any(_is_changed(*pair) for pair in values) else Way(direction, text)
+        if not isinstance(node, ast.Name) or depth > _MAX_DEPTH:
+            return Way(None)
+        scope = scope_at(source, node.lineno)
+        own = [pair for pair in values if scope_at(source, pair[0].lineno) is scope]
+        if isinstance(scope, Function) and node.id in _names_of_arguments(scope):
+            return Way(UNCLEAR) if own else self._way_as_given(source, scope, node.id, depth)
+        return _only([self._way_as_set(source, pair, depth) for pair in own])
+
+    def _way_as_set(self, source: Source, pair: tuple[ast.stmt, ast.expr], depth: int) -> Way:
+        statement, value = pair
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if not targets or not all(isinstance(target, ast.Name) for target in targets):
+            return Way(None)
+        if isinstance(_bare(value)[0], _NAMED):
+            return self.way_of(source, value, depth=depth + 1)
+        return Way(UNCLEAR if _is_turned(value) else None)
+
+    def _way_as_given(  # limits: private to this module
+        self, source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, depth: int
+    ) -> Way:
+        """Return the way of a parameter: all calls must give it something that improves one way."""
+        holder = _class_around(source, function)
+        if _EITHER_WAY.search(ast.unparse(holder or function)):
+            return Way(UNCLEAR)
+        ways = []
+        for other, call in self.calls_of(source, function):
+            given = _given(function, call, name, is_method=holder is not None)
+            is_named = given is not None and isinstance(_bare(given)[0], _NAMED)
+            ways.append(
+                self.way_of(other, given, depth=depth + 1) if given is not None and is_named else Way(None)
+            )
+        return _only(ways)
+
+    def calls_of(
+        self, source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> list[tuple[Source, ast.Call]]:
+        """Return all calls of a function, or of a method on objects that the files make of its class."""
+        holder = _class_around(source, function)
+        defined = [node for other in self._sources for node in walk(other.tree)]
+        name = holder.name if holder is not None else function.name
+        same = [node for node in defined if isinstance(node, ast.ClassDef | Function) and node.name == name]
+        derived = [
+            node
+            for node in defined
+            if isinstance(node, ast.ClassDef) and name in {name_of(base) for base in node.bases}
+        ]
+        if len(same) != 1 or derived:
+            return []
+        names = {name} if holder is None else self._names_of_objects(name)
+        found = [(other, node) for other in self._sources for node in walk(other.tree)]
+        return [
+            (other, node)
+            for other, node in found
+            if isinstance(node, ast.Call)
+            and name_of(_callee(node, None if holder is None else function.name)) in names
+        ]
+
+    def _names_of_objects(self, name: str) -> set[str]:
+        """Return the names that hold objects of a class, and nothing else."""
+        kept: dict[str, list[bool]] = {}
+        for source in self._sources:
+            for node in (node for node in walk(source.tree) if isinstance(node, ast.Assign)):
+                is_made = isinstance(node.value, ast.Call) and name_of(node.value.func) == name
+                for target in node.targets:
+                    kept.setdefault(name_of(target) or "", []).append(is_made)
+        return {held for held, made in kept.items() if held and all(made)}
+
+
+def scope_at(source: Source, line: int) -> Scope:
+    """Return the innermost function that a line is in, or the file."""
+    around = [node for node in walk(source.tree) if isinstance(node, Function) and covers(node, line)]
+    return max(around, key=lambda node: node.lineno, default=source.tree)
+
+
+def _only(ways: list[Way]) -> Way:
+    """Return the way on which all agree."""
+    directions = {way.direction for way in ways}
+    return ways[0] if len(directions) == 1 else Way(UNCLEAR if directions else None)
+
+
+def _callee(call: ast.Call, method: str | None) -> ast.expr | None:
+    """Return what names the function, or the object whose method is called."""
+    if method is None:
+        return call.func if isinstance(call.func, ast.Name) else None
+    if method == "__call__":
+        return call.func
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr == method
+    return call.func.value if is_method and isinstance(call.func, ast.Attribute) else None
+
+
+def _class_around(source: Source, function: ast.AST) -> ast.ClassDef | None:
+    classes = (node for node in walk(source.tree) if isinstance(node, ast.ClassDef))
+    return next((node for node in classes if function in node.body), None)
+
+
+def _names_of_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    return [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
+
+
+def _given(  # limits: private to this module
+    function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, name: str, *, is_method: bool
+) -> ast.expr | None:
+    """Return what a call gives for a parameter; None if that is not plain."""
+    if any(isinstance(item, ast.Starred) for item in call.args):
+        return None
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    place = _names_of_arguments(function).index(name) - is_method
+    return call.args[place] if 0 <= place < len(call.args) else None
+
+
+def _bare(node: ast.expr) -> tuple[ast.expr, bool]:
+    """Return a value without `float`, `.item()` and the like, and without a minus; whether it had one."""
+    is_negated = False
+    while True:
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            node, is_negated = node.operand, not is_negated
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _is_one(node.left):
+            node, is_negated = node.right, not is_negated
+        elif isinstance(node, ast.Call) and (inner := _inner(node)) is not None:
+            node = inner
+        else:
+            return node, is_negated
+
+
+def _is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in (1, 100)
+
+
+def _inner(call: ast.Call) -> ast.expr | None:
+    """Return what a call only reads or averages."""
+    if name_of(call.func) in _PLAIN_FUNCTIONS and call.args:
+        return call.args[0]
+    is_plain = isinstance(call.func, ast.Attribute) and call.func.attr in _PLAIN_METHODS
+    return call.func.value if is_plain and isinstance(call.func, ast.Attribute) else None
+
+
+def _is_turned(node: ast.expr) -> bool:
+    """Whether a value is a difference, or the opposite of something."""
+    node, is_negated = _bare(node)
+    if is_negated or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)):
+        return True
+    if isinstance(node, ast.IfExp):
+        return _is_turned(node.body) or _is_turned(node.orelse)
+    is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult)
+    is_turned_round = isinstance(node, ast.BinOp) and is_sum and _is_turned(node.right)
+    is_share = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+    return is_turned_round or (isinstance(node, ast.BinOp) and (is_sum or is_share) and _is_turned(node.left))
+
+
+def _is_changed(statement: ast.stmt, value: ast.expr) -> bool:
+    """Whether an assignment may turn the direction of a value round."""
+    return (isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Sub)) or _is_turned(value)
+
+
+def is_maximised(source: Source, name: str | None) -> bool:
+    """Whether a script looks for the largest value on purpose: `maximize=True`, or `(-loss).backward()`."""
+    for call in (node for node in walk(source.tree) if isinstance(node, ast.Call)):
+        if any(item.arg == "maximize" and not _is_false(item.value) for item in call.keywords):
+            return True
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
+            bare, is_negated = _bare(call.func.value)
+            if is_negated and name_of(bare) == name:
+                return True
+    return False
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
