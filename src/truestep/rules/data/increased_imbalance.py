@@ -3,7 +3,7 @@
 ## What it finds
 A `WeightedRandomSampler` that draws the most frequent class even more often, and the rarest even less
 often, than the data have it. Class weights of a loss that are the classes' frequencies instead of their
-inverse.
+inverse. A `pos_weight` that is positives / negatives instead of negatives / positives.
 
 ## Why it matters
 The rare classes were to count more and count less. The model hardly sees them, and the accuracy does not
@@ -11,7 +11,7 @@ show it.
 
 ## How to fix
 Weight by the inverse of the frequency: `1 / counts[label]` for each sample, or `counts.sum() / counts` for
-each class of a loss.
+each class of a loss. `pos_weight` is `negatives / positives`.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from truestep.rules.analysis.loaders import find_loaders
 from truestep.rules.analysis.places import only_call
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import ClassDraws
-from truestep.watch.evidence.facts.passes import ClassesWeighted
+from truestep.watch.evidence.facts.passes import ClassesWeighted, PositivesWeighted
 
 RULE = Meta(
     code="DATA12",
@@ -30,11 +30,12 @@ RULE = Meta(
     fix="Weight by the inverse of the class frequency: 1 / counts[label].",
 )
 _IMBALANCED, _LEAST_SAMPLES, _MOST_LOWERED = 1.5, 64, 0.9
+_RARE, _LEAST_POSITIVES, _NEAR = 0.4, 16, 0.25
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether classes are weighted, by a sampler or in a loss."""
-    return bool(evidence.of(ClassDraws)) or bool(evidence.of(ClassesWeighted))
+    return any(evidence.has(facts) for facts in (ClassDraws, ClassesWeighted, PositivesWeighted))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -44,6 +45,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     weighted = evidence.of(ClassesWeighted)
     if weighted:
         yield from _check_loss(evidence, weighted)
+    sites: dict[tuple[str | None, int | None], list[Moment[PositivesWeighted]]] = {}
+    for positive in evidence.of(PositivesWeighted):
+        sites.setdefault((positive.file, positive.line), []).append(positive)
+    for moments in sites.values():
+        yield from _check_positives(evidence, moments)
 
 
 def _check_sampler(evidence: Evidence, moment: Moment[ClassDraws]) -> Iterator[Finding]:
@@ -88,6 +94,40 @@ def _check_loss(evidence: Evidence, moments: list[Moment[ClassesWeighted]]) -> I
     )
 
 
+def _check_positives(evidence: Evidence, moments: list[Moment[PositivesWeighted]]) -> Iterator[Finding]:
+    weights = moments[0].facts.weights
+    if any(moment.facts.weights != weights for moment in moments):
+        return
+    total = sum(moment.facts.num_targets for moment in moments)
+    positives = [
+        sum(numbers) for numbers in zip(*(moment.facts.positives for moment in moments), strict=True)
+    ]
+    pairs = list(zip(weights, positives, strict=True))
+    clear = [(weight, number) for weight, number in pairs if _LEAST_POSITIVES <= number < _RARE * total]
+    if total < _LEAST_SAMPLES or 2 * len(clear) < len(pairs):
+        return
+    if not all(_is_inverted(weight, number, total) for weight, number in clear):
+        return
+    weight, number = min(clear, key=lambda pair: pair[1])
+    yield Finding(
+        message="pos_weight is positives / negatives, not negatives / positives",
+        file=moments[0].file,
+        line=_call_line(evidence, moments[0], "BCEWithLogitsLoss"),
+        step=moments[0].step + 1,
+        evidence=f"{number} of the {total} targets that were read are positive: positives / negatives is "
+        f"{number / (total - number):.3g}, pos_weight is {weight:.3g}, expected about "
+        f"{(total - number) / number:.3g}",
+        fix="Set pos_weight to negatives / positives.",
+    )
+
+
+def _is_inverted(weight: float, positives: int, total: int) -> bool:
+    """Whether a weight is the ratio of positives to negatives, and was not chosen by hand."""
+    ratio = positives / (total - positives)
+    is_by_hand = abs(100 * weight - round(100 * weight)) < 1e-4 and weight >= 0.05
+    return not is_by_hand and weight < 1 and abs(weight - ratio) <= max(_NEAR, 2 / positives**0.5) * ratio
+
+
 def _class_counts(evidence: Evidence, moments: list[Moment[ClassesWeighted]]) -> Counter[int]:
     """Return how many targets of each class were seen: in a loader's first epoch, or in the first steps."""
     best: Counter[int] = Counter()
@@ -103,7 +143,9 @@ def _class_counts(evidence: Evidence, moments: list[Moment[ClassesWeighted]]) ->
 
 
 def _call_line(
-    evidence: Evidence, moment: Moment[ClassDraws] | Moment[ClassesWeighted], name: str
+    evidence: Evidence,
+    moment: Moment[ClassDraws] | Moment[ClassesWeighted] | Moment[PositivesWeighted],
+    name: str,
 ) -> int | None:
     source = evidence.source(moment.file)
     line = only_call(source.tree, name) if source is not None else None

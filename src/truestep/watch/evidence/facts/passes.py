@@ -388,6 +388,18 @@ class ClassesWeighted(NamedTuple):
     counts: dict[int, int]
 
 
+@kind(varies_from="weights")
+class PositivesWeighted(NamedTuple):
+    """The `pos_weight` of a loss over two classes, and the targets that it was given with it."""
+
+    weights: list[float]
+    """One for all outputs, or one for each."""
+    positives: list[int]
+    """How many targets are 1, for each weight."""
+    num_targets: int
+    """How many there are for each weight."""
+
+
 @kind(varies_from="operation_index")
 class ProbabilitiesScored(NamedTuple):
     """What a loss over two classes was given."""

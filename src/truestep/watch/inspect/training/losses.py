@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from truestep.watch.evidence.facts.passes import (
     ClassesScored,
     ClassesWeighted,
+    PositivesWeighted,
     ProbabilitiesScored,
     ScoresNormalised,
 )
@@ -110,6 +111,18 @@ class _Losses:
         at_low = float((given == low).float().mean()) if low < _EDGE else 0.0
         at_high = float((given == high).float().mean()) if high > 1 - _EDGE else 0.0
         self._tape.note(ProbabilitiesScored(index, given.numel(), at_low + at_high))
+        if len(args) > 3 and args[3] is not None and _is_plain(args[1]):
+            self._note_positives(on_host(args[1].detach()), on_host(args[3].detach()))
+
+    def _note_positives(self, target: Tensor, weight: Tensor) -> None:
+        num = weight.numel()
+        is_last = weight.dim() == 1 and target.dim() > 0 and target.shape[-1] == num
+        if not 0 < num <= _MAX_CLASSES or not (num == 1 or is_last):
+            return
+        columns = target.reshape(-1, num)
+        if bool(((columns == 0) | (columns == 1)).all()):
+            positives = [int(number) for number in columns.sum(0, dtype=torch.float64).tolist()]
+            self._tape.note(PositivesWeighted(weight.flatten().tolist(), positives, len(columns)))
 
     def _note_slice(self, index: int, target: Tensor) -> None:
         facts = read_slice(index, target)
