@@ -371,6 +371,7 @@ def adjust(optimizer, lr):
         "unknown-metric",
         DESCENT.format(start="0.0", rate="", test="score > best")
         .replace("best_loss", "best")
+        .replace("val_loss = loss.item()", "score = model.weight.sum().item()")
         .replace("val_loss", "score"),
     ),
     both(
