@@ -1,0 +1,248 @@
+"""Inputs and labels of one step are shuffled by two different permutations.
+
+## What it finds
+A step that indexes its inputs with one call of `torch.randperm` and their labels with another one, and
+compares the outputs with these labels. In mixup, inputs are then mixed with other samples than labels.
+The rule follows the operations of the first steps.
+
+## Why it matters
+A label that belongs to another sample is noise. Mixup then trains on pairs of which a part is always wrong:
+training runs, accuracy suffers, and no shape is wrong.
+
+## How to fix
+Draw one permutation and index both with it: `order = torch.randperm(len(x))`, then `x[order]` and `y[order]`.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.rules.analysis.places import Function, calls, covers
+from truestep.rules.analysis.syntax import walk
+from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import BackwardPass
+
+RULE = Meta(
+    code="DATA14",
+    severity="error",
+    needs=(BackwardPass,),
+    fix="Draw one permutation and index inputs and labels with it.",
+)
+_INDEXING = frozenset({"aten.index.Tensor", "aten.index_select.default"})
+_CLASSES = frozenset({"aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default"})
+_ADDING = ("aten.add.Tensor", "aten.add_.Tensor")
+_LEAST_STEPS, _LEAST_ROWS = 2, 4
+_MAX_WALK = 4000
+
+
+class _Pair(NamedTuple):
+    inputs: Operation
+    labels: Operation
+    loss: Operation
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find labels in a loss that were shuffled in another way than the inputs."""
+    flow = OperationGraph(evidence.operations)
+    found: dict[tuple[str | None, int | None], dict[int, _Pair]] = {}
+    for pair in _find_pairs(flow):
+        place = (pair.labels.file, pair.labels.line)
+        found.setdefault(place, {}).setdefault(pair.loss.step, pair)
+    for pairs in found.values():
+        if len(pairs) < _LEAST_STEPS:
+            continue
+        pair = pairs[min(pairs)]
+        rows = pair.labels.ins[0].shape[0]
+        line = _called_at(evidence, pair)
+        yield Finding.at(
+            pair.labels,
+            line=line,
+            message="inputs and labels are shuffled by two different permutations",
+            count=len(pairs),
+            evidence=f"in {len(pairs)} steps, inputs of shape {tuple(pair.inputs.ins[0].shape)} were "
+            f"indexed by one random permutation of {rows} ({place_of(pair.inputs, pair.labels.file)}) and "
+            f"their labels by another one; the loss {place_of(pair.loss, pair.labels.file)} compares them",
+        )
+
+
+def _called_at(evidence: Evidence, pair: _Pair) -> int | None:
+    """Return the line that shuffles labels: of a function that shuffles both, the last of its two calls."""
+    source, line = evidence.source(pair.labels.file), pair.labels.line
+    if source is None or (pair.inputs.file, pair.inputs.line) != (pair.labels.file, line):
+        return line
+    around = [node for node in walk(source.tree) if isinstance(node, Function) and covers(node, line)]
+    inner = max(around, key=lambda node: node.lineno).name if around else ""
+    lines = sorted(call.lineno for call in calls(source.tree, inner))
+    return lines[-1] if len(lines) == 2 else line
+
+
+def _find_pairs(flow: OperationGraph) -> Iterator[_Pair]:
+    shuffled = [(item, order) for item in flow.all if (order := _order_of(flow, item)) is not None]
+    num_uses = {order.index: 0 for _, order in shuffled}
+    for _, order in shuffled:
+        num_uses[order.index] += 1
+    for loss in flow.all:
+        if loss.name not in _CLASSES or len(loss.ins) < 2 or not loss.ins[0].has_grad:
+            continue
+        labels = flow.maker(loss.ins[1])
+        for item, order in shuffled:
+            if item is not labels or num_uses[order.index] > 1 or len(flow.users(order)) > 1:
+                continue
+            inputs = _inputs_of(flow, shuffled, loss, order)
+            if inputs is None or num_uses[inputs[1].index] > 1 or len(flow.users(inputs[1])) > 1:
+                continue
+            if _is_replaced(flow, inputs[0], item) or _is_mixup(flow, inputs[0], item, loss):
+                yield _Pair(inputs[0], item, loss)
+
+
+def _order_of(flow: OperationGraph, item: Operation) -> Operation | None:
+    """Return the permutation that an operation shuffles all rows of a tensor with."""
+    if item.name not in _INDEXING or len(item.ins) != 2 or not item.outs:
+        return None
+    order, rows = flow.maker(item.ins[1]), item.ins[0].shape[:1]
+    if order is None or not order.name.startswith("aten.randperm") or item.outs[0].shape != item.ins[0].shape:
+        return None
+    is_whole = bool(order.outs) and order.outs[0].shape == item.ins[1].shape == rows
+    return order if is_whole and rows[0] >= _LEAST_ROWS else None
+
+
+def _inputs_of(
+    flow: OperationGraph, shuffled: list[tuple[Operation, Operation]], loss: Operation, order: Operation
+) -> tuple[Operation, Operation] | None:
+    """Return the only shuffled numbers that scores depend on; None if the labels' order is in them too."""
+    before = _ancestors(flow, loss)
+    found = [(item, other) for item, other in shuffled if item.index in before]
+    rows = loss.ins[1].shape[:1]
+    if len(found) != 1 or order.index in before:
+        return None
+    item, other = found[0]
+    is_number = item.outs[0].dtype.startswith(("float", "bfloat"))
+    is_first = not item.ins[0].has_grad and item.ins[0].shape[:1] == rows and item.step == loss.step
+    return (item, other) if is_number and is_first else None
+
+
+def _ancestors(flow: OperationGraph, loss: Operation) -> set[int]:
+    """Return all that the scores of a loss were computed from."""
+    seen: set[int] = set()
+    queue = [flow.maker(loss.ins[0])]
+    while queue and len(seen) < _MAX_WALK:
+        item = queue.pop()
+        if item is not None and item.index not in seen:
+            seen.add(item.index)
+            queue += [flow.maker(given) for given in item.ins]
+    return seen
+
+
+def _is_replaced(flow: OperationGraph, inputs: Operation, labels: Operation) -> bool:
+    """Whether inputs and labels are used in this new order alone."""
+    return all(
+        [user.index for user in _users_of_first(flow, item)] == [item.index] for item in (inputs, labels)
+    )
+
+
+def _users_of_first(flow: OperationGraph, item: Operation) -> list[Operation]:
+    maker = flow.maker(item.ins[0])
+    users = [] if maker is None else flow.users(maker)
+    return [user for user in users if user.step == item.step]
+
+
+def _is_mixup(flow: OperationGraph, inputs: Operation, labels: Operation, loss: Operation) -> bool:
+    """Whether inputs are mixed with those in order by the factor by which their two losses are mixed."""
+    first = flow.maker(inputs.ins[0])
+    logits = _logits_of(flow, loss)
+    others = [
+        item for item in flow.all if item.name in _CLASSES and item.ins[1].producer == labels.ins[0].producer
+    ]
+    for other in others:
+        if first is None or logits is None or _logits_of(flow, other) != logits:
+            continue
+        given, scored = _factors(flow, first, inputs), _factors(flow, other, loss)
+        if any(not one.isdisjoint(two) for one, two in zip(given, scored, strict=True)):
+            return True
+    return False
+
+
+def _logits_of(flow: OperationGraph, loss: Operation) -> int | None:
+    """Return what made the scores of a cross-entropy."""
+    maker = flow.maker(loss.ins[0])
+    is_softmax = maker is not None and maker.name == "aten._log_softmax.default"
+    return maker.ins[0].producer if maker is not None and is_softmax else None
+
+
+def _factors(flow: OperationGraph, one: Operation, other: Operation) -> tuple[set[str], set[str]]:
+    """Return what two results are multiplied by before they are added to each other."""
+    found: tuple[set[str], set[str]] = (set(), set())
+    for first in _products(flow, one):
+        for second in _products(flow, other):
+            if any(item in flow.users(second) and item.name in _ADDING for item in flow.users(first)):
+                found[0].add(_factor(first, one))
+                found[1].add(_factor(second, other))
+    return found
+
+
+def _products(flow: OperationGraph, item: Operation) -> list[Operation]:
+    return [user for user in flow.users(item) if user.name == "aten.mul.Tensor" and user.step == item.step]
+
+
+def _factor(product: Operation, item: Operation) -> str:
+    """Return a number, or which operation made it."""
+    if len(product.ins) == 1:
+        return product.scalars.rpartition(", ")[2]
+    return next((f"made by {given.producer}" for given in product.ins if given.producer != item.index), "")
+
+
+BUGGY = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def shuffle(values):
+    return values[torch.randperm(len(values))]
+
+
+for step in range(4):
+    x = torch.randn(32, 8)
+    y = x[:, :3].argmax(1)
+    share = torch.distributions.Beta(1.0, 1.0).sample().item()
+    scores = model(share * x + (1 - share) * shuffle(x))
+    mixed = F.cross_entropy(scores, shuffle(y))  # expect: DATA14
+    loss = share * F.cross_entropy(scores, y) + (1 - share) * mixed
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    x = torch.randn(32, 8)
+    y = x[:, :3].argmax(1)
+    order, others = torch.randperm(32), torch.randperm(32)
+    x, y = x[order], y[order]
+    background, wrong = x[torch.randperm(32)], y[others]
+    scores = model(x + 0.05 * background)
+    unlikely = torch.log1p(-scores.softmax(1).clamp(max=0.99))
+    loss = F.cross_entropy(scores, y) + 0.1 * F.nll_loss(unlikely, wrong)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = (
+    BUGGY.replace("def shuffle(values):\n    return values[torch.randperm(len(values))]\n\n\n", "")
+    .replace("    share =", "    order = torch.randperm(len(x))\n    share =")
+    .replace("shuffle(x)", "x[order]")
+    .replace("shuffle(y))  # expect: DATA14", "y[order])")
+)
