@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import thread as _pools  # noqa: F401 - registers its own end first
+from concurrent.futures import process as _processes  # noqa: F401 - as below
+from concurrent.futures import thread as _threads  # noqa: F401 - registers its own end, which is late then
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
