@@ -69,6 +69,6 @@ print(json.dumps([middle - start, time.process_time() - middle]))
         for _ in range(8)
     ]
     torch_s, added_s = min(runs, key=lambda times: times[1])  # the one that other work disturbed least
-    assert added_s <= 0.1, (
+    assert added_s <= max(0.1, torch_s / 20), (  # a busy machine is slow at both
         f"importing truestep.Run takes {added_s:.3f} s after torch, which takes {torch_s:.3f} s"
     )
