@@ -75,14 +75,22 @@ def room_bytes() -> int | None:
 
 def limit_growth(room: int) -> None:
     """Let this process, a copy of another, take no more memory than this."""
-    libc = ctypes.CDLL(None)
-    info, data = getattr(libc, "mallinfo2", None), _status("VmData")
-    if info is not None and data is not None:
-        libc.mallopt(_MMAP_THRESHOLD, _OWN_MAPPING)
-        info.restype = _HeapInfo
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    data = _status("VmData")
+    if mallopt is not None and data is not None:
+        mallopt(_MMAP_THRESHOLD, _OWN_MAPPING)
         # What is free in the heap can be taken without being asked for.
-        most = data + max(0, room - info().fordblks)
+        most = data + max(0, room - _free_in_heap())
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _free_in_heap() -> int:
+    """Return what lies free in glibc's heaps; 0 before glibc 2.33, which cannot tell."""
+    info = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if info is None:
+        return 0
+    info.restype = _HeapInfo
+    return int(info().fordblks)
 
 
 class _HeapInfo(ctypes.Structure):

@@ -1,7 +1,9 @@
 """Probes pass a batch through the model once more, and the script cannot tell."""
 
+import ctypes
 import json
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -129,6 +131,16 @@ def test_a_copy_takes_no_more_memory_than_fits_below_the_peak() -> None:
 
     with pytest.raises(ApartError, match=r"not checked: .* peak of memory"):
         run_apart(look)
+
+
+def test_a_copy_is_limited_where_glibc_cannot_tell_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    libc = ctypes.CDLL(None)
+    old = SimpleNamespace(mallopt=libc.mallopt, malloc_trim=libc.malloc_trim)  # as before glibc 2.33
+    monkeypatch.setattr("truestep.memory.ctypes.CDLL", lambda _name: old)
+    room = room_bytes()
+    assert room is not None
+    with pytest.raises(ApartError, match=r"not checked: .* peak of memory"):
+        run_apart(lambda: len(torch.ones(room // 2)))
 
 
 def test_moves_are_measured_entry_by_entry() -> None:

@@ -5,8 +5,9 @@ Owns walking over operations. What they mean for training is left to the rules.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
+from operator import attrgetter
 
 from truestep.watch import Operation
 from truestep.watch.evidence.operation import In
@@ -74,6 +75,19 @@ class OperationGraph:
                 return None
             maker = before
         return maker
+
+    def before(
+        self, given: In, needs: Callable[[Operation], Iterable[In]] = attrgetter("ins"), limit: int = 4000
+    ) -> list[Operation]:
+        """Return all that a tensor was computed from; `needs` gives what counts of what went in."""
+        seen: dict[int, Operation] = {}
+        queue = [self.maker(given)]
+        while queue and len(seen) < limit:
+            item = queue.pop()
+            if item is not None and item.index not in seen:
+                seen[item.index] = item
+                queue += map(self.maker, needs(item))
+        return list(seen.values())
 
     def follow(self, operation: Operation, limit: int = 400) -> Iterator[Operation]:
         """Return all that depends on it, nearest first."""

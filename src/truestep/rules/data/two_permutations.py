@@ -33,7 +33,6 @@ _INDEXING = frozenset({"aten.index.Tensor", "aten.index_select.default"})
 _CLASSES = frozenset({"aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default"})
 _ADDING = ("aten.add.Tensor", "aten.add_.Tensor")
 _LEAST_STEPS, _LEAST_ROWS = 2, 4
-_MAX_WALK = 4000
 
 
 class _Pair(NamedTuple):
@@ -111,7 +110,7 @@ def _inputs_of(
     flow: OperationGraph, shuffled: list[tuple[Operation, Operation]], loss: Operation, order: Operation
 ) -> tuple[Operation, Operation] | None:
     """Return the only shuffled numbers that scores depend on; None if the labels' order is in them too."""
-    before = _ancestors(flow, loss)
+    before = {item.index for item in flow.before(loss.ins[0])}
     found = [(item, other) for item, other in shuffled if item.index in before]
     rows = loss.ins[1].shape[:1]
     if len(found) != 1 or order.index in before:
@@ -120,18 +119,6 @@ def _inputs_of(
     is_number = item.outs[0].dtype.startswith(("float", "bfloat"))
     is_first = not item.ins[0].has_grad and item.ins[0].shape[:1] == rows and item.step == loss.step
     return (item, other) if is_number and is_first else None
-
-
-def _ancestors(flow: OperationGraph, loss: Operation) -> set[int]:
-    """Return all that the scores of a loss were computed from."""
-    seen: set[int] = set()
-    queue = [flow.maker(loss.ins[0])]
-    while queue and len(seen) < _MAX_WALK:
-        item = queue.pop()
-        if item is not None and item.index not in seen:
-            seen.add(item.index)
-            queue += [flow.maker(given) for given in item.ins]
-    return seen
 
 
 def _is_replaced(flow: OperationGraph, inputs: Operation, labels: Operation) -> bool:

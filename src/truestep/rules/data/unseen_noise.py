@@ -17,7 +17,7 @@ Pass the noisy version to the model.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
@@ -26,6 +26,7 @@ from truestep.rules.analysis.places import Function, calls, covers, scopes_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.operation import In
 
 RULE = Meta(
     code="DATA15",
@@ -42,7 +43,7 @@ _SCALING = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor"})
 _ADDING = frozenset({"aten.add.Tensor", "aten.sub.Tensor"})
 _CLAMPING = frozenset({"aten.clamp.default", "aten.clamp_min.default", "aten.clamp_max.default"})
 _INDEXING = frozenset({"aten.index.Tensor", "aten.index_select.default", "aten.embedding.default"})
-_LEAST_STEPS, _LEAST_AXES, _MAX_WALK = 2, 2, 4000
+_LEAST_STEPS, _LEAST_AXES = 2, 2
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -83,7 +84,7 @@ def _find_other_noise(flow: OperationGraph, loss: Operation) -> Operation | None
         return None
     if not _is_noise(target) or flow.users(target) != [loss] or target.step != loss.step:
         return None
-    before = _ancestors(flow, flow.maker(loss.ins[0]))
+    before = flow.before(loss.ins[0], _kept)
     shape = loss.ins[1].shape
     noises = [item for item in before if _is_noise(item) and item.outs[0].shape == shape]
     mixed = [item for item in noises if item.step == loss.step and _mixed_with(flow, item) is not None]
@@ -91,18 +92,11 @@ def _find_other_noise(flow: OperationGraph, loss: Operation) -> Operation | None
     return mixed[0] if len(mixed) == 1 and len(noises) == 1 and len(shape) >= _LEAST_AXES else None
 
 
-def _ancestors(flow: OperationGraph, last: Operation | None) -> list[Operation]:
-    """Return all that a result was computed from; of what is indexed, not by what."""
-    seen: dict[int, Operation] = {}
-    queue = [last]
-    while queue and len(seen) < _MAX_WALK:
-        item = queue.pop()
-        if item is not None and item.index not in seen:
-            seen[item.index] = item
-            is_drawn = item.is_random  # of `randn_like` the shape alone
-            given = () if is_drawn else item.ins[:1] if item.name in _INDEXING else item.ins
-            queue += [flow.maker(one) for one in given]
-    return list(seen.values())
+def _kept(item: Operation) -> Iterable[In]:
+    """Return the inputs whose values are in a result: of `randn_like` none, of an index what it reads."""
+    if item.is_random:
+        return ()
+    return item.ins[:1] if item.name in _INDEXING else item.ins
 
 
 def _mixed_with(flow: OperationGraph, noise: Operation) -> Operation | None:
@@ -117,7 +111,7 @@ def _mixed_with(flow: OperationGraph, noise: Operation) -> Operation | None:
     if len(data) != 1 or data[0].has_grad or data[0].shape != noise.outs[0].shape != ():
         return None
     size = prod(data[0].shape)
-    drawn = [item for item in _ancestors(flow, flow.maker(data[0])) if item.is_random and item.outs]
+    drawn = [item for item in flow.before(data[0], _kept) if item.is_random and item.outs]
     is_made_up = any(prod(item.outs[0].shape) >= size for item in drawn)
     return None if is_made_up or total.phase == "forward" else total
 

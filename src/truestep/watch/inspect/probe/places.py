@@ -3,7 +3,7 @@
 Owns moving all samples by one place, and finding the line at which the place comes in.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,27 @@ _OTHER_SEED = 1
 _MIN_COLUMNS = 4
 
 
+class _Moved(NamedTuple):
+    """What moving the samples has shown."""
+
+    facts: PlaceInBatch
+    output: Tensor
+    """Of the samples in their own order."""
+    num_axes: int
+    """Of the first result that did not move along."""
+
+
 def probe_places(  # limits: private to this package
     tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, number: int, size: int
 ) -> PlaceInBatch | None:
     """Move each of the first samples up by one and compare; None if not all of a sample can be moved."""
+    moved = _move(tape, replica, given, number=number, size=size)
+    return None if moved is None else moved.facts
+
+
+def _move(  # limits: private to this module
+    tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, number: int, size: int
+) -> _Moved | None:
     first = next(leaf for _, leaf in find_tensors(given))
     few = map_tensors(given, lambda leaf: leaf[:size] if leaf.shape[:1] == first.shape[:1] else leaf)
     if not _is_movable(few, size) or _has_lists(given, first.shape[0]):
@@ -41,8 +58,8 @@ def probe_places(  # limits: private to this package
         return None  # noise differs from place to place, and state from call to call
     moved = measure_moves(output.roll(1, 0), other)
     num_changed = int((moved > _CHANGED).sum())
-    place, _ = _find_line(tape, replica, few, rolled, size=size) if num_changed else (None, 0)
-    return PlaceInBatch(number, size, num_changed, float(moved.max()), place)
+    place, num_axes = _find_line(tape, replica, few, rolled, size=size) if num_changed else (None, 0)
+    return _Moved(PlaceInBatch(number, size, num_changed, float(moved.max()), place), output, num_axes)
 
 
 def probe_rows(  # limits: private to this package
@@ -58,16 +75,13 @@ def probe_rows(  # limits: private to this package
     size = first.shape[0]
     if len(tensors) > 1 or first.dim() != 2 or first.shape[1] < _MIN_COLUMNS:
         return None
-    facts = probe_places(tape, replica, few, number=number, size=size)
-    if facts is None or not facts.num_changed or facts.place is None:
+    found = _move(tape, replica, few, number=number, size=size)
+    if found is None or not found.facts.num_changed or found.facts.place is None or found.num_axes <= 2:
         return None
-    output = find_output(run(replica, few), size)
-    if output is None or list(output.shape).count(size) != 1 or not _is_each_alone(replica, few, output):
+    facts, output, _ = found
+    if list(output.shape).count(size) != 1 or not _is_each_alone(replica, few, output):
         return None
-    rolled = map_tensors(few, lambda leaf: leaf.roll(1, 0))
-    _, num_axes = _find_line(tape, replica, few, rolled, size=size)
-    is_meant_for_columns = num_axes > 2 and not _knows_columns(replica, few, output)
-    return facts if is_meant_for_columns else None
+    return None if _knows_columns(replica, few, output) else facts
 
 
 def _is_each_alone(replica: nn.Module, few: tuple[Any, Any], output: Tensor) -> bool:
