@@ -77,7 +77,7 @@ class OperationGraph:
         return maker
 
     def before(
-        self, given: In, needs: Callable[[Operation], Iterable[In]] = attrgetter("ins"), limit: int = 4000
+        self, given: In, needs: Callable[[Operation], Iterable[In]] = attrgetter("ins"), *, limit: int = 4000
     ) -> list[Operation]:
         """Return all that a tensor was computed from; `needs` gives what counts of what went in."""
         seen: dict[int, Operation] = {}
