@@ -4,7 +4,8 @@ Judged are cheap moments, and all that `truestep check` keeps once its first ste
 the median of all scripts, 1.15 in the worst. Stated are digests of every step, the look at every operation,
 which a script that differs gets for a few steps, and what the first steps under `check` cost in all.
 Watched and bare steps take turns in one process, with observers switched off for the bare ones; what
-passing those costs is measured and taken off. Times are the processor's, system calls included.
+passing those costs is measured and taken off. Times are the processor's, system calls included. What is in
+memory is written twice a second, as in use; its cost is spread over all steps.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told (too noisy a machine).
 """
 
@@ -201,13 +202,16 @@ class Watched:
         self._tape = Tape(folder, plan)
         self._is_looked_at = plan.operations is not None and plan.operations[1] == sys.maxsize
         self._calling_s = time_calls(Nothing())
+        self._unwritten_s = 0.0
+        self._writing: list[float] = []
+        """For each writing of what is in memory: its share of the time since the last."""
         watch_torch(self._tape)
         self._runs = {name: script.make() for name, script in SCRIPTS.items()}
         gc.collect()
         gc.freeze()
 
     def turn(self, name: str, *, is_watched: bool) -> float:
-        """Return the seconds per step of some steps. What is in memory is written in every watched turn."""
+        """Return the seconds per step of some steps, without writing what is in memory."""
         num = SCRIPTS[name].num_steps
         self._tape.is_on = is_watched
         if not is_watched:
@@ -216,13 +220,23 @@ class Watched:
             self._tape.recorder.move(0)
         begun = time.thread_time()
         self._runs[name](num)
-        self._tape.flush()
         taken = time.thread_time() - begun
+        self._unwritten_s += taken * is_watched
+        if self._unwritten_s >= Plan().flush_s:
+            self._write()
         return taken / num
+
+    def _write(self) -> None:
+        self._tape.is_on = True
+        begun = time.thread_time()
+        self._tape.flush()
+        self._writing.append((time.thread_time() - begun) / self._unwritten_s)
+        self._unwritten_s = 0.0
 
     def pairs(self, name: str, seconds: float) -> list[tuple[float, float]]:
         """Let watched and bare steps take turns in random order."""
         order = random.Random(0)
+        self._writing.clear()
         for _ in range(-(-NUM_BEFORE // SCRIPTS[name].num_steps) if self._tape.plan.inspect else 3):
             self.turn(name, is_watched=True)
             self.turn(name, is_watched=False)
@@ -233,7 +247,10 @@ class Watched:
             first = order.random() < 0.5
             times = {is_watched: self.turn(name, is_watched=is_watched) for is_watched in (first, not first)}
             found.append((times[True], times[False] - passing_s))
-        return found
+        if not self._writing:
+            self._write()
+        writing = 1 + statistics.median(self._writing)
+        return [(watched * writing, bare) for watched, bare in found]
 
     def num_passed(self, name: str) -> float:
         """How many wrappers a bare step goes through, which the script left alone would not."""

@@ -37,6 +37,8 @@ class Spikes:
 
     def __init__(self) -> None:
         self._before: deque[float] = deque(maxlen=_NUM_BEFORE)
+        self._highest, self._age = float("-inf"), 0
+        """The highest of them, and how many came after it."""
 
     def take(self, step: int, loss: float) -> Spike | None:
         """Return the spike that this loss is: six times as far above the median as any loss before it."""
@@ -44,9 +46,15 @@ class Spikes:
         found = None
         if loss - loss != 0:  # infinite or NaN: others report it
             return None
-        if len(before) >= _MIN_BEFORE and loss > (highest := max(before)):
-            usual = median(before)
+        if len(before) >= _MIN_BEFORE and loss > self._highest:
+            usual, highest = median(before), self._highest
             if loss - usual > _FAR * (highest - usual) and len(set(before)) >= _MIN_DIFFERENT:
                 found = Spike(step=step, loss=loss, usual=usual, highest=highest, num_before=len(before))
         before.append(loss)
+        self._age += 1
+        if loss >= self._highest:
+            self._highest, self._age = loss, 0
+        elif self._age == _NUM_BEFORE:  # it has left
+            self._highest = max(before)
+            self._age = [*reversed(before)].index(self._highest)
         return found

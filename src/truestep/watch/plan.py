@@ -3,6 +3,7 @@
 Owns the choices and their names. Imports nothing of ours but errors: both processes read it.
 """
 
+import sys
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -106,6 +107,12 @@ class Plan:
         if self.look == "sampled":
             return step < NUM_FIRST or step % _EVERY == 0
         return self.look == "every"
+
+    def next_look(self, step: int) -> int:
+        """Return the first step after this one at which values are read."""
+        if self.look == "sampled":
+            return step + 1 if step + 1 < NUM_FIRST else (step // _EVERY + 1) * _EVERY
+        return step + 1 if self.look == "every" else sys.maxsize
 
     def as_fields(self) -> dict[str, Any]:
         """Return the arguments that make this plan again, as plain values."""

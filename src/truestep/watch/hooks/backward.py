@@ -37,6 +37,8 @@ class Backward:
         # Known at the steps that are looked at.
         facts = BackwardPass(how, *(_describe(losses) if tape.is_looked_at else (None, None, None)))
         under_way.backward_site = site = tape.sites.here(3)
+        if tape.plan.inspect:
+            under_way.loss = _read_at_once(losses)
         tape.emit("backward_begins", losses, how)
         under_way.begin_backward()
         begun = perf_counter_ns()
@@ -61,6 +63,15 @@ def _losses(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]
         return (given,)
     listed = given if isinstance(given, list | tuple) else (given,)
     return tuple(item for item in listed if is_readable(item))
+
+
+def _read_at_once(losses: tuple[Tensor, ...]) -> float | None:
+    """Read a loss for which the script need not wait."""
+    if len(losses) != 1 or type(losses[0]) is not Tensor:
+        return None
+    loss = losses[0]
+    with among_ourselves():
+        return loss.item() if loss.is_cpu and loss.numel() == 1 and not loss.is_complex() else None
 
 
 def _describe(losses: tuple[Tensor, ...]) -> tuple[Any, str | None, float | None]:

@@ -320,14 +320,12 @@ class Tape:
             act()
 
     def _set_look(self) -> None:
-        looks_at = self.plan.looks_at
-        self.is_looked_at = looks_at(self.num_steps)
+        self.is_looked_at = self.plan.looks_at(self.num_steps)
         if self.is_looked_at and self.num_steps >= NUM_FIRST and self.plan.look == "sampled":
             from truestep.device import module_in_use  # noqa: PLC0415 - the script imports torch, not we
 
             self.is_looked_at = module_in_use() is None  # reading would make the script wait for the device
-        later = range(self.num_steps + 1, self.num_steps + 1000)
-        self._next_look = next((step for step in later if looks_at(step)), later.stop)
+        self._next_look = self.plan.next_look(self.num_steps)
 
     def asks_for(self, family: str) -> bool:
         """Whether the plan wants a family of hooks; digests need batches, passes and steps in any case."""

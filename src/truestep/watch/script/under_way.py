@@ -23,6 +23,8 @@ class UnderWay:
         """Whether watching makes a copy of the process; see `copying`."""
         self.forward_site = self.backward_site = 0
         """The user's lines of the last passes, looked up once for all."""
+        self.loss: float | None = None
+        """What the last backward pass began at, if that is one real number on the CPU."""
         self.thread = 0
         """The id of the one thread whose passes are observed; see `claim`."""
         self._owner: threading.Thread | None = None

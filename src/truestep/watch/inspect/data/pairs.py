@@ -51,7 +51,10 @@ class _Pairs:
         return self._num_read > _MAX_READ or (self._rounds.is_done and self._columns.is_done)
 
     def forward_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._is_done or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if self._is_done:
+            self._tape.ignore(self.forward_begins, self.backward_begins, self.counted)
+            return
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
         given = next((leaf for _, leaf in find_tensors((args, kwargs))), None)
         if given is None or given.requires_grad or given.dim() < 2 or not is_readable(given):

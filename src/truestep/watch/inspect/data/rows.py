@@ -27,7 +27,6 @@ def watch(tape: Tape) -> None:
 class _Rows:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._is_asked = True
         self._waiting: list[tuple[int, frozenset[int]]] = []
         """Of forward passes that no backward pass has reached yet: the model and the rows."""
         self._trained: dict[int, set[int]] = {}
@@ -35,10 +34,10 @@ class _Rows:
         self._num_scored: dict[int, int] = {}
 
     def epoch(self, _loader: Any, _number: int) -> None:
-        self._is_asked = False
+        self._tape.ignore(self.epoch, self.forward_begins, self.backward_begins)
 
     def forward_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._is_asked or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return
         if torch.is_grad_enabled():
             if self._tape.is_looked_at and module.training and len(self._waiting) < _MAX_WAITING:

@@ -21,7 +21,7 @@ _MAX_AVERAGES, _MAX_UPDATES = 8, 64
 def watch(tape: Tape) -> None:
     """Follow each averaged model from its creation to the end of the script."""
     averages = _Averages(tape)
-    tape.attend(averages, "forward_begins", "closing")
+    tape.attend(averages, "closing")
     hooks = (
         Hook("torch.optim.swa_utils.AveragedModel.__init__", _Averages.made, is_required=False),
         Hook("torch.optim.swa_utils.AveragedModel.update_parameters", _Averages.updated, is_required=False),
@@ -54,6 +54,8 @@ class _Averages:
         yield
         if len(self._kept) < _MAX_AVERAGES:
             site = self._tape.sites.here(2)
+            if not self._kept:
+                self._tape.attend(self, "forward_begins")
             self._kept.append(_Average(weakref.ref(average), site, self._tape.num_steps))
 
     def updated(self, average: Any, /, *args: Any, **kwargs: Any) -> Observation:

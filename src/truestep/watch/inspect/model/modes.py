@@ -245,7 +245,9 @@ class _Modes:
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
         """Gradients of inputs alone pass by what these are compared with, as in an attack: it is used too."""
-        waiting: list[Any] = [loss.grad_fn for loss in losses if how == "grad" and loss.grad_fn is not None]
+        if how != "grad":
+            return
+        waiting: list[Any] = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
         num = 0
         while waiting and num < _MAX_NODES:
             node, num = waiting.pop(0), num + 1

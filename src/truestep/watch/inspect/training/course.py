@@ -40,15 +40,22 @@ class _Course:
         self._optimizers: set[int] = set()
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
-        self._late.collect()
-        if how == "backward" and len(losses) == 1:
-            step, site = self._tape.num_steps, self._tape.under_way.backward_site
+        under_way, step = self._tape.under_way, self._tape.num_steps
+        site, loss = under_way.backward_site, under_way.loss
+        if loss is None:
+            self._late.collect()
+        if how == "backward" and loss is not None:
+            self._take(step, loss, site=site)
+        elif how == "backward" and len(losses) == 1:
             self._late.add(losses[0], lambda loss: self._take(step, loss, site=site))
 
     def _take(self, step: int, loss: float, *, site: int) -> None:
         if step < _LOSS_EVERY or step % _LOSS_EVERY == 0:
             self._tape.note(LossLevel(loss))
-        spike = self._spikes.setdefault(site, Spikes()).take(step, loss)
+        spikes = self._spikes.get(site)
+        if spikes is None:
+            spikes = self._spikes[site] = Spikes()
+        spike = spikes.take(step, loss)
         if spike is not None and self._num_spikes < _MAX_SPIKES:
             facts = LossSpiked(step, spike.loss, spike.usual, spike.highest, spike.num_before)
             self._found.append((facts, site))

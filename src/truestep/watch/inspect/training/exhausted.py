@@ -60,7 +60,7 @@ class _Forward(NamedTuple):
 class _Exhausted:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._sizes: tuple[int, ...] = ()
+        self._shape: tuple[int, ...] = ()
         """The shape of the last input."""
         self._loader_size: int | None = None
         self._inputs: Pieces = {}
@@ -79,7 +79,7 @@ class _Exhausted:
     def forward_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         for item in (*args, *kwargs.values()):
             if type(item) is Tensor:
-                self._sizes = tuple(item.shape[:2])
+                self._shape = item.shape
                 break
         if self._tape.num_steps == 1 and self._lasting is None:
             self._lasting = _sum(
@@ -200,9 +200,9 @@ class _Exhausted:
 
     def _batch_size(self) -> int | None:
         """Return the loader's if an input has it in its first two sizes; else the first size of the input."""
-        if self._loader_size in self._sizes:
+        if self._loader_size in self._shape[:2]:
             return self._loader_size
-        return self._sizes[0] if self._sizes else None
+        return self._shape[0] if self._shape else None
 
     def _place_of(self, error: BaseException) -> tuple[str, Place | None]:
         phase, place, trace = "", None, error.__traceback__

@@ -58,7 +58,7 @@ def watch(tape: Tape) -> None:
     put(tape, _HOOKS, book)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Pass:
     """One backward pass."""
 
@@ -90,7 +90,7 @@ class _Spot:
         return parameter is not None and _at(parameter, self.index) != self.weight
 
 
-@dataclass
+@dataclass(slots=True)
 class _Page:
     """What is known of one optimizer since its last step."""
 
@@ -212,12 +212,13 @@ class _Book:
         self._number += 1
         self._num_here += 1
         self._site = self._tape.under_way.backward_site
-        self._is_finite = _is_finite(losses)
-        self._is_suspect = self._is_suspect or not self._is_finite
-        self._late.collect()
-        if self._tape.num_steps % _LATE_EVERY == 0 and not (len(losses) != 1 or losses[0].is_cpu):
-            self._late.add(losses[0], self._suspect)
         tape = self._tape
+        loss = tape.under_way.loss
+        self._is_finite = loss is None or math.isfinite(loss)
+        if loss is None:
+            self._read_late(losses)
+        elif not self._is_finite:
+            self._is_suspect = True
         first = self._first_at.setdefault(self._site, tape.num_steps)
         is_new = tape.num_steps - first < _NUM_FIRST
         self._is_close = self.pass_inputs.is_close = (
@@ -238,6 +239,11 @@ class _Book:
         if not self._before:
             pages = [item for item in self._pages.items() if item[1].touched_by.get(self._site)]
             self._settled[self._site] = pages
+
+    def _read_late(self, losses: tuple[Tensor, ...]) -> None:
+        self._late.collect()
+        if self._tape.num_steps % _LATE_EVERY == 0 and len(losses) == 1 and not losses[0].is_cpu:
+            self._late.add(losses[0], self._suspect)
 
     def _is_unknown(self, page: _Page) -> bool:
         return self._site not in page.touched_by and len(page.touched_by) < _MAX_SITES
@@ -482,14 +488,6 @@ def _parameters(owner: Any) -> list[Tensor]:
     if isinstance(owner, nn.Module):
         return list(parts.parameters(owner))
     return [item for group in owner.param_groups for item in group["params"]]
-
-
-def _is_finite(losses: tuple[Tensor, ...]) -> bool:
-    """Whether the loss is, as far as that can be read without waiting for a device."""
-    if len(losses) != 1 or type(losses[0]) is not Tensor:
-        return True
-    loss = losses[0]
-    return not loss.is_cpu or loss.numel() != 1 or loss.is_complex() or math.isfinite(loss.item())
 
 
 def _is_left(parameters: list[Tensor], place: int, address: int, version: int) -> bool:

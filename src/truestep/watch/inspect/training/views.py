@@ -27,8 +27,7 @@ _SUMS = ("AddBackward", "StackBackward")
 def watch(tape: Tape) -> None:
     """Note equal views at the steps that are looked at."""
     views = _Views(tape)
-    tape.attend(views, "forward_ends", "backward_begins", near=True)
-    tape.attend(views, "counted")
+    tape.attend(views, "forward_ends", "backward_begins", "counted", near=True)
 
 
 @dataclass(frozen=True)
