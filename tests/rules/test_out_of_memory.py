@@ -109,3 +109,34 @@ def test_an_error_that_the_script_handles_is_not_reported(tmp_path: Path) -> Non
     assert "smaller" in printed and answer["exit_code"] == 0
     assert answer["memory"] is None and "LONG06" not in {item["code"] for item in answer["findings"]}
     assert code == 0
+
+
+def test_the_peak_is_expected_before_the_first_step(tmp_path: Path) -> None:
+    text = BLOCKS.replace("SIZES", "600")
+    text += "import sys; print('peak', torch.accelerator.max_memory_allocated(), file=sys.stderr)\n"
+    _, answer, printed = check(tmp_path, text)
+    expected, found = answer["expected_memory"], int(printed.split("peak ")[1].split()[0])
+    state = 2 * 4 * ((256 * 1024 * 2 + 1024 + 256) * 4 + 256 * 10 + 10)
+    # An estimate: parts that are not foreseen are small.
+    assert expected["peak_bytes"] == pytest.approx(found, rel=0.1)
+    assert expected["state_bytes"] == state and expected["limit_bytes"] == LIMIT
+    assert answer["memory"] is None
+
+
+@pytest.mark.slow
+def test_a_step_that_cannot_fit_was_expected(tmp_path: Path) -> None:
+    """The first passes fit. The second ones do not, beside the optimizer's state."""
+    _, answer, _ = check(tmp_path, BLOCKS.replace("SIZES", "2000"))
+    expected = answer["expected_memory"]
+    assert answer["steps"] == 1 and expected["peak_bytes"] > expected["limit_bytes"] == LIMIT
+    (finding,) = [item for item in answer["findings"] if item["code"] == "LONG06"]
+    assert "Before the first step, " in finding["evidence"]
+
+
+@pytest.mark.slow
+def test_an_unknown_optimizer_is_named_beside_the_estimate(tmp_path: Path) -> None:
+    own = "class Own(torch.optim.AdamW):\n    pass\n\n"
+    text = BLOCKS.replace("SIZES", "300").replace("torch.optim.AdamW", "Own")
+    _, answer, _ = check(tmp_path, text.replace("torch.manual_seed(0)", own + "torch.manual_seed(0)"))
+    assert answer["expected_memory"]["without_state"] == ["Own"]
+    assert answer["expected_memory"]["state_bytes"] == 0

@@ -9,6 +9,7 @@ from truestep.cells import is_notebook, place
 from truestep.check.evaluate import RuleFinding
 from truestep.check.examine import Result
 from truestep.errors import printable
+from truestep.memory import in_bytes
 from truestep.rules.evidence import Evidence
 
 _MAX_EVIDENCE = 400
@@ -68,6 +69,17 @@ def count_text(result: Result) -> str:
     num = {name: sum(item.severity == name for item in result.findings) for name in _NAMES}
     parts = [f"{count} {_NAMES[name][count != 1]}" for name, count in num.items() if count]
     return ", ".join(parts) or "nothing found"
+
+
+def memory_text(result: Result) -> list[str]:
+    """Return the peak of memory that was expected before the first step, as a line; none if it was not."""
+    found = result.expected_memory
+    if found is None:
+        return []
+    limit = "" if found.limit_bytes is None else f" of {in_bytes(found.limit_bytes)}"
+    rest = f", without that of {', '.join(found.without_state)}" if found.without_state else ""
+    words = f"peak of memory expected before the first step: {in_bytes(found.peak_bytes)}{limit}"
+    return [f"{words} on {found.device} (optimizer state {in_bytes(found.state_bytes)}{rest})"]
 
 
 def steps_text(num: int) -> str:

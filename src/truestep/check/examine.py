@@ -20,9 +20,10 @@ from truestep.check.settings import Settings
 from truestep.check.suppress import Comment, hide, unknown_names
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
-from truestep.rules.long.out_of_memory import exhausted, plain_account
+from truestep.rules.long.out_of_memory import exhausted, expected_memory, plain_account
 from truestep.rules.rule import Rule, find_rules
 from truestep.watch import Operation, Plan, Script
+from truestep.watch.evidence.facts.course import MemoryExpected
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import Scratch
@@ -73,6 +74,11 @@ class Result:
         """What held memory when it ran out; None if it did not."""
         found = exhausted(self.evidence)
         return None if not found else plain_account(found[0].facts)
+
+    @cached_property
+    def expected_memory(self) -> MemoryExpected | None:
+        """The peak that was expected before the first step, on an accelerator; None elsewhere."""
+        return expected_memory(self.evidence)
 
     @property
     def has_mistakes(self) -> bool:

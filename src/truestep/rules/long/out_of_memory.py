@@ -21,7 +21,7 @@ from typing import Any
 from truestep.memory import in_bytes, largest_batch
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.course import Holder, MemoryExhausted
+from truestep.watch.evidence.facts.course import Holder, MemoryExhausted, MemoryExpected
 
 RULE = Meta(
     code="LONG06",
@@ -53,6 +53,7 @@ def exhausted(evidence: Evidence) -> list[Moment[MemoryExhausted]]:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Report what held memory."""
+    expected = expected_memory(evidence)
     for moment in exhausted(evidence):
         facts = moment.facts
         asked = facts.requested_bytes
@@ -62,9 +63,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             file=facts.place.file if facts.place else None,
             line=facts.place.line if facts.place else None,
             step=moment.step + 1,
-            evidence=_evidence(facts) if facts.phase != "worker" else facts.error,
+            evidence=_evidence(facts, expected) if facts.phase != "worker" else facts.error,
             fix=_fix(facts),
         )
+
+
+def expected_memory(evidence: Evidence) -> MemoryExpected | None:
+    """Return what was expected before the first steps, of the process that needs most."""
+    found = (process.of(MemoryExpected) for process in evidence.processes)
+    last = [moments[-1].facts for moments in found if moments]
+    return max(last, key=lambda facts: facts.peak_bytes, default=None)
 
 
 def fitting_batch(facts: MemoryExhausted) -> int | None:
@@ -92,7 +100,7 @@ def plain_account(facts: MemoryExhausted) -> dict[str, Any]:
     }
 
 
-def _evidence(facts: MemoryExhausted) -> str:
+def _evidence(facts: MemoryExhausted, expected: MemoryExpected | None) -> str:
     held = [f"{name} {in_bytes(size)}" for name, size in facts.held.items() if size]
     total = in_bytes(sum(facts.held.values()))
     words = f"{facts.device} held {total}: {', '.join(held)}"
@@ -100,6 +108,8 @@ def _evidence(facts: MemoryExhausted) -> str:
         words = f"training held {', '.join(held)}{', and activations' * bool(facts.holders_step)}"
     if facts.free_bytes is not None:
         words += f"; {in_bytes(facts.free_bytes)} were free"
+    if expected is not None and expected.device == facts.device:
+        words += f". Before the first step, {in_bytes(expected.peak_bytes)} were expected"
     shown = [_words(holder) for holder in facts.holders[:_NUM_SHOWN] if holder.category == "activations"]
     if shown:
         step = f" (as in step {facts.holders_step})" if facts.holders_step else ""

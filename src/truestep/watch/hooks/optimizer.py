@@ -166,15 +166,16 @@ class Gradients:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
 
-    def observe_zero(self, kind: str, owner: Any, /, *_: Any, **__: Any) -> Observation:
+    def observe_zero(self, kind: str, owner: Any, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe `zero_grad` of an optimizer or a model."""
         tape = self._tape
+        keeps = not (args[0] if args else kwargs.get("set_to_none", True))
         tape.end_if_over()
         number = tape.number(kind, owner)
         is_optimizer = kind == "optimizer"
         facts = GradientsZeroed(number if is_optimizer else None, None if is_optimizer else number)
         site = tape.sites.here(3)
-        tape.emit("zero_begins", owner)
+        tape.emit("zero_begins", owner, keeps)
         begun = perf_counter_ns()
         yield
         tape.mark(facts, site, begun)

@@ -46,6 +46,7 @@ from truestep.watch.inspect.training import (
 from truestep.watch.script.tape import Tape
 
 _INSPECTORS = (
+    exhausted.watch,  # it reads the peak of the device's memory: before the others take any
     gradients.watch,
     graphs.watch,
     schedules.watch,
@@ -78,7 +79,6 @@ _INSPECTORS = (
     workers.watch,
     arrivals.watch,
     course.watch,
-    exhausted.watch,
     growth.watch,
 )
 

@@ -44,7 +44,7 @@ EVENTS = (
     "backward_ends",
     "step_begins",  # the optimizer, its number
     "step_ends",
-    "zero_begins",  # the optimizer or the module
+    "zero_begins",  # the optimizer or the module, and whether its gradients are zeroed in place
     "zero_ends",
     "clip_begins",  # the parameters, None if they come from a generator
     "clip_ends",  # the parameters, the first few if they come from a generator; the limit; what it returned

@@ -65,6 +65,23 @@ class Holder(NamedTuple):
     num_tensors: int
 
 
+@kind(varies_from="device")
+class MemoryExpected(NamedTuple):
+    """The first step of an optimizer is about to begin: how much memory steps like it will need at most."""
+
+    device: str
+    peak_bytes: int
+    before_bytes: int
+    """What was held before the first forward pass, without its inputs: parameters and whatever else."""
+    gradients_bytes: int
+    state_bytes: int
+    """The state of all optimizers when it is complete."""
+    limit_bytes: int | None
+    """What the process can have, if that is known."""
+    without_state: list[str]
+    """Classes of optimizers whose state cannot be foreseen: it comes on top."""
+
+
 @kind(varies_from="place")
 class MemoryExhausted(NamedTuple):
     """An allocation has failed and the script has ended with that error: what held memory then."""

@@ -16,6 +16,7 @@ from truestep.device import free_bytes, module_in_use
 from truestep.memory import host_free_bytes, is_out_of_memory, requested_bytes
 from truestep.watch.evidence.facts.course import Holder, MemoryExhausted
 from truestep.watch.evidence.kinds import Place
+from truestep.watch.inspect.training.expected import Expected
 from truestep.watch.plan import NUM_FIRST
 from truestep.watch.script import parts
 from truestep.watch.script.holdings import (
@@ -67,8 +68,7 @@ class _Exhausted:
         self._forward: _Forward | None = None
         self._per_sample: float | None = None
         """By the device's own peak in the first step."""
-        self._before: tuple[int, int] | None = None
-        """What the device held before the first forward pass, without its inputs, and its peak until then."""
+        self._expected = Expected(tape)
         self._lasting: int | None = None
         """The gradients that are there in a forward pass, since they are zeroed after it."""
 
@@ -88,10 +88,6 @@ class _Exhausted:
         if not self._tape.num_steps:
             given = [item for _, item in find_tensors((args, kwargs))]
             self._inputs |= memory_of(given)
-            if self._before is None and module_in_use() is not None:
-                accelerator = torch.accelerator
-                held = accelerator.memory_allocated() - _sum(_on(_training_device(), self._inputs))
-                self._before = held, accelerator.max_memory_allocated()
 
     def backward_begins(self, *_: Any) -> None:
         if self._tape.num_steps >= NUM_FIRST:
@@ -102,12 +98,10 @@ class _Exhausted:
             self._forward = _Forward(self._tape.num_steps + 1, self._batch_size(), holders)
 
     def step_begins(self, _optimizer: Any, _number: int) -> None:
-        """The first passes are complete: the device knows its peak, which nothing of ours has changed."""
+        """The first passes are complete: the device knows their peak."""
         size = self._batch_size()
-        if self._before is not None and self._per_sample is None and size:
-            held, peak_before = self._before
-            peak = torch.accelerator.max_memory_allocated()
-            self._per_sample = (peak - held) / size if peak > peak_before else None
+        if self._per_sample is None and self._expected.own_bytes is not None and size:
+            self._per_sample = self._expected.own_bytes / size
 
     def failed(self, error: BaseException) -> None:
         cause = _cause_of(error)

@@ -318,7 +318,7 @@ class _Book:
         if self._is_close:
             page.spots = _spots(page.parameters)
 
-    def zero_begins(self, owner: Optimizer | nn.Module) -> None:
+    def zero_begins(self, owner: Optimizer | nn.Module, _keeps: bool) -> None:
         if self._new:
             self._meet_new()
         for page in self._covered(owner):
