@@ -33,6 +33,8 @@ _NUM_STATES: dict[str, Callable[[dict[str, Any]], float]] = {
 """For torch's own optimizers: how many tensors of its size each parameter gets sooner or later."""
 _NUM_WORKING = {"SGD": 0, "Adagrad": 2, "Adadelta": 2, "Rprop": 2, "Muon": 2, "LBFGS": 7}
 """How many more a step takes for a while; 1 for the others, and one more for another gradient."""
+_NUM_IN_CLOSURE = {"LBFGS": 2}
+"""How many more a step holds while its closure runs the passes: the last gradient and direction."""
 _DECOUPLED = ("AdamW", "Muon", "Adafactor")
 """Those that take weight decay from the weights, not through another gradient."""
 _ONE_BY_ONE = ("Adafactor", "Muon")
@@ -116,6 +118,11 @@ def expected_working_bytes(optimizer: Optimizer, device: torch.device) -> int:
         if sizes and not group.get("fused"):
             most = max(most, num * (sum(sizes) if _is_at_once(kind, group) else max(sizes)))
     return most
+
+
+def expected_closure_bytes(optimizer: Optimizer, device: torch.device) -> int:
+    """Return what an optimizer of torch's holds on a device while its closure runs; 0 for others."""
+    return _NUM_IN_CLOSURE.get(_torchs_kind(optimizer), 0) * gradients_bytes(optimizer, device)
 
 
 def gradients_bytes(optimizer: Optimizer, device: torch.device) -> int:

@@ -16,6 +16,7 @@ from truestep.watch.evidence.facts.course import MemoryExpected
 from truestep.watch.plan import NUM_FIRST
 from truestep.watch.script import parts
 from truestep.watch.script.holdings import (
+    expected_closure_bytes,
     expected_state_bytes,
     expected_working_bytes,
     gradients_bytes,
@@ -42,9 +43,10 @@ class _Part(NamedTuple):
 
 
 class _Needs(NamedTuple):
-    """What an optimizer holds from its first step on, in addition."""
+    """What an optimizer holds in later passes, in addition."""
 
     state_bytes: int
+    """With what its step holds while a closure runs the passes."""
     gradients_bytes: int
 
 
@@ -162,8 +164,9 @@ class Expected:
         if state is None and not there:
             self._unknown.append(type(optimizer).__name__)
         self._state_bytes += max(state or 0, there)
-        needs = self._needs[number] = _Needs(max(0, (state or 0) - there), gradients)
-        self._add(now + needs.state_bytes + expected_working_bytes(optimizer, device))
+        more = max(0, (state or 0) - there)
+        self._needs[number] = _Needs(more + expected_closure_bytes(optimizer, device), gradients)
+        self._add(now + more + expected_working_bytes(optimizer, device))
         self._note(device)
 
     def _note(self, device: torch.device) -> None:
