@@ -5,6 +5,7 @@ gradients that are zeroed later, and what names of the script still hold. Reads 
 resets none. The host's memory has no such counters, so nothing is expected of it.
 """
 
+import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -68,7 +69,7 @@ class Expected:
         self._kept: set[int] = set()
         """Optimizers whose gradients are zeroed in place, so that they are there in every later pass."""
         self._is_forward = True
-        self._pending: tuple[Optimizer, int] | None = None
+        self._pending: tuple[weakref.ref[Optimizer], int] | None = None
         """An optimizer in its first step, if its closure runs the passes."""
         self.own_bytes: int | None = None
         """What the first passes took, with their inputs and without what was there before."""
@@ -98,9 +99,11 @@ class Expected:
     def backward_ends(self, *_: Any) -> None:
         """In a closure this is the last moment before the state is made."""
         if self._pending is not None:
-            optimizer, number = self._pending
+            kept, number = self._pending
             self._pending = None
-            self._expect(optimizer, number)
+            optimizer = kept()
+            if optimizer is not None:
+                self._expect(optimizer, number)
 
     def zero_begins(self, owner: Optimizer | nn.Module, keeps: bool) -> None:
         """In later steps gradients are there until now, and beyond if they are kept."""
@@ -112,7 +115,7 @@ class Expected:
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         """The passes are complete, unless a closure runs them."""
         if self._held is None and not self._tape.num_steps:
-            self._pending = optimizer, number
+            self._pending = weakref.ref(optimizer), number
         elif self._held is not None and number not in self._needs:
             self._expect(optimizer, number)
 
