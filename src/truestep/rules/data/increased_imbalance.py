@@ -2,7 +2,8 @@
 
 ## What it finds
 A `WeightedRandomSampler` that draws the most frequent class even more often, and the rarest even less
-often, than the data have it. Class weights of a loss that are the classes' frequencies instead of their
+often, than the data have it. One that has a weight for each class instead of each sample, so that only the
+first few samples are ever drawn. Class weights of a loss that are the classes' frequencies instead of their
 inverse. A `pos_weight` that is positives / negatives instead of negatives / positives.
 
 ## Why it matters
@@ -21,7 +22,7 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.loaders import find_loaders
 from truestep.rules.analysis.places import only_call
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.loading import ClassDraws
+from truestep.watch.evidence.facts.loading import ClassDraws, SamplesUnweighted
 from truestep.watch.evidence.facts.passes import ClassesWeighted, PositivesWeighted
 
 RULE = Meta(
@@ -35,13 +36,23 @@ _RARE, _LEAST_POSITIVES, _NEAR = 0.4, 16, 0.25
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether classes are weighted, by a sampler or in a loss."""
-    return any(evidence.has(facts) for facts in (ClassDraws, ClassesWeighted, PositivesWeighted))
+    kinds = (ClassDraws, SamplesUnweighted, ClassesWeighted, PositivesWeighted)
+    return any(evidence.has(facts) for facts in kinds)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find weights that go with the frequency of classes."""
     for moment in evidence.of(ClassDraws):
         yield from _check_sampler(evidence, moment)
+    for short in evidence.of(SamplesUnweighted):
+        facts = short.facts
+        yield Finding(
+            message=f"the sampler draws only the first {facts.num_weights} samples: the others have no weight",
+            file=short.file,
+            line=_call_line(evidence, short, "WeightedRandomSampler"),
+            evidence=f"{facts.num_weights} weights for {facts.num_samples} samples",
+            fix="Pass a weight for each sample: class_weights[labels].",
+        )
     weighted = evidence.of(ClassesWeighted)
     if weighted:
         yield from _check_loss(evidence, weighted)
@@ -144,7 +155,10 @@ def _class_counts(evidence: Evidence, moments: list[Moment[ClassesWeighted]]) ->
 
 def _call_line(
     evidence: Evidence,
-    moment: Moment[ClassDraws] | Moment[ClassesWeighted] | Moment[PositivesWeighted],
+    moment: Moment[ClassDraws]
+    | Moment[SamplesUnweighted]
+    | Moment[ClassesWeighted]
+    | Moment[PositivesWeighted],
     name: str,
 ) -> int | None:
     source = evidence.source(moment.file)

@@ -1,13 +1,15 @@
-"""Softmax runs over the samples of the batch instead of the classes.
+"""Softmax runs over the wrong axis: the batch, or one that has a single entry.
 
 ## What it finds
 A softmax or log-softmax over the first axis of a tensor whose first axis is the batch, and whose result keeps
-that axis up to the loss. Weights that pool over the first axis (attention over instances, nodes or time) and
+that axis up to the loss. One over an axis with a single entry, while the last axis has several: each result
+is 1. Weights that pool over the first axis (attention over instances, nodes or time) and
 square similarity matrices are not reported.
 
 ## Why it matters
 The probabilities of one sample depend on the other samples of its batch, and do not sum to one over the
-classes. The loss still falls in training. With another batch, or a single sample, the model fails.
+classes. The loss still falls in training. With another batch, or a single sample, the model fails. A softmax
+over one entry is always 1 and has no gradient: attention becomes a sum, and its scores are never learned.
 
 ## How to fix
 Pass `dim=-1` (or the axis of the classes). Without `dim`, three-dimensional inputs are normalized over axis
@@ -49,6 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find softmaxes over the batch that are not used to pool it."""
     flow = OperationGraph(evidence.operations)
     sizes = _batch_sizes(evidence)
+    yield from _find_single(flow)
     for operation in flow.named(*_NAMES):
         given = operation.ins[0]
         if axis_of(operation) != 0 or not given.has_grad or len(given.shape) not in (2, 3):
@@ -63,6 +66,27 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"dim=0 of {tuple(given.shape)}, where {batch} is the batch: "
                 f"each of the {classes} columns sums to 1 over the samples",
             )
+
+
+def _find_single(flow: OperationGraph) -> Iterator[Finding]:
+    """Find lines whose softmax has one entry each time, beside a last axis that has several."""
+    lines: dict[tuple[str | None, int | None], list[Operation]] = {}
+    for operation in flow.named(*_NAMES):
+        if operation.ins[0].has_grad and axis_of(operation) is not None:
+            lines.setdefault((operation.file, operation.line), []).append(operation)
+    for operations in lines.values():
+        if all(_is_single(operation.ins[0].shape, axis_of(operation)) for operation in operations):
+            shape, axis = operations[0].ins[0].shape, axis_of(operations[0])
+            yield Finding.at(
+                operations[0],
+                "softmax runs over an axis that has one entry: each result is 1",
+                evidence=f"dim={axis} of {tuple(shape)}; the last axis has {shape[-1]} entries",
+            )
+
+
+def _is_single(shape: tuple[int, ...], axis: int | None) -> bool:
+    """Whether only one entry is normalized, of a tensor with several values for each sample."""
+    return axis is not None and 0 < axis < len(shape) - 1 and shape[axis] == 1 and shape[-1] > 1
 
 
 def _num_classes(shape: tuple[int, ...]) -> int:

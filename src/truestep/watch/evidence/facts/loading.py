@@ -261,6 +261,15 @@ class ClassDraws(NamedTuple):
     """Which share of the draws each class gets."""
 
 
+@kind()
+class SamplesUnweighted(NamedTuple):
+    """A weighted sampler has fewer weights than there are samples: the rest is never drawn."""
+
+    loader: int
+    num_weights: int
+    num_samples: int
+
+
 class Spread(NamedTuple):
     """How large finite values are."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset, WeightedRandomSampler
 
-from truestep.watch.evidence.facts.loading import ClassDraws
+from truestep.watch.evidence.facts.loading import ClassDraws, SamplesUnweighted
 from truestep.watch.inspect.data.samples import is_readable
 from truestep.watch.script.tape import Tape
 
@@ -24,18 +24,16 @@ def watch(tape: Tape) -> None:
     def epoch(loader: Any, number: int) -> None:
         if number not in met:
             met.add(number)
-            facts = _draws(loader, number)
-            if facts is not None:
-                tape.note(facts)
+            if type(loader.sampler) is WeightedRandomSampler and is_readable(loader.sampler.weights):
+                facts = _draws(loader, number) or _missing(loader, number)
+                if facts is not None:
+                    tape.note(facts)
 
     tape.listen(epoch=epoch)
 
 
 def _draws(loader: Any, number: int) -> ClassDraws | None:
-    sampler = loader.sampler
-    if type(sampler) is not WeightedRandomSampler or not is_readable(sampler.weights):
-        return None
-    weights = sampler.weights.tolist()
+    weights = loader.sampler.weights.tolist()
     if len(weights) > _MAX_SAMPLES or sum(weights) <= 0:
         return None
     found = [labels for labels in _labels(loader.dataset) if len(labels) == len(weights)]
@@ -49,6 +47,18 @@ def _draws(loader: Any, number: int) -> ClassDraws | None:
         drawn[label] += weight
     total = sum(weights)
     return ClassDraws(number, dict(counts), {label: weight / total for label, weight in drawn.items()})
+
+
+def _missing(loader: Any, number: int) -> SamplesUnweighted | None:
+    num, num_samples = len(loader.sampler.weights), _length(loader.dataset)
+    return SamplesUnweighted(number, num, num_samples) if num < num_samples else None
+
+
+def _length(dataset: Any) -> int:
+    """Return how many samples there are, if no code of the user's has to be asked; else 0."""
+    if type(dataset) is Subset:
+        return len(dataset.indices)
+    return len(dataset) if type(dataset) in (TensorDataset, list) else 0
 
 
 def _labels(dataset: Any) -> Iterator[list[int]]:
