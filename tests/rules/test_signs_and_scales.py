@@ -113,6 +113,28 @@ for epoch in range(2):
             print(F.mse_loss(model(a), b).item())
 """
 
+FLAGGED = """
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+best_loss, best_acc, kept = 9.0, 0.0, None
+
+def save_checkpoint(state, is_best):
+    global kept
+    if is_best:
+        kept = copy.deepcopy(state)
+
+for epoch in range(6):
+    x = torch.randn(64, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    val_loss, acc = loss.item(), 1 / (1 + loss.item())
+    {test}
+    {update}
+    {keep}
+"""
+
 
 def lines_found(code: str, text: str) -> set[int | None]:
     """Return the lines at which a rule reports a script that is run."""
@@ -127,6 +149,33 @@ def case(code: str, name: str, text: str) -> object:
 
 
 SPARED = [
+    case(
+        "LOOP20",
+        "flag-of-an-accuracy",
+        FLAGGED.format(
+            test="is_best = acc > best_acc",
+            update="best_acc = max(acc, best_acc)",
+            keep="save_checkpoint(model.state_dict(), is_best)",
+        ),
+    ),
+    case(
+        "LOOP20",
+        "flag-of-a-step-back",
+        FLAGGED.format(
+            test="is_worse = val_loss > best_loss",
+            update="best_loss = min(val_loss, best_loss)",
+            keep="model.load_state_dict(kept) if is_worse and kept else print(val_loss)",
+        ),
+    ),
+    case(
+        "LOOP20",
+        "flag-that-waits",
+        FLAGGED.format(
+            test="is_worse = val_loss >= best_loss",
+            update="if not is_worse: best_loss, kept = val_loss, copy.deepcopy(model.state_dict())",
+            keep="if is_worse: print('waits')",
+        ),
+    ),
     case(
         "LOOP24",
         "two-speeds",
@@ -269,6 +318,24 @@ def test_a_correct_script_that_looks_wrong_is_not_reported(code: str, text: str)
 
 
 FOUND = [
+    case(
+        "LOOP20",
+        "flag-of-a-loss",
+        FLAGGED.format(
+            test="is_best = val_loss > best_loss  # expect: LOOP20",
+            update="best_loss = max(val_loss, best_loss)",
+            keep="save_checkpoint(model.state_dict(), is_best)",
+        ),
+    ),
+    case(
+        "LOOP20",
+        "flag-under-a-condition",
+        FLAGGED.format(
+            test="improved = best_acc > acc  # expect: LOOP20",
+            update="if improved:",
+            keep="    best_acc, kept = acc, copy.deepcopy(model.state_dict())",
+        ),
+    ),
     case(
         "LOSS14",
         "probabilities",

@@ -3,7 +3,7 @@
 ## What it finds
 A loss that adds the mean of a reconstruction error over all values of a batch to the sum of the KL
 divergence over the same batch, with no factor on either of them. A KL term that is divided by the batch size,
-or that has a weight, is not reported.
+or that has a weight other than 1, is not reported.
 
 ## Why it matters
 In the evidence lower bound both terms are sums for each sample. With a mean over pixels, the KL term weighs
