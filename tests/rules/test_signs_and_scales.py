@@ -135,6 +135,28 @@ for epoch in range(6):
     {keep}
 """
 
+PADDED = """
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(20, 8, padding_idx=0), nn.Linear(8, 1)
+
+    def forward(self, words, mask):
+        h = self.embed(words)
+        return self.out({pooled}).squeeze(-1)
+
+model = Reader()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for step in range(5):
+    mask = {mask}
+    words = torch.randint(1, 20, (16, 9)) * mask
+    loss = F.mse_loss(model(words, mask), words.float().mean(1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+ENDS = "torch.arange(9) < torch.randint(2, 10, (16, 1))"
+
 
 def lines_found(code: str, text: str) -> set[int | None]:
     """Return the lines at which a rule reports a script that is run."""
@@ -149,6 +171,22 @@ def case(code: str, name: str, text: str) -> object:
 
 
 SPARED = [
+    case("PROBE14", "zero-vectors", PADDED.format(mask=ENDS, pooled="h.mean(1)")),
+    case(
+        "PROBE14",
+        "words-left-out-at-random",
+        PADDED.format(mask="torch.rand(16, 9) < 0.7", pooled="(h * mask[..., None]).mean(1)"),
+    ),
+    case(
+        "PROBE14",
+        "same-length",
+        PADDED.format(mask="(torch.arange(9) < 5).expand(16, 9)", pooled="(h * mask[..., None]).mean(1)"),
+    ),
+    case(
+        "PROBE14",
+        "divided-by-the-length",
+        PADDED.format(mask=ENDS, pooled="(h * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)"),
+    ),
     case(
         "LOOP20",
         "flag-of-an-accuracy",
@@ -318,6 +356,13 @@ def test_a_correct_script_that_looks_wrong_is_not_reported(code: str, text: str)
 
 
 FOUND = [
+    case(
+        "PROBE14",
+        "filled-with-zeros",
+        PADDED.format(mask=ENDS, pooled="h.masked_fill(~mask[..., None], 0.0).mean(1)").replace(
+            "squeeze(-1)", "squeeze(-1)  # expect: PROBE14"
+        ),
+    ),
     case(
         "LOOP20",
         "flag-of-a-loss",
