@@ -1,7 +1,7 @@
 """A mean over masked positions is divided by the padded length.
 
 ## What it finds
-Hidden states that are multiplied by a mask, or filled with zeros where it tells, and then averaged over all
+Hidden states that are multiplied by a mask, or set to zero where it is false, and then averaged over all
 positions with `mean(dim=1)`. The rule reads the values: samples must end in zeros, and not all in the same
 number of them. A mean that is corrected by the lengths afterwards is not reported, nor are states that were
 never masked.

@@ -15,7 +15,7 @@ from truestep.watch.inspect.data.samples import array_of
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
-_MAX_READ, _MAX_NOTED, _MAX_KINDS = 16_384, 3, 32
+_MAX_READ, _MAX_NOTED, _MAX_MODELS = 16_384, 3, 16
 _LEAST_VALUES, _LEAST_WIDTH = 256, 16
 _LEAST_LEVELS, _MOST_LEVELS, _LEAST_REPEATS = 8, 256, 2
 _CHANNELS = (1, 3, 4)
@@ -23,24 +23,50 @@ _TOLERANCE = 0.02
 
 
 def watch(tape: Tape) -> None:
-    """Note the levels of inputs: in training, and without gradients in evaluation."""
-    noted: dict[tuple[int, bool], int] = {}
+    """Note the levels of inputs: in training, and then without gradients in evaluation."""
+    tape.listen_near(forward_begins=_Levels(tape).train)
 
-    def forward_begins(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        is_trained = torch.is_grad_enabled()
-        if is_trained and not (tape.is_looked_at and module.training):
-            return
-        key = (tape.number("model", module), is_trained)
-        if noted.get(key, 0) >= _MAX_NOTED or len(noted) >= _MAX_KINDS or torch.compiler.is_compiling():
-            return
-        tensor = first_float(args or kwargs)
-        if tensor is not None and (tensor.is_cpu or tape.is_looked_at):  # else the script would wait
-            noted[key] = noted.get(key, 0) + 1
-            facts = _read(*key, tensor)
-            if facts is not None:
-                tape.note(facts)
 
-    tape.listen(forward_begins=forward_begins)
+class _Levels:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._num_trained: dict[int, int] = {}
+        self._num_scored: dict[int, int] = {}
+        """Of models that are trained on levels; others are not looked at in evaluation."""
+
+    def train(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (self._tape.is_looked_at and module.training and torch.is_grad_enabled()):
+            return
+        number = self._tape.number("model", module)
+        num = self._num_trained.get(number, 0)
+        if num >= _MAX_NOTED or len(self._num_trained) >= _MAX_MODELS:
+            return
+        facts = self._note(number, True, args or kwargs)
+        self._num_trained[number] = num + 1
+        if facts is not None and facts.spacing and number not in self._num_scored:
+            if not self._num_scored:
+                self._tape.listen(forward_begins=self.score)
+            self._num_scored[number] = 0
+
+    def score(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.is_grad_enabled():
+            return
+        number = self._tape.number("model", module)
+        num = self._num_scored.get(number, _MAX_NOTED)
+        if num < _MAX_NOTED:
+            self._num_scored[number] = num + 1
+            self._note(number, False, args or kwargs)
+            if min(self._num_scored.values()) >= _MAX_NOTED:
+                self._tape.ignore(self.score)
+
+    def _note(self, number: int, is_trained: bool, given: Any) -> InputLevels | None:
+        tensor = None if torch.compiler.is_compiling() else first_float(given)
+        if tensor is None or not (tensor.is_cpu or self._tape.is_looked_at):  # the script would wait
+            return None
+        facts = _read(number, is_trained, tensor)
+        if facts is not None:
+            self._tape.note(facts)
+        return facts
 
 
 def _read(model: int, is_trained: bool, tensor: Tensor) -> InputLevels | None:
