@@ -4,7 +4,8 @@
 `ReduceLROnPlateau` with `mode="min"`, its default, that is given an accuracy, or with `mode="max"` that is
 given a loss. A best value that starts at infinity and is replaced by larger ones only, or the other way
 round: it is never replaced. A comparison that keeps the weights of the highest loss or of the lowest
-accuracy, also in a class for early stopping that is given the metric as `value`.
+accuracy, also in a class for early stopping that is given the metric as `value`, or by a flag such as
+`is_best`.
 
 ## Why it matters
 The learning rate falls because the model improves. Early stopping ends the run at its best moment, and the
@@ -20,7 +21,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.places import Function, assignments, calls, covers, has_run, name_of
+from truestep.rules.analysis.places import (
+    Function,
+    assignments,
+    calls,
+    covers,
+    has_run,
+    name_of,
+    own_nodes,
+    scopes_of,
+)
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.loop._directions import Metrics, direction_of, is_maximised, scope_at
 from truestep.watch import Moment
@@ -159,7 +169,49 @@ def _kept_values(source: Source) -> list[_Kept]:
                 for body in (node.body, node.orelse)
                 if is_best and _replaces(body, best, value)
             ]
-    return found
+    return [*found, *_flagged_values(source)]
+
+
+def _flagged_values(source: Source) -> Iterator[_Kept]:
+    """Yield comparisons that a flag holds, `is_best = loss < best`, as conditions of what it decides."""
+    for scope in scopes_of(source.tree):
+        nodes = list(own_nodes(scope))
+        flags = [node for node in nodes if isinstance(node, ast.Assign) and _comparison(node.value)]
+        for node in flags:
+            test, flag = _comparison(node.value), name_of(node.targets[0])
+            if test is None or flag is None or len(list(assignments(scope, flag))) != 1:
+                continue
+            body = [statement for later in nodes for statement in _guarded(later, flag)]
+            condition = ast.copy_location(ast.If(test=test, body=body, orelse=[]), node)
+            sides = (_without_margin(test.left), _without_margin(test.comparators[0]))
+            for best, value in (sides, sides[::-1]):
+                if "best" not in str(name_of(best)).lower():
+                    continue
+                kept = _Kept(condition=condition, test=test, body=body, value=value, best=best)
+                if _replaces(body, best, value) or any(_follows(other, kept) for other in nodes):
+                    yield kept
+
+
+def _guarded(node: ast.AST, flag: str) -> list[ast.stmt]:
+    """Return what is done where a flag holds: under it, or in a call that is given it."""
+    if isinstance(node, ast.If) and name_of(node.test) == flag:
+        return node.body
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return []
+    given = [*node.value.args, *(item.value for item in node.value.keywords)]
+    return [node] if any(name_of(item) == flag for item in given) else []
+
+
+def _follows(node: ast.AST, kept: _Kept) -> bool:
+    """Whether it is `best = max(value, best)`, or with `min`, in the way of the comparison."""
+    names = {ast.unparse(kept.best), ast.unparse(kept.value)}
+    return any(
+        ast.unparse(target) == ast.unparse(kept.best)
+        and isinstance(value, ast.Call)
+        and name_of(value.func) == kept.way
+        and {ast.unparse(item) for item in value.args} == names
+        for target, value in _bindings(node)
+    )
 
 
 def _without_margin(side: ast.expr) -> ast.expr:

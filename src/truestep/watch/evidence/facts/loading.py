@@ -280,6 +280,30 @@ class Spread(NamedTuple):
     std: float
 
 
+@kind(varies_from="num_samples")
+class WindowsOverlap(NamedTuple):
+    """Samples of a loader that are those of another one, moved by one place: windows of one series."""
+
+    loader: int
+    other: int
+    num_samples: int
+    num_shared: int
+
+
+@kind(varies_from="shape")
+class InputLevels(NamedTuple):
+    """The evenly spaced values that the inputs of a model have: pixels, or counts."""
+
+    model: int
+    is_trained: bool
+    """Whether in a forward pass of training; else of evaluation."""
+    shape: list[int]
+    lowest: float
+    highest: float
+    spacing: float
+    """The distance of two neighbouring values; 0 if they are not evenly spaced."""
+
+
 @kind(varies_from="shape")
 class InputMeasured(NamedTuple):
     """The range of a model's input."""

@@ -401,6 +401,17 @@ class PositivesWeighted(NamedTuple):
 
 
 @kind(varies_from="operation_index")
+class PaddingAveraged(NamedTuple):
+    """A mean over the places of sequences, of which some end in nothing but zeros."""
+
+    operation_index: int
+    axis: int
+    num_places: int
+    lengths: list[int]
+    """How many places of the first samples are not such an end."""
+
+
+@kind(varies_from="operation_index")
 class ProbabilitiesScored(NamedTuple):
     """What a loss over two classes was given."""
 

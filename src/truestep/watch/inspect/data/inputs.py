@@ -30,7 +30,7 @@ def watch(tape: Tape) -> None:
         number = tape.number("model", module)
         if noted.get(number, 0) >= _MAX_NOTED or isinstance(module, nn.modules.loss._Loss):
             return
-        tensor = _first_float(args or kwargs)
+        tensor = first_float(args or kwargs)
         if tensor is not None:
             noted[number] = noted.get(number, 0) + 1
             tape.note(_measure(number, tensor))
@@ -38,7 +38,7 @@ def watch(tape: Tape) -> None:
     tape.listen_near(forward_begins=forward_begins)
 
 
-def _first_float(values: Any) -> Tensor | None:
+def first_float(values: Any) -> Tensor | None:
     """Return the first tensor if it is of floats: ids that come first mean that floats are something else."""
     for _, leaf in find_tensors(values):
         is_plain = type(leaf) is Tensor and leaf.layout is torch.strided and not leaf.is_meta

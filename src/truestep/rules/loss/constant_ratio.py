@@ -1,0 +1,152 @@
+"""The ratio of a clipped policy objective is always 1: new and old log-probabilities are the same.
+
+## What it finds
+`exp(new - old)` that is clamped and multiplied by an advantage, where `old` is a detached copy of `new`,
+while several steps train on the same data. With one step for each batch of data the ratio is 1 by design,
+and nothing is reported.
+
+## Why it matters
+PPO makes several steps on the same samples, and the ratio shows how far the policy has moved away from the
+one that drew them. If it is always 1, nothing is clipped and old samples are used as if they were new ones:
+the policy makes large steps, and training becomes unstable.
+
+## How to fix
+Keep the log-probabilities from the time when actions were drawn, and use them: `exp(new - stored)`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.flow import PICKING, OperationGraph, place_of
+from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.operation import In
+
+RULE = Meta(
+    code="LOSS15",
+    severity="error",
+    needs=(BackwardPass,),
+    fix="Subtract the log-probabilities that were stored when the actions were drawn.",
+)
+_CLAMPING = frozenset({"aten.clamp.default", "aten.clip.default"})
+_LEAST_STEPS, _MAX_BACK = 2, 4
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find ratios of a value to itself, on data that several steps share."""
+    flow = OperationGraph(evidence.operations)
+    found: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation, set[int]]]] = {}
+    cleared: set[tuple[str | None, int | None]] = set()
+    for ratio in flow.named("exp.default"):
+        difference = flow.maker(ratio.ins[0])
+        clamp = next((user for user in flow.users(ratio) if user.name in _CLAMPING), None)
+        if difference is None or clamp is None or not ratio.ins[0].has_grad:
+            continue
+        place = (difference.file, difference.line)
+        if not _is_of_itself(difference):
+            cleared.add(place)
+            continue
+        weights = {index for user in (ratio, clamp) for index in _weights(flow, user)}
+        found.setdefault(place, {}).setdefault(ratio.step, (difference, clamp, weights))
+    for place, steps in found.items():
+        shared = [
+            (one, other)
+            for one in steps
+            for other in steps
+            if one < other and steps[one][2] & {i for i in steps[other][2] if _is_made_before(flow, i, other)}
+        ]
+        if place in cleared or not shared or len(steps) < _LEAST_STEPS:
+            continue
+        difference, clamp, _ = steps[min(steps)]
+        yield Finding.at(
+            difference,
+            "the ratio of new and old probabilities is always 1: both are the same tensor",
+            count=len(steps),
+            evidence=f"exp of a tensor minus its own detached values; it is clamped "
+            f"{place_of(clamp, difference.file)}, and steps {shared[0][0] + 1} and {shared[0][1] + 1} "
+            "multiply it by the same advantages",
+        )
+
+
+def _is_of_itself(difference: Operation) -> bool:
+    """Whether a value is subtracted from itself; detaching makes a view."""
+    if difference.name != "aten.sub.Tensor" or len(difference.ins) != 2:
+        return False
+    new, old = difference.ins
+    is_same = new.producer is not None and new.producer == old.producer and new.shape == old.shape
+    return is_same and new.has_grad and not old.has_grad
+
+
+def _weights(flow: OperationGraph, ratio: Operation) -> Iterator[int]:
+    """Yield what made the tensors that a ratio is multiplied by."""
+    for user in flow.users(ratio):
+        if user.name != "aten.mul.Tensor" or len(user.ins) != 2:
+            continue
+        for given in user.ins:
+            if not given.has_grad and given.producer is not None:
+                yield from _chosen_from(flow, given)
+
+
+def _chosen_from(flow: OperationGraph, given: In) -> Iterator[int]:
+    """Yield what made a tensor, and what it was chosen from."""
+    item = flow.maker(given)
+    for _ in range(_MAX_BACK):
+        if item is None:
+            return
+        yield item.index
+        item = flow.maker(item.ins[0]) if item.name in PICKING and item.ins else None
+
+
+def _is_made_before(flow: OperationGraph, index: int, step: int) -> bool:
+    item = flow.at(index)
+    return item is not None and item.step < step
+
+
+BUGGY = """
+import torch
+from torch import nn
+from torch.distributions import Categorical
+
+torch.manual_seed(0)
+policy = nn.Linear(4, 3)
+optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
+for rollout in range(3):
+    state = torch.randn(32, 4)
+    with torch.no_grad():
+        choice = Categorical(logits=policy(state))
+        action = choice.sample()
+        stored = choice.log_prob(action)
+    reward = (action == state[:, :3].argmax(1)).float()
+    advantage = reward - reward.mean()
+    for epoch in range(4):
+        new = Categorical(logits=policy(state)).log_prob(action)
+        ratio = (new - new.detach()).exp()  # expect: LOSS15
+        loss = -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+from torch.distributions import Categorical
+
+torch.manual_seed(0)
+policy = nn.Linear(4, 3)
+optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
+for step in range(6):  # one step for each batch of samples
+    state = torch.randn(32, 4)
+    choice = Categorical(logits=policy(state))
+    action = choice.sample()
+    reward = (action == state[:, :3].argmax(1)).float()
+    advantage = reward - reward.mean()
+    new = choice.log_prob(action)
+    ratio = (new - new.detach()).exp()
+    loss = -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace("new.detach()", "stored")

@@ -1,0 +1,201 @@
+"""The KL term of a VAE is a sum over the batch, and the reconstruction is a mean.
+
+## What it finds
+A loss that adds the mean of a reconstruction error over all values of a batch to the sum of the KL
+divergence over the same batch, with no factor on either of them. A KL term that is divided by the batch size,
+or that has a weight other than 1, is not reported.
+
+## Why it matters
+In the evidence lower bound both terms are sums for each sample. With a mean over pixels, the KL term weighs
+as many times too much as the batch has values. The encoder then ignores its input (posterior collapse), and
+the decoder gives the mean image. The balance also changes with the batch size.
+
+## How to fix
+Use the same reduction for both: `reduction="sum"` for the reconstruction, and divide both by the batch size.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from typing import NamedTuple
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.operation import In
+
+RULE = Meta(
+    code="LOSS13",
+    severity="error",
+    needs=(BackwardPass,),
+    fix='Sum the reconstruction too (reduction="sum"), and divide both terms by the batch size.',
+)
+_ERRORS = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
+        *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
+    )
+)
+_ELEMENTWISE = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "add.Scalar", "sub.Scalar", "mul.Scalar"),
+        *("rsub.Scalar", "rsub.Tensor", "neg.default", "pow.Tensor_Scalar", "square.default", "exp.default"),
+        *("log.default", "expm1.default", "clamp.default", "div.Scalar", "_to_copy.default", "clone.default"),
+        *("sum.dim_IntList", "exp_.default", "sub_.Tensor", "add_.Tensor", "mul_.Tensor"),
+    )
+)
+_CURVES = frozenset({"aten.exp.default", "aten.log.default", "aten.expm1.default", "aten.exp_.default"})
+_NATURAL = (0.5, 1.0)
+_LEAST_BATCH, _LEAST_STEPS, _MAX_TREE = 4, 2, 40
+
+
+class _Pair(NamedTuple):
+    error: Operation
+    divergence: Operation
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find sums of a mean error and of a divergence that is summed over the batch."""
+    flow = OperationGraph(evidence.operations)
+    found: dict[tuple[str | None, int | None], dict[int, _Pair]] = {}
+    for pair in _find_pairs(flow):
+        place = (pair.divergence.file, pair.divergence.line)
+        found.setdefault(place, {}).setdefault(pair.divergence.step, pair)
+    for pairs in found.values():
+        if len(pairs) < _LEAST_STEPS:
+            continue
+        error, divergence = pairs[min(pairs)]
+        one, other = (item.ins[0].shape for item in (error, divergence))
+        yield Finding.at(
+            divergence,
+            "the KL term is a sum over the batch, but the reconstruction is a mean",
+            count=len(pairs),
+            evidence=f"the divergence of shape {_text(other)} is summed, the error of shape {_text(one)} "
+            f"{place_of(error, divergence.file)} is averaged, and neither has a weight",
+            cost=f"the KL term counts {prod(one)} times as much as in the evidence lower bound",
+        )
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return str(tuple(shape))
+
+
+def _find_pairs(flow: OperationGraph) -> Iterator[_Pair]:
+    for total in flow.named("add.Tensor", "add_.Tensor", "sub.Tensor"):
+        if len(total.ins) != 2 or any(given.shape or not given.has_grad for given in total.ins):
+            continue
+        if "alpha" in total.scalars:
+            continue
+        terms = [_reduced(flow, given) for given in total.ins]
+        for one, other in (terms, terms[::-1]):
+            if one is None or other is None or one[1] != 1.0 or other[1] not in _NATURAL:
+                continue
+            error, divergence = one[0], other[0]
+            is_mixed = _is_mean(error) and divergence.name == "aten.sum.default"
+            if is_mixed and _is_divergence(flow, error, divergence):
+                yield _Pair(error, divergence)
+
+
+def _reduced(flow: OperationGraph, given: In) -> tuple[Operation, float] | None:
+    """Return what made a number, and the size of the factor it is multiplied by; None if it is not known."""
+    item, factor = flow.maker(given), 1.0
+    while item is not None and item.name in ("aten.neg.default", "aten.mul.Tensor", "aten.div.Tensor"):
+        if len(item.ins) != 1:
+            return None
+        if item.name != "aten.neg.default":
+            number = _number(item)
+            if number is None:
+                return None
+            factor = factor * number if item.name == "aten.mul.Tensor" else factor / number
+        item = flow.maker(item.ins[0])
+    return None if item is None else (item, abs(factor))
+
+
+def _number(item: Operation) -> float | None:
+    try:
+        return float(item.scalars.rpartition(", ")[2]) or None
+    except ValueError:
+        return None
+
+
+def _is_mean(item: Operation) -> bool:
+    if item.name in _ERRORS:
+        # Without a number the reduction is torch's own: the mean.
+        words = item.scalars.split(", ")
+        return not any(word in ("0", "2") for word in words[2:])
+    return item.name == "aten.mean.default"
+
+
+def _is_divergence(flow: OperationGraph, error: Operation, total: Operation) -> bool:
+    """Whether a sum is over a divergence of what the model computes for the same batch."""
+    one, other = error.ins[0], total.ins[0]
+    if not one.shape or not other.shape or one.shape[0] != other.shape[0] or one.shape[0] < _LEAST_BATCH:
+        return False
+    if prod(one.shape) == one.shape[0] or not one.has_grad:
+        return False  # one value for each sample: mean over the batch, and nothing else
+    seen: list[Operation] = []
+    queue = [other]
+    while queue:
+        given = queue.pop()
+        item = flow.maker(given)
+        if item is not None and item.name in _ELEMENTWISE and len(seen) < _MAX_TREE:
+            seen.append(item)
+            queue += item.ins
+        elif not given.has_grad and given.shape[:1] == other.shape[:1]:
+            return False  # data go into it: an error of its own
+    names = {item.name for item in seen}
+    return bool(names & _CURVES) and any(_is_square(item) for item in seen)
+
+
+def _is_square(item: Operation) -> bool:
+    if item.name == "aten.pow.Tensor_Scalar":
+        return item.scalars.endswith((", 2", ", 2.0"))
+    is_product = item.name == "aten.mul.Tensor" and len(item.ins) == 2
+    return item.name == "aten.square.default" or (is_product and item.ins[0].producer == item.ins[1].producer)
+
+
+BUGGY = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+encoder, decoder = nn.Linear(16, 8), nn.Linear(4, 16)
+optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+for step in range(4):
+    x = torch.rand(32, 16)
+    mean, logvar = encoder(x).chunk(2, dim=1)
+    z = mean + torch.randn_like(mean) * (0.5 * logvar).exp()
+    error = F.mse_loss(decoder(z), x)
+    divergence = -0.5 * torch.sum(1 + logvar - mean.pow(2) - logvar.exp())  # expect: LOSS13
+    loss = error + divergence
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+encoder, decoder = nn.Linear(16, 8), nn.Linear(4, 16)
+optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+for step in range(4):
+    x = torch.rand(32, 16)
+    mean, logvar = encoder(x).chunk(2, dim=1)
+    z = mean + torch.randn_like(mean) * (0.5 * logvar).exp()
+    error = F.mse_loss(decoder(z), x)
+    divergence = -0.5 * torch.sum(1 + logvar - mean.pow(2) - logvar.exp())
+    loss = error + divergence / x.numel()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace("decoder(z), x)", 'decoder(z), x, reduction="sum")').replace(
+    "loss = error + divergence", "loss = (error + divergence) / len(x)"
+)
