@@ -47,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for short in evidence.of(SamplesUnweighted):
         facts = short.facts
         yield Finding(
-            message=f"the sampler draws only the first {facts.num_weights} samples: the others have no weight",
+            message=f"the sampler draws only the first {facts.num_weights} samples: others have no weight",
             file=short.file,
             line=_call_line(evidence, short, "WeightedRandomSampler"),
             evidence=f"{facts.num_weights} weights for {facts.num_samples} samples",

@@ -82,6 +82,8 @@ class ScheduleSettings(NamedTuple):
     milestones: list[float]
     numbers: list[int]
     """The whole numbers that its functions of the step were built with: one may be their number."""
+    base_rates: list[float]
+    """The rates that its factors are for, if they are plain numbers."""
     inner: dict[int, "ScheduleSettings"]
     """Those of the schedulers that it is made of, in their order."""
 

@@ -63,6 +63,7 @@ class _Schedules:
             total_iters=_number(known.get("total_iters")),
             milestones=sorted(item for item in milestones if isinstance(item, int | float)),
             numbers=sorted(numbers)[:_MAX_NUMBERS],
+            base_rates=[item for item in known.get("base_lrs") or () if isinstance(item, float)],
             inner={self._tape.number("scheduler", item): self._describe(item) for item in inner}
             if isinstance(inner, list)
             else {},
