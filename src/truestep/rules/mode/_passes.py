@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from truestep.rules import Evidence
+from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, LoaderUsed
@@ -24,6 +25,9 @@ _MAKING = frozenset(
         *("unsqueeze", "view", "reshape", "flatten", "zeros", "ones", "rand", "randn", "randint"),
     )
 )
+
+_ESTIMATING = "update_bn"
+"""Torch's function that passes data through an averaged model for its statistics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +159,7 @@ def is_thrown_away(evidence: Evidence, moment: Moment[Any]) -> bool:
     ]
     for node, call in calls:
         if node.lineno <= moment.line <= (node.end_lineno or node.lineno):
-            return _is_plain_call(call)
+            return name_of(call.func) == _ESTIMATING or _is_plain_call(call)
     return False
 
 

@@ -27,6 +27,9 @@ _MAX_TARGETS = 1 << 18
 _MAX_CLASSES = 64
 _TOLERANCE = 1e-3
 _EDGE = 1e-2
+_MAX_NODES = 12
+_CUTTING = "SliceBackward"
+_SHAPING = ("LogSoftmax", "View", "UnsafeView", "Reshape", "Clone", "Transpose", "Permute", "ToCopy", "TBack")
 
 
 def watch(tape: Tape) -> None:
@@ -81,6 +84,8 @@ class _Losses:
         target, weight = on_host(target), None if weight is None else on_host(weight)
         kept = target[target != ignored]
         shifts, padding, end = self._tokens.compare(target, ignored=ignored, weight=weight)
+        if shifts and _is_cut(scores):
+            shifts = []  # the first scores are not those of the first tokens
         facts = ClassesScored(
             operation_index=index,
             num_classes=scores.shape[1] if scores.dim() > 1 else 0,
@@ -133,6 +138,19 @@ class _Losses:
 def _is_plain(tensor: Tensor) -> bool:
     """Whether it has values that can be read."""
     return not tensor.is_meta and tensor.layout == torch.strided and tensor.numel() > 0
+
+
+def _is_cut(scores: Tensor) -> bool:
+    """Whether the first of a model's scores were cut off before these were scored."""
+    node: Any = scores.grad_fn
+    for _ in range(_MAX_NODES):
+        name = type(node).__name__
+        if name.startswith(_CUTTING) and node._saved_dim and node._saved_start:
+            return True
+        if node is None or not name.startswith((*_SHAPING, _CUTTING)):
+            return False
+        node = node.next_functions[0][0]
+    return False
 
 
 def _part(tensor: Tensor, dim: int) -> Tensor | None:
