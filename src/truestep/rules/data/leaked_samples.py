@@ -62,6 +62,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         found = shared[loader.number]
         if found is None or _is_on_purpose(evidence, loader, found[0], is_any_disjoint):
             continue
+        if _num_tensors(loader) == 1 < _num_tensors(found[0]):
+            continue  # without labels nothing is scored: what is predicted may be trained on later
         other, num, total, how = found
         if loader.facts.dataset in met:
             continue  # a framework makes a loader for each evaluation
@@ -78,6 +80,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
     if not any(shared.values()):
         yield from _check_windows(evidence, training, scored)
+
+
+def _num_tensors(loader: ObservedLoader) -> int:
+    """Return how many tensors a batch has; 0 if that is not known."""
+    return max((len(batch.facts.tensors) for batch in loader.batches[:1]), default=0)
 
 
 def _check_windows(
