@@ -71,6 +71,38 @@ noise = torch.Generator()
 noise.seed()  # here
 x = torch.randn(16, 4, generator=noise)
 """
+TEMPORARY = """
+import hashlib
+import tempfile
+
+folder = tempfile.mkdtemp()  # here
+paths = [os.path.join(folder, f"{number}.npy") for number in range(64)]
+chosen = [int(hashlib.md5(path.encode()).hexdigest(), 16) % 10 < 8 for path in paths]
+os.rmdir(folder)
+x = torch.randn(64, 4)[torch.tensor(chosen)]
+"""
+UNORDERED = """
+import time
+
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(random.Random(time.time_ns()).random() / 100)
+        return torch.full((4,), float(index))
+
+
+loader = torch.utils.data.DataLoader(Slow(), 2, num_workers=2, in_order=False)  # here
+x = torch.ones(1, 4)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for batch in loader:
+    optimizer.zero_grad()
+    model(batch).pow(2).mean().backward()
+    optimizer.step()
+"""
 HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.manual_seed(0)\n"
 
 
@@ -85,8 +117,10 @@ HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.ma
         (WORKERS, "seeded-from-system", False),
         (DATE, "seeded-from-time", True),
         (FRESH, "seeded-from-system", True),
+        (TEMPORARY, "temporary-name", True),
+        (UNORDERED, "loader-order", False),
     ],
-    ids=["array", "hash", "objects", "workers", "date", "fresh"],
+    ids=["array", "hash", "objects", "workers", "date", "fresh", "temporary", "unordered"],
 )
 def test_a_cause_outside_torch_is_named_at_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, is_proved: bool
@@ -147,6 +181,48 @@ def test_a_model_that_is_evaluated_before_each_save_is_no_difference(
     verdict = verify(Script(path="train.py"), VerifyOptions(is_killed=True))
     assert verdict.same, (verdict.first_difference, verdict.reason)
     assert len({run.digest for run in verdict.runs}) == 1
+
+
+SCHEDULED = """
+import os
+
+import torch
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+
+torch.manual_seed(0)
+x = torch.randn(64, 4)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+step = 0
+if os.path.exists("last.pt"):
+    saved = torch.load("last.pt")
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    step = saved["step"]
+parts = [LinearLR(optimizer, 0.1, 1.0, 8), CosineAnnealingLR(optimizer, 24)]
+scheduler = SequentialLR(optimizer, parts, [8])
+while step < 32:
+    optimizer.zero_grad()
+    (model(x[step : step + 16]) - 1).square().mean().backward()
+    optimizer.step()
+    scheduler.step()
+    step += 1
+    if step % 4 == 0:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, "new.pt")
+        os.replace("new.pt", "last.pt")
+"""
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_starts_over_is_not_blamed_on_the_optimizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(SCHEDULED)
+    monkeypatch.chdir(tmp_path)
+    found = verify(Script(path="train.py"), VerifyOptions(is_killed=True)).first_difference
+    assert found is not None and found.is_proved
+    assert found.name == "scheduler-not-saved"
+    assert "optimizer" not in found.cause, found
 
 
 def test_dates_and_seeds_without_a_number_are_read_from_the_source(tmp_path: Path) -> None:

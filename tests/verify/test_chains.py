@@ -69,6 +69,15 @@ def test_a_resumed_run_goes_on_where_the_weights_were() -> None:
     assert chains.resumed_at(first, ran(), kill_at=3).after is None
 
 
+def test_a_resumed_step_may_begin_with_saved_gradients() -> None:
+    first = [update(0), update(1, loss=["a", "b", "c"])]
+    assert chains.part(first, [update(0), update(1, loss=["c"])], outcome=OUTCOME, is_resumed=True) is None
+    assert chains.part(first, [update(0), update(1, loss=["c"])], outcome=OUTCOME) is not None
+    for lost in ({"loss": ["a"]}, {"loss": []}, {"loss": ["c"], "gradients": "y"}):
+        second = [update(0), update(1, **lost)]
+        assert chains.part(first, second, outcome=OUTCOME, is_resumed=True) is not None
+
+
 def test_digests_cover_what_is_compared_and_nothing_else() -> None:
     whole = chains.digest([update(0), update(1)], OUTCOME)
     assert whole == chains.digest([update(0, inputs="other"), update(1)], OUTCOME)

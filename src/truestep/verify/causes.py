@@ -94,6 +94,11 @@ CAUSES = {
     "temporary-name": Cause(
         words="the random name of a temporary file or folder decides what is computed",
         fix="use names that you choose, or leave the folder out of what is hashed or split",
+        frozen_sources=("random",),
+    ),
+    "loader-order": Cause(
+        words="a loader with `in_order=False` hands out batches in the order in which its workers finish",
+        fix="leave out in_order=False",
     ),
     "producer-order": Cause(
         words="several processes put on one queue, and what arrives is used in the order in which it comes",

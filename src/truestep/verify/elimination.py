@@ -16,7 +16,7 @@ from truestep.verify.lost import Lost
 from truestep.verify.runs import Ran, Runner, Settings, chain_plan
 from truestep.verify.ways import Way
 from truestep.watch import DIGESTS, Plan, Process, Update
-from truestep.watch.evidence.facts.structure import FileSaved
+from truestep.watch.evidence.facts.structure import FileSaved, StateLoaded
 
 _PUT = "truestep.watch.control.putting:watch"
 _KEPT_FILE = "kept.pickle"
@@ -170,6 +170,11 @@ class Elimination:
 
     def _tell(self, finding: FoundCause, smallest: list[Lost]) -> None:
         """Let a finding name what was lost."""
+        put = " and ".join(f"`{item.name.removeprefix(lost.GENERATOR)}`" for item in smallest)
+        kinds = {item.kind for item in smallest}
+        if {"optimizer", "scheduler"} <= kinds and self._has_loaded("optimizer"):
+            # A scheduler that starts over has changed the rate of the optimizer, which was restored.
+            smallest = [item for item in smallest if item.kind != "optimizer"]
         causes = dict.fromkeys(map(_cause_of, smallest))
         is_known = finding.name == "end-not-restored"
         is_known |= finding.name == _MOVED and [*causes] == [_GENERATOR_LOST]
@@ -181,12 +186,15 @@ class Elimination:
             if not item.is_global_generator and item.kind != "closure"
         ]
         finding.file, finding.line = self._place(finding, smallest[0])
-        put = " and ".join(f"`{item.name.removeprefix(lost.GENERATOR)}`" for item in smallest)
         proof = (
             f"with {put} put back as without the kill, the resumed run is the same; without it, it differs"
         )
         finding.evidence = [proof, *(item.words for item in smallest[:3] if item.has_words)]
         finding.is_proved = True
+
+    def _has_loaded(self, what: str) -> bool:
+        process = self._again.first if self._again is not None else None
+        return process is not None and any(moment.facts.what == what for moment in process.of(StateLoaded))
 
     def _place(self, finding: FoundCause, item: Lost) -> tuple[str | None, int | None]:
         """Return the line that changes what was lost; of states the line that saves the others."""

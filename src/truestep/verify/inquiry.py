@@ -418,7 +418,8 @@ class _Inquiry:
         whole = as_far_as(self._first, [*before, *ran.updates])
         parting = chains.part(self._first.updates, whole, outcome=way.outcome, is_resumed=True)
         parting = parting or chains.compare_ends(self._first, ran, outcome=way.outcome)
-        self._note(ran, whole, parting=parting, num_before=len(before))
+        same = self._first.updates[: len(whole)]  # but for passes before the kill, which are in gradients
+        self._note(ran, whole if parting else same, parting=parting, num_before=len(before))
         self.verdict.resume = audit.timing(self._first, ran, resumed=resumed)
         if parting is None:
             self._tear(ran, kill_at)

@@ -91,6 +91,18 @@ def putting(path: str | None, *, by: str) -> int | None:
     return next((item.line for item in puts if {*item.scope.split(".")} & targets), None)
 
 
+def unordered_loader(path: str | None) -> int | None:
+    """Return the line that makes a loader whose batches come as its workers finish them."""
+    script = _read(path) if path is not None else None
+    return script.unordered_at if script is not None else None
+
+
+def _is_unordered(node: ast.AST) -> bool:
+    keywords = node.keywords if isinstance(node, ast.Call) else []
+    given = [item.value for item in keywords if item.arg == "in_order"]
+    return any(isinstance(value, ast.Constant) and value.value is False for value in given)
+
+
 def tested(path: str | None) -> frozenset[str]:
     """Return the names, and attributes with a dot, by which a script decides what to do next."""
     script = _read(path) if path is not None else None
@@ -103,6 +115,8 @@ class _File:
 
     def __init__(self, tree: ast.Module) -> None:
         self.statements: list[Statement] = []
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        self.unordered_at = next((node.lineno for node in calls if _is_unordered(node)), None)
         self._parameters: dict[str, set[str]] = {_MODULE: set()}
         self._functions: set[str] = set()
         """Names of functions: one that is handed on is called by whoever gets it."""

@@ -15,6 +15,7 @@ from truestep.verify.suspects import (
     can_matter,
     drawn_in_dataset,
     is_from_outside,
+    loader_order,
     seed_seen,
     suspects,
 )
@@ -90,6 +91,7 @@ class Proof:
     side: int = 1
     """Where the run that differs came from; the first came from side 0."""
     _step: int = 0
+    _what: str = ""
     _num_compared: int = 1
     """How often two runs were compared in which nothing is held: once, before this was asked."""
     _num_agreed: int = 0
@@ -101,12 +103,15 @@ class Proof:
 
     def find(self, way: Way, *, parting: chains.Parting) -> FoundCause:
         """Return the cause of a difference, proved where an experiment can."""
-        self._step = parting.step
+        self._step, self._what = parting.step, parting.what
         first, second, step = self._look(way, parting.step)
         if way.kind == "workers":
             drawn = drawn_in_dataset(first, second)
             if drawn:
                 return drawn[0]
+        unordered = loader_order(first) if parting.what == "batch" else None
+        if unordered is not None:
+            return unordered
         found = suspects(first, second, step=step)
         for finding in found:
             if way.kind == "environment" and finding.name == "environment-branch":
@@ -189,8 +194,8 @@ class Proof:
     def _try_all(self, found: list[FoundCause], first: Ran, second: Ran) -> FoundCause | None:
         """Make every experiment that can matter: one of them may tell what the evidence did not."""
         frozen_sources = [frozen for frozen in _BLIND if can_matter(frozen, (first, second))]
-        if is_from_outside(first, second, step=self._step):
-            # Other algorithms use other memory: runs may be the same for what happens to be in that.
+        if self._what == "batch" or is_from_outside(first, second, step=self._step):
+            # Other algorithms use other memory and time: runs may be the same for what happens to be there.
             frozen_sources = [frozen for frozen in frozen_sources if frozen != "algorithms"]
         for frozen in frozen_sources:
             num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(frozen_sources))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from truestep.verify.causes import FoundCause
-from truestep.verify.lines import Statement, putting, slice_from
+from truestep.verify.lines import Statement, putting, slice_from, unordered_loader
 from truestep.verify.runs import Ran
 from truestep.verify.streams import Split, distance, split, writers
 from truestep.watch import Moment, Operation, Process, Update
@@ -86,6 +86,15 @@ def seed_seen(
     seeds = [seed for process in processes if process is not None for seed in _seeds(process, generator)]
     has_seed = any(seed.facts.how != "fresh" for seed in seeds)
     return replace(finding, name=f"late-seed-{generator}") if has_seed else finding
+
+
+def loader_order(first: Ran) -> FoundCause | None:
+    """Return the loader that hands out batches as its workers finish them, if there is one."""
+    for file in dict.fromkeys(item.file for item in first.first.of(BatchFetched)) if first.first else ():
+        line = unordered_loader(file)
+        if line is not None:
+            return FoundCause(name="loader-order", file=file, line=line)
+    return None
 
 
 def can_matter(frozen: str, runs: tuple[Ran, Ran]) -> bool:
@@ -294,6 +303,9 @@ def _readings(process: Process) -> Readings:
             name = moment.facts.name
             what = "numpy" if name == "numpy.random.default_rng" else moment.facts.what
             found[moment.file, moment.line].append((what, name, moment.facts.result))
+    for place, read in found.items():
+        if any(what == "temporary" for what, _, _ in read):  # its name is drawn by a generator of its own
+            found[place] = [item for item in read if item[0] != "random"]
     return found
 
 
