@@ -23,7 +23,7 @@ from truestep.watch.evidence.facts.optimizing import OptimizerStep
 
 RULE = Meta(
     code="DATA16",
-    severity="error",
+    severity="warning",
     needs=(InputLevels, OptimizerStep),
     fix="Apply the same scaling to training and evaluation inputs.",
 )
