@@ -6,6 +6,7 @@ reads values only at the steps that are looked at.
 
 from truestep.watch.inspect.data import (
     balance,
+    ends,
     growth,
     inputs,
     levels,
@@ -79,6 +80,7 @@ _INSPECTORS = (
     pairs.watch,
     stored.watch,
     balance.watch,
+    ends.watch,
     redraws.watch,
     rows.watch,
     seeding.watch,

@@ -421,6 +421,15 @@ class ProbabilitiesScored(NamedTuple):
     """How many lie at the lowest or highest value, if that is near 0 or 1, or beyond."""
 
 
+@kind(varies_from="num_samples")
+class PaddedEndRead(NamedTuple):
+    """The last position of padded sequences is read, which is zero for some of them."""
+
+    num_samples: int
+    num_ended: int
+    num_places: int
+
+
 class CompiledPiece(NamedTuple):
     """Code that was compiled."""
 
