@@ -1,8 +1,9 @@
 """The last position of padded sequences is read: it is zero for all but the longest.
 
 ## What it finds
-The output of `pad_packed_sequence` whose last position is taken as the last state (`out[:, -1]`), while the
-sequences of the batch have different lengths. The rule reads the values: rows that are zero in all features.
+Outputs of a recurrent layer, as `pad_packed_sequence` or a mask leaves them, whose last position is taken as
+the last state (`out[:, -1]`), while the sequences of the batch have different lengths. The rule reads the
+values: sequences that end in positions whose features are all zero, not all at the same position.
 
 ## Why it matters
 A sequence that is shorter than the longest of its batch has ended before: its last position is padding. The

@@ -6,7 +6,6 @@ reads values only at the steps that are looked at.
 
 from truestep.watch.inspect.data import (
     balance,
-    ends,
     growth,
     inputs,
     levels,
@@ -80,7 +79,6 @@ _INSPECTORS = (
     pairs.watch,
     stored.watch,
     balance.watch,
-    ends.watch,
     redraws.watch,
     rows.watch,
     seeding.watch,
