@@ -98,8 +98,8 @@ def _find_own_average(evidence: Evidence, places: set[tuple[str | None, int | No
         models = _averaged_models(source, place[1]) if source is not None else []
         if source is None or not models or place in others or len(found) < _TWO:
             continue
-        line = _aliased_at(source, place[1], models) or place[1]
-        if (place[0], line) not in places:
+        line = _aliased_at(source, place[1], models)
+        if line is not None and (place[0], line) not in places:  # else the update names one weight twice
             places.add((place[0], line))
             yield Finding(
                 message="the averaged model is the model being trained: each weight is averaged with itself",
