@@ -150,7 +150,7 @@ CHANGES = [
     Change(
         "verify compares nothing",
         "verify/chains.py",
-        "return bool(_value(ours, name) != _value(theirs, name))",
+        "return bool(one != other)",
         "return False",
         "tests/verify",
     ),
