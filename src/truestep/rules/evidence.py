@@ -12,6 +12,7 @@ from typing import Any
 
 from truestep import watch
 from truestep.cells import code_of, is_notebook
+from truestep.rules.analysis.flow import OperationGraph
 from truestep.watch import Moment, Operation, Process
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.moment import Observed
@@ -86,6 +87,11 @@ class Evidence(Observed):
     def operations(self) -> list[Operation]:
         """Operations of the first process in the steps that were looked at closely."""
         return self.first.operations
+
+    @cached_property
+    def flow(self) -> OperationGraph:
+        """The same with who made and who uses what, built once for all rules."""
+        return OperationGraph(self.operations)
 
     @cached_property
     def files(self) -> list[str]:

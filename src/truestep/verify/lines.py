@@ -97,9 +97,8 @@ def unordered_loader(path: str | None) -> int | None:
     return script.unordered_at if script is not None else None
 
 
-def _is_unordered(node: ast.AST) -> bool:
-    keywords = node.keywords if isinstance(node, ast.Call) else []
-    given = [item.value for item in keywords if item.arg == "in_order"]
+def _is_unordered(call: ast.Call) -> bool:
+    given = [item.value for item in call.keywords if item.arg == "in_order"]
     return any(isinstance(value, ast.Constant) and value.value is False for value in given)
 
 

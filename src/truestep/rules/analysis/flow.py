@@ -108,6 +108,14 @@ def axis_of(operation: Operation) -> int | None:
     return int(found[1]) % rank if found and rank else None
 
 
+def number_of(operation: Operation) -> float | None:
+    """Return the last number that an operation was given, as a factor is; None if it is none."""
+    try:
+        return float(operation.scalars.rpartition(", ")[2])
+    except ValueError:
+        return None
+
+
 def size_of(operation: Operation) -> int:
     """Return the length of the axis that a softmax is over; 0 if not known."""
     axis = axis_of(operation)

@@ -21,7 +21,6 @@ from itertools import pairwise
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import Edit, call_at, last_argument, replace_node, text_of
-from truestep.rules.analysis.flow import OperationGraph
 from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import Labels, LabelsSliced
@@ -99,7 +98,7 @@ def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
 
 def _cut_at(evidence: Evidence, moment: Moment[LabelsSliced]) -> int | None:
     """Return the line that cuts the batch; that of the loss if it is not known."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     loss = flow.at(moment.facts.operation)
     if loss is None or len(loss.ins) < 2:
         return moment.line

@@ -43,7 +43,7 @@ class _Pair(NamedTuple):
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find labels in a loss that were shuffled in another way than the inputs."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     found: dict[tuple[str | None, int | None], dict[int, _Pair]] = {}
     for pair in _find_pairs(flow):
         place = (pair.labels.file, pair.labels.line)

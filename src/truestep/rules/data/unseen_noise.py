@@ -48,7 +48,7 @@ _LEAST_STEPS, _LEAST_AXES = 2, 2
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find noise in the target that is not in the input, and noisy inputs that nothing reads."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     found: dict[tuple[str | None, int | None], list[tuple[Operation, Operation]]] = {}
     for loss in flow.all:
         mixed = _find_other_noise(flow, loss)

@@ -49,7 +49,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find softmaxes over the batch that are not used to pool it."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     sizes = _batch_sizes(evidence)
     yield from _find_single(flow)
     for operation in flow.named(*_NAMES):

@@ -37,7 +37,7 @@ _NEAR = 6
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find pairs that were meant to be compared value by value."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     for operation in flow.named(*_TWO_SIDED):
         if len(operation.ins) == 2 and _is_mistaken(flow, operation, operation.ins):
             yield _report(operation, operation.ins)

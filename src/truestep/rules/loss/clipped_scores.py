@@ -16,7 +16,7 @@ Let the model end in its last linear layer. Remove the activation after it.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, place_of, size_of
+from truestep.rules.analysis.flow import place_of, size_of
 
 RULE = Meta(
     code="LOSS12",
@@ -29,12 +29,12 @@ _LOSSES = ("_log_softmax.default", "binary_cross_entropy_with_logits.default")
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a loss over scores was computed."""
-    return any(True for _ in OperationGraph(evidence.operations).named(*_LOSSES))
+    return any(True for _ in evidence.flow.named(*_LOSSES))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses whose input is the output of a ReLU."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     for operation in flow.named(*_LOSSES):
         scores = operation.ins[0]
         is_over_classes = operation.name != "aten._log_softmax.default" or size_of(operation) > 1

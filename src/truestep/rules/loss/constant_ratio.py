@@ -34,7 +34,7 @@ _LEAST_STEPS, _MAX_BACK = 2, 4
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find ratios of a value to itself, on data that several steps share."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     found: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation, set[int]]]] = {}
     cleared: set[tuple[str | None, int | None]] = set()
     for ratio in flow.named("exp.default"):

@@ -42,7 +42,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses over two classes whose input has one sigmoid too many, or none."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     for operation in flow.named("binary_cross_entropy_with_logits.default"):
         first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
         if first is not None and first.name in _BOUNDED:

@@ -49,7 +49,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses whose input was normalised before."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     yield from _normalised_twice(evidence, flow)
     yield from _no_logarithms(flow)
 

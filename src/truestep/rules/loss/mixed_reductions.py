@@ -19,7 +19,7 @@ from math import prod
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.rules.analysis.flow import OperationGraph, number_of, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In
@@ -58,7 +58,7 @@ class _Pair(NamedTuple):
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find sums of a mean error and of a divergence that is summed over the batch."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     found: dict[tuple[str | None, int | None], dict[int, _Pair]] = {}
     for pair in _find_pairs(flow):
         place = (pair.divergence.file, pair.divergence.line)
@@ -105,19 +105,12 @@ def _reduced(flow: OperationGraph, given: In) -> tuple[Operation, float] | None:
         if len(item.ins) != 1:
             return None
         if item.name != "aten.neg.default":
-            number = _number(item)
-            if number is None:
+            number = number_of(item)
+            if not number:
                 return None
             factor = factor * number if item.name == "aten.mul.Tensor" else factor / number
         item = flow.maker(item.ins[0])
     return None if item is None else (item, abs(factor))
-
-
-def _number(item: Operation) -> float | None:
-    try:
-        return float(item.scalars.rpartition(", ")[2]) or None
-    except ValueError:
-        return None
 
 
 def _is_mean(item: Operation) -> bool:

@@ -15,10 +15,9 @@ Subtract the entropy from the loss: `loss = policy_loss - 0.01 * entropy.mean()`
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.rules.analysis.flow import OperationGraph, number_of, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -63,7 +62,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find entropies that raise the loss of a policy."""
     if any("maximize" in source.text for source in evidence.sources):
         return
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     found: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation]]] = {}
     for product in flow.named("mul.Tensor"):
         policy = _policy_of(flow, product)
@@ -158,8 +157,7 @@ def _turned(user: Operation, item: Operation, sign: int) -> int | None:
     elif name in ("aten.neg.default", "aten.rsub.Scalar"):
         factor = -1.0
     elif name in ("aten.mul.Tensor", "aten.div.Tensor") and len(user.ins) == 1:
-        with suppress(ValueError):
-            factor = float(user.scalars.rpartition(", ")[2])
+        factor = number_of(user) or 0.0
     return None if not factor else sign if factor > 0 else -sign
 
 

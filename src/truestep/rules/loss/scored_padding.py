@@ -46,7 +46,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses that score too much of a row, or too little."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     seen: dict[tuple[str | None, int | None], list[Moment[ClassesScored]]] = {}
     for moment in evidence.of(ClassesScored):
         if moment.facts.shifts:

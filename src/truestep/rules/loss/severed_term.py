@@ -46,7 +46,7 @@ _MAX_WALK = 200
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find sums of a term that has a gradient and one that has lost it."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     living = _Living(flow)
     for operation in flow.named("add.Tensor", "sub.Tensor", "add_.Tensor"):
         if len(operation.ins) != 2 or operation.phase == "setup" or not _is_loss(flow, operation):

@@ -44,7 +44,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses over one class."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     several = {(item.file, item.line) for item in flow.named(*_NAMES) if size_of(item) > 1}
     for operation in flow.named(*_NAMES):
         given = operation.ins[0]

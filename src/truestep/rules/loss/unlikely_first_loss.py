@@ -46,7 +46,7 @@ def _is_loaded(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find first losses that are too high."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     met: set[tuple[str | None, int | None]] = set()
     for moment in evidence.of(ClassesScored):
         place, facts = (moment.file, moment.line), moment.facts

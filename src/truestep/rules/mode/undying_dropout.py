@@ -47,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     passes = [item for item in read_passes(evidence) if not item.facts.is_training]
     if any(is_repeated(run) for run in runs_of(passes) if len(run) > 2):
         return
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     for operation in flow.all:
         if not (operation.in_evaluation or operation.is_foreign) or not operation.is_random:
             continue

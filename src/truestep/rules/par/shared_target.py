@@ -81,7 +81,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _find_own_average(evidence: Evidence, places: set[tuple[str | None, int | None]]) -> Iterator[Finding]:
     """Find averages, `t.mul_(m).add_(s, alpha=1 - m)` or `t.lerp_(s, w)`, whose two tensors are one."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     steps: dict[tuple[str | None, int | None], set[int]] = {}
     others = set()
     for item in flow.named("add_.Tensor", "lerp_.Scalar"):

@@ -21,7 +21,6 @@ from statistics import median
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import (
@@ -66,7 +65,7 @@ def _step_time(evidence: Evidence) -> float | None:
 
 
 def _needless_biases(evidence: Evidence, step_s: float) -> Iterator[Finding]:
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     made = {name: at for moment in evidence.of(BiasesListed) for name, at in moment.facts.made_at.items()}
     found = []
     for moment in evidence.of(BiasAdded):

@@ -33,7 +33,7 @@ _FILLING = ("aten.masked_fill.Scalar", "aten.masked_fill_.Scalar")
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find means over padding that a mask has set to zero."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     found: dict[tuple[str | None, int | None], list[tuple[Operation, Operation, PaddingAveraged]]] = {}
     for moment in evidence.of(PaddingAveraged):
         mean = flow.at(moment.facts.operation_index)

@@ -55,7 +55,7 @@ _MATMULS = frozenset({"matmul", "bmm"})
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find softmaxes over an axis that the next product does not sum."""
-    flow = OperationGraph(evidence.operations)
+    flow = evidence.flow
     found: dict[tuple[str | None, int | None], list[Operation]] = {}
     for item in flow.named("_softmax.default"):
         axis, shape = _axis(item), item.ins[0].shape

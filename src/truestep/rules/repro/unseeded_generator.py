@@ -119,7 +119,7 @@ def _check_torch(evidence: Evidence) -> Iterator[Finding]:
 
 def _still_used(evidence: Evidence, draws: list[Operation]) -> list[Operation]:
     """Return draws without those that are written over: weights drawn again from a generator, or loaded."""
-    flow = OperationGraph(evidence.operations) if draws else None
+    flow = evidence.flow if draws else None
     return [item for item in draws if flow is not None and not _is_written_over(flow, item)]
 
 
