@@ -1,12 +1,14 @@
-"""Prediction and target are broadcast against each other in the loss.
+"""Prediction and target are broadcast against each other in the loss or in a metric.
 
 ## What it finds
 A loss, a difference or a product of two tensors that have the same number of values and the same shape except
 for axes of length one, such as (32, 1) and (32,). The result is larger than both and is reduced to the loss.
+The same for a metric: a prediction of the model that is compared with labels or subtracted from them.
 
 ## Why it matters
 Each prediction is compared with every target of the batch. The best the model can do is to predict the mean
-of the batch for every sample. The loss falls to the variance of the targets and stays there.
+of the batch for every sample. The loss falls to the variance of the targets and stays there. A metric counts
+how often any prediction is equal to any label, and the best epoch is chosen by it.
 
 ## How to fix
 Give both the same shape: `prediction.squeeze(-1)`, or `target.unsqueeze(-1)`.
@@ -32,7 +34,10 @@ _TWO_SIDED = ("sub.Tensor", "rsub.Tensor", "mul.Tensor", "div.Tensor", "add.Tens
 _REDUCTIONS = ("aten.mean.default", "aten.sum.default")
 _LOSSES = tuple(f"aten.{name}.default" for name in ("mse_loss", "smooth_l1_loss", "huber_loss"))
 _SHAPING = tuple(f"aten.{name}.default" for name in ("unsqueeze", "view", "reshape", "_unsafe_view"))
-_NEAR = 6
+_COMPARISONS = ("eq.Tensor", "ne.Tensor", "sub.Tensor", "rsub.Tensor")
+_LEVELS = ("aten.arange", "aten.linspace", "aten.logspace")
+_RANKINGS = ("aten.topk.default", "aten.sort.default", "aten.sort.stable")
+_NEAR, _MAX_BEFORE = 6, 400
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -40,6 +45,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     flow = evidence.flow
     for operation in flow.named(*_TWO_SIDED):
         if len(operation.ins) == 2 and _is_mistaken(flow, operation, operation.ins):
+            yield _report(operation, operation.ins)
+    for operation in flow.named(*_COMPARISONS):
+        if len(operation.ins) == 2 and _is_mistaken_metric(flow, operation):
             yield _report(operation, operation.ins)
     before: Operation | None = None
     for operation in flow.named("expand.default"):  # what the functions for losses begin with
@@ -62,15 +70,44 @@ def _report(operation: Operation, pair: tuple[In, ...]) -> Finding:
 
 def _is_mistaken(flow: OperationGraph, operation: Operation, pair: tuple[In, ...]) -> bool:
     first, second = pair
-    if not operation.outs or first.has_grad == second.has_grad or len(first.shape) == len(second.shape):
-        return False
-    if _core(first.shape) != _core(second.shape) or prod(operation.outs[0].shape) <= prod(first.shape):
+    if first.has_grad == second.has_grad or not _is_crossed(operation, pair):
         return False
     predicted = first if first.has_grad else second
     maker = flow.maker(predicted)
     if maker is None or maker.step != operation.step or maker.phase == "setup":  # a parameter
         return False
     return not _is_on_purpose(flow, operation, pair) and _is_reduced(flow, operation)
+
+
+def _is_mistaken_metric(flow: OperationGraph, operation: Operation) -> bool:
+    """Whether what a model gave is compared with what it did not, without gradients."""
+    pair = operation.ins
+    if any(given.has_grad for given in pair) or not _is_crossed(operation, pair):
+        return False
+    made_by = [flow.before(given, limit=_MAX_BEFORE) for given in pair]
+    made_by.sort(key=lambda found: any(item.phase == "forward" for item in found))
+    labels, predicted = made_by
+    if any(item.phase == "forward" for item in labels) or operation.phase == "forward":
+        return False
+    if all(item.phase != "forward" for item in predicted) or any(map(_is_list, labels)):
+        return False
+    if any(item.name in _RANKINGS and _is_list(item) for item in predicted if item.phase != "forward"):
+        return False
+    return not _is_on_purpose(flow, operation, pair) and _is_reduced(flow, operation)
+
+
+def _is_list(item: Operation) -> bool:
+    """Whether it gives places, levels or the best of several: all pairs of those may be meant."""
+    is_ranking = item.name in _RANKINGS and bool(item.outs) and item.outs[0].shape[-1:] > (1,)
+    return is_ranking or item.name.startswith(_LEVELS)
+
+
+def _is_crossed(operation: Operation, pair: tuple[In, ...]) -> bool:
+    """Whether every value of one meets every value of the other, and both have as many."""
+    first, second = pair
+    if not operation.outs or len(first.shape) == len(second.shape):
+        return False
+    return _core(first.shape) == _core(second.shape) and prod(operation.outs[0].shape) > prod(first.shape)
 
 
 def _core(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -36,6 +36,8 @@ from truestep.watch.script.tape import Tape
 _SETUP, _FORWARD, _BACKWARD = map(PHASES.index, ("setup", "forward", "backward"))
 _MAX_PER_STEP = 4096
 _MAX_PER_PLACE = 128
+_NUM_AFTER = 48
+"""Operations after a forward pass in evaluation that are noted: they compare what it gave with the labels."""
 
 
 def watch(tape: Tape) -> None:
@@ -121,13 +123,15 @@ class LightRecorder(OperationRecorder):
         if self._is_entered:
             self._callers.end_forward()
         if self._windows.is_visit and not module.training:
-            self.close()
+            self._windows.num_noted = max(self._windows.num_noted, _MAX_PER_STEP - _NUM_AFTER)
 
     def meet_backward(self, *_: Any) -> None:
         """A backward pass begins. That of a large model is not noted: it would take too much memory.
 
         Tensors that Python has seen are freed later, and the heap is left with holes of their size.
         """
+        if self._windows.is_visit and not self._tape.under_way.is_inside:
+            self.close()
         if self._is_entered:
             self._callers.begin_backward()
             self._resume()

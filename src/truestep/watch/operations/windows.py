@@ -18,7 +18,7 @@ class Windows:
         self._num_visits: dict[int, int] = {}
         self._num_late = 0
         self.is_visit = False
-        """Whether it is on for one forward pass in evaluation."""
+        """Whether it is on for one forward pass in evaluation, and for what is done with its result."""
         self.num_noted = 0
 
     def meet(self, number: int) -> None:
