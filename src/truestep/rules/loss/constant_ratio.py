@@ -1,9 +1,9 @@
 """The ratio of a clipped policy objective is always 1: new and old log-probabilities are the same.
 
 ## What it finds
-`exp(new - old)` that is clamped and multiplied by an advantage, where `old` is a detached copy of `new`,
-while several steps train on the same data. With one step for each batch of data the ratio is 1 by design,
-and nothing is reported.
+`exp(new - old)` that is clamped and multiplied by an advantage, where `old` is a detached copy of `new` or is
+computed by the same weights, while several steps train on the same data. With one step for each batch of data
+the ratio is 1 by design, and nothing is reported.
 
 ## Why it matters
 PPO makes several steps on the same samples, and the ratio shows how far the policy has moved away from the
@@ -15,11 +15,12 @@ Keep the log-probabilities from the time when actions were drawn, and use them: 
 """
 
 from collections.abc import Iterator
+from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import PICKING, OperationGraph, place_of
 from truestep.watch import Operation
-from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.passes import BackwardPass, ExponentsZero
 from truestep.watch.evidence.operation import In
 
 RULE = Meta(
@@ -29,7 +30,7 @@ RULE = Meta(
     fix="Subtract the log-probabilities that were stored when the actions were drawn.",
 )
 _CLAMPING = frozenset({"aten.clamp.default", "aten.clip.default"})
-_LEAST_STEPS, _MAX_BACK = 2, 4
+_LEAST_STEPS, _LEAST_EQUAL, _MAX_BACK = 2, 3, 4
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -37,13 +38,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     flow = evidence.flow
     found: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation, set[int]]]] = {}
     cleared: set[tuple[str | None, int | None]] = set()
+    zeros = {moment.facts.operation_index for moment in evidence.of(ExponentsZero)}
     for ratio in flow.named("exp.default"):
         difference = flow.maker(ratio.ins[0])
         clamp = next((user for user in flow.users(ratio) if user.name in _CLAMPING), None)
         if difference is None or clamp is None or not ratio.ins[0].has_grad:
             continue
         place = (difference.file, difference.line)
-        if not _is_of_itself(difference):
+        if not _is_of_itself(difference) and ratio.index not in zeros:
             cleared.add(place)
             continue
         weights = {index for user in (ratio, clamp) for index in _weights(flow, user)}
@@ -55,17 +57,25 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             for other in steps
             if one < other and steps[one][2] & {i for i in steps[other][2] if _is_made_before(flow, i, other)}
         ]
-        if place in cleared or not shared or len(steps) < _LEAST_STEPS:
-            continue
         difference, clamp, _ = steps[min(steps)]
+        # A warm-up may begin with a rate of 0: then the second step finds the first one's weights.
+        least = _LEAST_STEPS if _is_of_itself(difference) else _LEAST_EQUAL
+        if place in cleared or not shared or len(steps) < least:
+            continue
         yield Finding.at(
             difference,
-            "the ratio of new and old probabilities is always 1: both are the same tensor",
+            "the ratio of new and old probabilities is always 1: both are computed by the same weights",
             count=len(steps),
-            evidence=f"exp of a tensor minus its own detached values; it is clamped "
+            evidence=f"exp of {_what(difference)}; it is clamped "
             f"{place_of(clamp, difference.file)}, and steps {shared[0][0] + 1} and {shared[0][1] + 1} "
             "multiply it by the same advantages",
         )
+
+
+def _what(difference: Operation) -> str:
+    if _is_of_itself(difference):
+        return "a tensor minus its own detached values"
+    return f"{prod(difference.outs[0].shape)} differences, all of them 0"
 
 
 def _is_of_itself(difference: Operation) -> bool:

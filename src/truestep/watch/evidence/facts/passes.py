@@ -421,6 +421,13 @@ class ProbabilitiesScored(NamedTuple):
     """How many lie at the lowest or highest value, if that is near 0 or 1, or beyond."""
 
 
+@kind(varies_from="operation_index")
+class ExponentsZero(NamedTuple):
+    """An exponential of nothing but zeros, through which a gradient flows."""
+
+    operation_index: int
+
+
 @kind(varies_from="num_samples")
 class PaddedEndRead(NamedTuple):
     """The last position of padded sequences is read, which is zero for some of them."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from truestep.watch.evidence.facts.passes import (
     ClassesScored,
     ClassesWeighted,
+    ExponentsZero,
     PositivesWeighted,
     ProbabilitiesScored,
     ScoresNormalised,
@@ -40,6 +41,7 @@ def watch(tape: Tape) -> None:
     tape.read_operation("aten._log_softmax.default", losses.read_normalised)
     for name in ("nll_loss_forward", "nll_loss2d_forward"):
         tape.read_operation(f"aten.{name}.default", losses.read_scored)
+    tape.read_operation("aten.exp.default", losses.read_exponents)
     for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
         tape.read_operation(f"aten.{name}.default", losses.read_probabilities)
     tape.attend(losses, "forward_begins", near=True)
@@ -74,6 +76,15 @@ class _Losses:
         sums = part.sum(dim, dtype=torch.float64)
         is_distribution = bool((part >= 0).all()) and bool(((sums - 1).abs() < _TOLERANCE).all())
         self._tape.note(ScoresNormalised(index, is_distribution, float(part.min()), float(part.max())))
+
+    def read_exponents(
+        self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
+    ) -> None:
+        """Read whether a difference that is about to be a ratio is nothing but zeros."""
+        given = args[0]
+        is_read = given.requires_grad and _is_plain(given) and 1 < given.numel() <= _MAX_TARGETS
+        if is_read and not bool(on_host(given.detach()).any()):
+            self._tape.note(ExponentsZero(index))
 
     def read_scored(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Read what is scored: classes, targets, what is left out, the loss."""
