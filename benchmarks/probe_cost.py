@@ -1,8 +1,9 @@
 """Claim: the probes of `check` take at most 15 s and 2 % more memory, on models of 1M and of 124M parameters.
 
 A language model is trained for some steps under the plan of `check`, in one process: with its probes, which
-run copies of the model in a copy of the process, and without. Time is what the script waits for them. Memory
-is the peak of all processes together, shared pages counted once; the two ways take turns.
+run copies of the model in a copy of the process, and without. A large model is probed only if that is
+expected to be quick: on a busy machine it may not be, and the claim fails. Time is what the script waits for
+them. Memory is the peak of all processes together, shared pages counted once; the two ways take turns.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
 
@@ -78,7 +79,10 @@ def claims_of(rows: Sequence[Row]) -> list[Claim]:
     """Return what is claimed."""
     large = [float(row["ratio"] or 0) for row in rows if int(str(row["parameters"])[:-1]) >= LARGE]
     return [
-        Claim(text="seconds of all probes", found=max(float(row["seconds"] or 0) for row in rows), limit=MAX_S),
+        Claim(text="models without a probe", found=sum(not row["probes"] for row in rows), limit=0),
+        Claim(
+            text="seconds of all probes", found=max(float(row["seconds"] or 0) for row in rows), limit=MAX_S
+        ),
         Claim(text=f"peak of memory, from {LARGE}M on", found=max(large, default=None), limit=MAX_RATIO),
     ]
 

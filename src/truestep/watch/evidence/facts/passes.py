@@ -421,6 +421,14 @@ class ProbabilitiesScored(NamedTuple):
     """How many lie at the lowest or highest value, if that is near 0 or 1, or beyond."""
 
 
+@kind()
+class DerivativeTaken(NamedTuple):
+    """`torch.autograd.grad` of what trained weights have computed, for inputs and not for weights."""
+
+    has_graph: bool
+    """Whether what it gave has a graph of its own: `create_graph=True`."""
+
+
 @kind(varies_from="operation_index")
 class ExponentsZero(NamedTuple):
     """An exponential of nothing but zeros, through which a gradient flows."""

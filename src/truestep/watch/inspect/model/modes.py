@@ -128,6 +128,8 @@ class _Modes:
         self._since_step = 0
         self._num_noted: dict[tuple[Any, ...], int] = {}
         self._used: list[int] = []
+        self._is_needed = False
+        """Whether the pass under way has made a backward pass of its own, as for forces."""
         self._inputs: dict[int, tuple[Any, int]] = {}
         self._num_inputs = 0
         self._owned: dict[int, int] = {}
@@ -138,6 +140,7 @@ class _Modes:
 
     def forward_begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         number = self._models[id(model)][0]
+        self._is_needed = False
         layers = self._layers.get(number)
         if layers is None:
             layers = self._layers[number] = _Layers(model)
@@ -203,6 +206,8 @@ class _Modes:
             size=size,
         )
         self._tape.note(facts)
+        if self._is_needed:
+            self._tape.note(PassesUsed([ordinal]))
         if self._single:
             self._num_single += 1
             names = [name for name, _ in self._single]
@@ -245,6 +250,7 @@ class _Modes:
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
         """Gradients of inputs alone pass by what these are compared with, as in an attack: it is used too."""
+        self._is_needed = self._tape.under_way.is_inside
         if how != "grad":
             return
         waiting: list[Any] = [loss.grad_fn for loss in losses if loss.grad_fn is not None]

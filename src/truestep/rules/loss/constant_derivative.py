@@ -1,0 +1,152 @@
+"""A derivative in the loss has no graph: `create_graph=True` is missing.
+
+## What it finds
+A derivative for the inputs of a trained model, from `torch.autograd.grad` without `create_graph=True`, that
+is added to or subtracted from a part of the loss: a gradient penalty, the residual of an equation, forces.
+Derivatives that make another input (attacks, sampling) or multiply a term are not reported.
+
+## Why it matters
+Without a graph the derivative is a constant for the backward pass. A penalty on it changes the reported loss
+and nothing in the model; an equation or a force is fitted only by the terms without a derivative.
+
+## How to fix
+Pass `create_graph=True` to `torch.autograd.grad()` where the result is part of the loss.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.flow import LINEAR, OperationGraph, place_of
+from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import BackwardPass, DerivativeTaken
+from truestep.watch.evidence.operation import In
+
+RULE = Meta(
+    code="LOSS16",
+    severity="error",
+    needs=(BackwardPass, DerivativeTaken),
+    fix="Pass create_graph=True to torch.autograd.grad(), since its result is part of the loss.",
+)
+_SUMS = ("add.Tensor", "sub.Tensor", "rsub.Tensor", "add_.Tensor", "sub_.Tensor")
+_RECURRENT = ("lstm", "rnn", "gru", "_cell")
+_MAX_WALK = 200
+Place = tuple[str | None, int | None]
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find sums of a part that has a gradient and a derivative that has none."""
+    taken: dict[bool, set[Place]] = {True: set(), False: set()}
+    for moment in evidence.of(DerivativeTaken):
+        taken[moment.facts.has_graph].add((moment.file, moment.line))
+    places = taken[False] - taken[True]
+    if not places:
+        return
+    flow = evidence.flow
+    derivatives = _Derivatives(flow, evidence.operations, places)
+    for operation in flow.named(*_SUMS):
+        if len(operation.ins) != 2:
+            continue
+        for kept, lost in (operation.ins, operation.ins[::-1]):
+            found = derivatives.before(lost) if kept.has_grad and not lost.has_grad else None
+            if found is not None and derivatives.is_trained_by(operation, kept):
+                yield Finding.at(
+                    found,
+                    "this derivative has no graph, so its part of the loss has no gradient: "
+                    "create_graph=True is missing",
+                    evidence="the derivative is a constant for the backward pass; "
+                    f"{place_of(operation, found.file)} it is added to what has a gradient",
+                )
+
+
+class _Derivatives:
+    """What `torch.autograd.grad` gave without a graph, and which operations a backward pass goes through."""
+
+    def __init__(
+        self, flow: OperationGraph, operations: tuple[Operation, ...] | list[Operation], places: set[Place]
+    ) -> None:
+        self._flow = flow
+        passed = [item for item in operations if item.phase == "backward"]
+        self._made = {item.index: item for item in passed if (item.file, item.line) in places}
+        self._through = {
+            (item.step, item.forward_name, item.forward_file, item.forward_line)
+            for item in passed
+            if item.index not in self._made
+        }
+
+    def before(self, lost: In) -> Operation | None:
+        """Return the derivative that a tensor was computed from, without anything that has a gradient."""
+        queue, seen = [lost], 0
+        while queue and seen < _MAX_WALK:
+            given, seen = queue.pop(0), seen + 1
+            if given.producer in self._made:
+                return self._made[given.producer]
+            maker = self._flow.maker(given)
+            if maker is not None and not any(item.has_grad for item in maker.ins):  # else cut on purpose
+                queue += maker.ins
+        return None
+
+    def is_trained_by(self, operation: Operation, kept: In) -> bool:
+        """Whether a backward pass goes through the sum, and the sum is no input of a further layer."""
+        after = [operation, *self._flow.follow(operation)]
+        for item in after:
+            is_input = item.phase == "forward" and operation.phase != "forward"
+            if is_input or item.name in LINEAR or any(name in item.name for name in _RECURRENT):
+                return False
+        # A sum needs no operation in the backward pass: what it adds does.
+        return any(map(self._is_passed, after)) or any(map(self._is_passed, self._parts(kept)))
+
+    def _is_passed(self, item: Operation) -> bool:
+        return (item.step, item.name, item.file, item.line) in self._through
+
+    def _parts(self, kept: In) -> Iterator[Operation]:
+        """Yield what a tensor was computed from, without the passes of models."""
+        queue, num = [self._flow.maker(kept)], 0
+        while queue and num < _MAX_WALK:
+            item, num = queue.pop(0), num + 1
+            if item is not None and item.phase != "forward":
+                yield item
+                queue += map(self._flow.maker, item.ins)
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+critic = nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+optimizer = torch.optim.Adam(critic.parameters(), lr=1e-3)
+for step in range(6):
+    real, fake = torch.randn(32, 2) + 2, torch.randn(32, 2)
+    mix = torch.rand(32, 1)
+    between = (mix * real + (1 - mix) * fake).requires_grad_(True)
+    (slope,) = torch.autograd.grad(critic(between).sum(), between)  # expect: LOSS16
+    penalty = (slope.norm(dim=1) - 1).square().mean()
+    loss = critic(fake).mean() - critic(real).mean() + 10 * penalty
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(6):
+    x = torch.randn(32, 4).requires_grad_(True)
+    target = (x[:, 0] > 0).long()
+    loss = criterion(model(x), target)
+    (slope,) = torch.autograd.grad(loss, x, retain_graph=True)
+    attacked = x + 0.1 * slope.sign()
+    loss = loss + criterion(model(attacked), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace(
+    "(critic(between).sum(), between)", "(critic(between).sum(), between, create_graph=True)"
+)
