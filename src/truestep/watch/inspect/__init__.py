@@ -30,7 +30,7 @@ from truestep.watch.inspect.model import (
     roster,
     shards,
 )
-from truestep.watch.inspect.probe import deep, probes
+from truestep.watch.inspect.probe import deep, factors, probes
 from truestep.watch.inspect.training import (
     arrivals,
     biases,
@@ -58,6 +58,7 @@ _INSPECTORS = (
     motion.watch,
     probes.watch,
     deep.watch,
+    factors.watch,
     roster.watch,
     kept.watch,
     averages.watch,

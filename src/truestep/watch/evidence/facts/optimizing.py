@@ -252,6 +252,20 @@ class WeightsRounded(NamedTuple):
     """The middle size of the compared weights."""
 
 
+@kind(varies_from="paths")
+class FactorsZero(NamedTuple):
+    """Parameters that are zero and have no gradient: in a copy, changing one alone did nothing."""
+
+    model: int
+    optimizer: int
+    paths: list[str]
+    shapes: list[list[int]]
+    num_steps: int
+    """Steps looked at, at each of which all weights and all gradients were zero."""
+    change: float
+    """How far an output moved when all were changed together."""
+
+
 class MatrixUpdate(NamedTuple):
     """How large the numbers of a matrix are, as the root of their mean square."""
 
