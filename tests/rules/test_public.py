@@ -133,3 +133,57 @@ def test_pictures_with_equal_corners_are_different_micro_batches() -> None:
     )
     pictures = text.replace("torch.randn(8, 4)", "F.pad(torch.randn(8, 6, 6), (1, 1, 1, 1))")
     assert len(run("LOOP03", pictures.replace("x.sum(1, keepdim=True)", "x.sum((1, 2))[:, None]"))) == 1
+
+
+TWICE = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    loss = F.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    FIRST
+    SECOND
+    optimizer.step()
+"""
+AGAIN = "loss.backward(retain_graph=True)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (AGAIN, "loss.backward()"),
+        ("(64 * loss).backward(retain_graph=True)", "(64 * loss).backward()"),
+        (AGAIN, "loss.backward(); nn.utils.clip_grad_norm_(model.parameters(), 1)"),
+    ],
+)
+def test_a_loss_that_counts_twice_is_found(first: str, second: str) -> None:
+    (finding,) = run("LOOP03", TWICE.replace("FIRST", first).replace("SECOND", second))
+    assert finding.line == 13 and finding.severity is None and "count twice" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (AGAIN, "optimizer.zero_grad(); loss.backward()"),
+        (AGAIN, "[p.grad.zero_() for p in model.parameters()]; loss.backward()"),
+        (AGAIN, "loss.backward(); [p.grad.div_(2) for p in model.parameters()]"),
+        (AGAIN, "[p.grad.mul_(0.5) for p in model.parameters()]; (0.5 * loss).backward()"),
+        ("(loss / 2).backward(retain_graph=True)", "(loss / 2).backward()"),
+        (AGAIN, "loss.backward(torch.tensor(0.5))"),
+        (AGAIN, "torch.autograd.grad(loss, model.parameters())"),
+        (AGAIN, "(loss + model[0].weight.square().mean()).backward()"),
+        (AGAIN, "(-0.3 * loss).backward()"),
+        (
+            "loss.backward(inputs=[*model[0].parameters()], retain_graph=True)",
+            "loss.backward(inputs=[*model[1].parameters()])",
+        ),
+        (
+            "loss.backward(create_graph=True)",
+            "sum(p.grad.square().sum() for p in model.parameters()).backward()",
+        ),
+    ],
+)
+def test_two_passes_over_one_graph_that_do_not_count_twice_are_not_reported(first: str, second: str) -> None:
+    assert run("LOOP03", TWICE.replace("FIRST", first).replace("SECOND", second)) == []

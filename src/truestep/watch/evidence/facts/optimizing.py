@@ -338,6 +338,19 @@ class GraphMeasured(NamedTuple):
     terms: list[LossTerm]
 
 
+@kind(varies_from="number")
+class GraphRepeated(NamedTuple):
+    """A backward pass begins at the loss of an earlier one, and adds the gradients that are there already."""
+
+    number: int
+    """That of the pass."""
+    first: int
+    """That of the earlier one."""
+    first_at: Place
+    num_tensors: int
+    """How many gradients were compared: all are twice what they were."""
+
+
 @kind()
 class GraphCut(NamedTuple):
     """A loss that has no graph."""
