@@ -29,6 +29,7 @@ from truestep.watch.inspect.model import (
     replicas,
     roster,
     shards,
+    statistics,
 )
 from truestep.watch.inspect.probe import deep, factors, probes
 from truestep.watch.inspect.training import (
@@ -62,6 +63,7 @@ _INSPECTORS = (
     roster.watch,
     kept.watch,
     averages.watch,
+    statistics.watch,
     replicas.watch,
     ranks.watch,
     shards.watch,
