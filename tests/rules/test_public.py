@@ -187,3 +187,75 @@ def test_a_loss_that_counts_twice_is_found(first: str, second: str) -> None:
 )
 def test_two_passes_over_one_graph_that_do_not_count_twice_are_not_reported(first: str, second: str) -> None:
     assert run("LOOP03", TWICE.replace("FIRST", first).replace("SECOND", second)) == []
+
+
+BY_HAND = """
+torch.manual_seed(0)
+model, frozen = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 1)), nn.Linear(1, 1).eval()
+
+
+def evaluate():
+    model.eval()
+    total = 0.0
+    for x in torch.randn(24, 4).split(8):
+        total += (model(x) - x.sum(1, keepdim=True)).square().mean().item()
+    return total
+
+
+for epoch in range(2):
+    model.train()
+    for x in torch.randn(32, 4).split(8):
+        model.zero_grad()
+        goal = frozen(x.sum(1, keepdim=True)).detach()
+        (model(x) - goal).square().mean().backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.01)
+    evaluate()
+"""
+
+
+def test_an_evaluation_with_graphs_is_found_where_weights_are_updated_by_hand() -> None:
+    (finding,) = run("MODE02", BY_HAND)
+    assert finding.line == 4 + BY_HAND[: BY_HAND.index("model(x) - x.sum")].count("\n")
+    assert run("MODE02", BY_HAND.replace("def evaluate", "@torch.no_grad()\ndef evaluate")) == []
+    assert run("MODE02", BY_HAND.replace("alpha=-0.01", "alpha=0")) == []  # nothing is trained
+
+
+WHOLE = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(F.dropout(x, 0.5, training=True))
+
+
+torch.manual_seed(0)
+x, y = torch.randn(30, 4), torch.randint(3, (30,))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(6):
+    model.train()
+    optimizer.zero_grad()
+    F.cross_entropy(model(x)[:10], y[:10]).backward()
+    optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for part in PARTS:
+            F.cross_entropy(model(INPUT)[part], y[part])
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "given", "num"),
+    [
+        ("(slice(10), slice(10, 20), slice(20, 30))", "x", 1),
+        ("[slice(10)] * 10", "x", 0),  # Monte-Carlo dropout
+        ("[slice(10)] * 3", "unseen", 0),
+    ],
+)
+def test_dropout_in_eval_mode_is_found_on_a_whole_graph(parts: str, given: str, num: int) -> None:
+    text = WHOLE.replace("PARTS", parts).replace("INPUT", given)
+    found = run("MODE04", text.replace("model = Net", "unseen = x + 1\nmodel = Net"))
+    assert len({finding.line for finding in found}) == num
