@@ -133,3 +133,129 @@ def test_pictures_with_equal_corners_are_different_micro_batches() -> None:
     )
     pictures = text.replace("torch.randn(8, 4)", "F.pad(torch.randn(8, 6, 6), (1, 1, 1, 1))")
     assert len(run("LOOP03", pictures.replace("x.sum(1, keepdim=True)", "x.sum((1, 2))[:, None]"))) == 1
+
+
+TWICE = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    loss = F.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    FIRST
+    SECOND
+    optimizer.step()
+"""
+AGAIN = "loss.backward(retain_graph=True)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (AGAIN, "loss.backward()"),
+        ("(64 * loss).backward(retain_graph=True)", "(64 * loss).backward()"),
+        (AGAIN, "loss.backward(); nn.utils.clip_grad_norm_(model.parameters(), 1)"),
+    ],
+)
+def test_a_loss_that_counts_twice_is_found(first: str, second: str) -> None:
+    (finding,) = run("LOOP03", TWICE.replace("FIRST", first).replace("SECOND", second))
+    assert finding.line == 13 and finding.severity is None and "count twice" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (AGAIN, "optimizer.zero_grad(); loss.backward()"),
+        (AGAIN, "[p.grad.zero_() for p in model.parameters()]; loss.backward()"),
+        (AGAIN, "loss.backward(); [p.grad.div_(2) for p in model.parameters()]"),
+        (AGAIN, "[p.grad.mul_(0.5) for p in model.parameters()]; (0.5 * loss).backward()"),
+        ("(loss / 2).backward(retain_graph=True)", "(loss / 2).backward()"),
+        (AGAIN, "loss.backward(torch.tensor(0.5))"),
+        (AGAIN, "torch.autograd.grad(loss, model.parameters())"),
+        (AGAIN, "(loss + model[0].weight.square().mean()).backward()"),
+        (AGAIN, "(-0.3 * loss).backward()"),
+        (
+            "loss.backward(inputs=[*model[0].parameters()], retain_graph=True)",
+            "loss.backward(inputs=[*model[1].parameters()])",
+        ),
+        (
+            "loss.backward(create_graph=True)",
+            "sum(p.grad.square().sum() for p in model.parameters()).backward()",
+        ),
+    ],
+)
+def test_two_passes_over_one_graph_that_do_not_count_twice_are_not_reported(first: str, second: str) -> None:
+    assert run("LOOP03", TWICE.replace("FIRST", first).replace("SECOND", second)) == []
+
+
+BY_HAND = """
+torch.manual_seed(0)
+model, frozen = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 1)), nn.Linear(1, 1).eval()
+
+
+def evaluate():
+    model.eval()
+    total = 0.0
+    for x in torch.randn(24, 4).split(8):
+        total += (model(x) - x.sum(1, keepdim=True)).square().mean().item()
+    return total
+
+
+for epoch in range(2):
+    model.train()
+    for x in torch.randn(32, 4).split(8):
+        model.zero_grad()
+        goal = frozen(x.sum(1, keepdim=True)).detach()
+        (model(x) - goal).square().mean().backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.01)
+    evaluate()
+"""
+
+
+def test_an_evaluation_with_graphs_is_found_where_weights_are_updated_by_hand() -> None:
+    (finding,) = run("MODE02", BY_HAND)
+    assert finding.line == 4 + BY_HAND[: BY_HAND.index("model(x) - x.sum")].count("\n")
+    assert run("MODE02", BY_HAND.replace("def evaluate", "@torch.no_grad()\ndef evaluate")) == []
+    assert run("MODE02", BY_HAND.replace("alpha=-0.01", "alpha=0")) == []  # nothing is trained
+
+
+WHOLE = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(F.dropout(x, 0.5, training=True))
+
+
+torch.manual_seed(0)
+x, y = torch.randn(30, 4), torch.randint(3, (30,))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(6):
+    model.train()
+    optimizer.zero_grad()
+    F.cross_entropy(model(x)[:10], y[:10]).backward()
+    optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for part in PARTS:
+            F.cross_entropy(model(INPUT)[part], y[part])
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "given", "num"),
+    [
+        ("(slice(10), slice(10, 20), slice(20, 30))", "x", 1),
+        ("[slice(10)] * 10", "x", 0),  # Monte-Carlo dropout
+        ("[slice(10)] * 3", "unseen", 0),
+    ],
+)
+def test_dropout_in_eval_mode_is_found_on_a_whole_graph(parts: str, given: str, num: int) -> None:
+    text = WHOLE.replace("PARTS", parts).replace("INPUT", given)
+    found = run("MODE04", text.replace("model = Net", "unseen = x + 1\nmodel = Net"))
+    assert len({finding.line for finding in found}) == num

@@ -5,13 +5,16 @@ Several backward passes at one line, over different samples, before one step, wh
 neither the loss nor the gradients are divided. Sums over samples, losses of different tasks or on different
 parameters, and passes that depend on each other are not reported.
 
+Also a second backward pass from the same loss before one step, which adds the same gradients again.
+
 ## Why it matters
 The step is too large by the number of micro-batches, unless the optimizer divides by the gradient's size, as
 Adam does. The learning rate does not mean the same as in the same training without accumulation, clipping
 sets in earlier, and changing the number of micro-batches changes the result.
 
 ## How to fix
-Divide the loss by the number of micro-batches in the step before you call `backward()`.
+Divide the loss by the number of micro-batches in the step before you call `backward()`. If one loss is
+differentiated twice, remove one of the two calls.
 """
 
 import ast
@@ -28,6 +31,7 @@ from truestep.watch.evidence.facts.optimizing import (
     GradientsApplied,
     GradientsClipped,
     GraphMeasured,
+    GraphRepeated,
     OptimizerStep,
 )
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -45,7 +49,8 @@ _TOLERANCE = 0.02
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find accumulation without division."""
+    """Find accumulation without division, and losses that count twice."""
+    yield from _check_repeats(evidence)
     passes = find_passes(evidence)
     found: dict[tuple[str | None, int | None], list[tuple[Moment[GradientsApplied], list[Pass]]]] = {}
     cleared = set()
@@ -77,16 +82,45 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _cost(evidence: Evidence, optimizer: int, num: int) -> str | None:
+def _check_repeats(evidence: Evidence) -> Iterator[Finding]:
+    """Find losses that are differentiated twice, where one step applies both passes undivided."""
+    found: dict[tuple[str | None, int | None], list[tuple[Moment[GraphRepeated], int]]] = {}
+    divided = set()
+    for moment in evidence.of(GraphRepeated):
+        both = {moment.facts.first, moment.facts.number}
+        for step in evidence.of(GradientsApplied):
+            if both <= set(step.facts.passes):
+                place = moment.file, moment.line
+                found.setdefault(place, []).append((moment, step.facts.optimizer))
+                if step.facts.factor is not None:
+                    divided.add(place)
+    for place, times in found.items():
+        if place in divided or len(times) < min(_MIN_STEPS, len(evidence.of(OptimizerStep))):
+            continue
+        moment, optimizer = times[0]
+        yield Finding.at(
+            moment,
+            "the same loss is differentiated twice before one step: its gradients count twice",
+            evidence=f"a pass at line {moment.facts.first_at.line} began at the same loss, this one doubled "
+            f"the gradients of {moment.facts.num_tensors} tensors",
+            cost=_cost(evidence, optimizer, 2, unit="one pass"),
+            fix="Remove the second backward().",
+            severity=None if _is_by_hand(evidence, moment) else "info",
+        )
+
+
+def _cost(
+    evidence: Evidence, optimizer: int, num: int, *, unit: str = "the mean over the same samples"
+) -> str | None:
     """Return what the factor does: nothing to the length of steps that do not grow with the gradient."""
     if any(optimizer in moment.facts.optimizers for moment in evidence.of(GradientsClipped)):
         return f"gradients are {num} times as large where they are clipped"
     if is_adaptive(evidence, optimizer):
         return None
-    return f"steps are {num} times as large as with the mean over the same samples"
+    return f"steps are {num} times as large as with {unit}"
 
 
-def _is_by_hand(evidence: Evidence, moment: Moment[BackwardExamined]) -> bool:
+def _is_by_hand(evidence: Evidence, moment: Moment[BackwardExamined] | Moment[GraphRepeated]) -> bool:
     """Whether the script's own line calls backward: in a framework's loop the division is the framework's."""
     source = evidence.source(moment.file)
     return source is None or "backward" in source.line(moment.line)
@@ -142,6 +176,8 @@ def _has_own_gradient(evidence: Evidence, group: list[Pass]) -> bool:
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Divide by what the script itself counts micro-batches with, if it does so by a remainder."""
     call = call_at(source, finding.line, name="backward")
+    if finding.fix is not None:  # which of the two calls is meant is not known
+        return []
     loop = around(source, finding.line, ast.For, ast.While)
     if call is None or loop is None or not isinstance(call.func, ast.Attribute) or call.args:
         return []

@@ -15,7 +15,7 @@ from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, LoaderUsed
-from truestep.watch.evidence.facts.optimizing import OptimizerOwns
+from truestep.watch.evidence.facts.optimizing import GraphMeasured, OptimizerOwns, OptimizerStep
 from truestep.watch.evidence.facts.passes import LayersListed, PassesUsed, PassExamined
 
 MIN_RUN = 3
@@ -180,6 +180,13 @@ def owners(evidence: Evidence) -> dict[int, dict[int, tuple[int, int]]]:
         facts = moment.facts
         found[facts.model][facts.optimizer] = (facts.num_trained, facts.num_weights)
     return found
+
+
+def trained_by_hand(evidence: Evidence, passes: Iterable[Pass]) -> set[int]:
+    """Return models that are trained in a script without optimizers, whose weights change nevertheless."""
+    if evidence.has(OptimizerStep) or not any(moment.facts.turn for moment in evidence.of(GraphMeasured)):
+        return set()
+    return {item.facts.model for item in passes if item.is_used and item.facts.is_training}
 
 
 def layers_text(layers: LayersListed, names: list[str]) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import Edit, around, call_at, last_argument, replace_node, text_of
 from truestep.rules.analysis.flow import OperationGraph
-from truestep.rules.mode._passes import is_repeated, read_passes, runs_of
+from truestep.rules.mode._passes import Pass, is_repeated, read_passes, runs_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ForwardPass
 
@@ -34,6 +34,8 @@ _DRAWING = ("rand", "rand_like", "bernoulli", "uniform_")
 _THRESHOLDS = ("lt", "le", "gt", "ge", "floor", "floor_")
 _PASSING = ("add", "add_", "div", "div_", "_to_copy", "view", "expand", "unsqueeze", "rsub", "bernoulli")
 _MAX_DEPTH = 5
+_MAX_PARTS = 4
+"""How often in a row an input that is trained on is scored: training, validation, test nodes; all again."""
 _WHOLE = ("native_dropout", "_fused_dropout", "dropout", "feature_dropout", "alpha_dropout")
 
 
@@ -44,8 +46,9 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find dropout that draws in eval mode."""
-    passes = [item for item in read_passes(evidence) if not item.facts.is_training]
-    if any(is_repeated(run) for run in runs_of(passes) if len(run) > 2):
+    passes = read_passes(evidence)
+    trained = {item.facts.given for item in passes if item.is_used}
+    if any(_is_sampled(run, trained) for run in runs_of(p for p in passes if not p.facts.is_training)):
         return
     flow = evidence.flow
     for operation in flow.all:
@@ -59,6 +62,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 "dropout is still active in eval mode",
                 evidence=f"{operation.name} drew {where}, {how}, on shape {_shape(operation)}",
             )
+
+
+def _is_sampled(run: list[Pass], trained: set[int]) -> bool:
+    """Whether one input is passed through for its spread; a whole graph is also scored part by part."""
+    is_whole = all(item.facts.given in trained for item in run)
+    return is_repeated(run) and len(run) > (_MAX_PARTS if is_whole else 2)
 
 
 def _shape(operation: Operation) -> tuple[int, ...]:

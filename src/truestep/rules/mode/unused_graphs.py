@@ -32,6 +32,7 @@ from truestep.rules.mode._passes import (
     has_evaluation_run,
     owners,
     read_passes,
+    trained_by_hand,
 )
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, PassExamined
 
@@ -53,13 +54,12 @@ def is_observed(evidence: Evidence) -> bool:
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find passes of a trained model that evaluate it, with graphs that nobody used."""
     passes = read_passes(evidence)
-    trained = owners(evidence)
+    trained, by_hand = owners(evidence), trained_by_hand(evidence, passes)
     loaders, fed = evaluation_loaders(evidence, passes), fed_by(evidence, passes)
-    idle = [
-        item for item in passes if item.facts.has_graph and not item.is_used and item.facts.model in trained
-    ]
+    unused = [item for item in passes if item.facts.has_graph and not item.is_used]
+    idle = [item for item in unused if item.facts.model in trained]
     in_eval = defaultdict(list)
-    for item in idle:
+    for item in [*idle, *(item for item in unused if item.facts.model in by_hand)]:
         if not item.facts.is_training:  # of whatever model: folds and searches make one after the other
             in_eval[item.place[:2]].append(item)
     certain = {place: found for place, found in in_eval.items() if len(found) >= _MIN_EVAL}

@@ -29,8 +29,9 @@ from truestep.watch.inspect.model import (
     replicas,
     roster,
     shards,
+    statistics,
 )
-from truestep.watch.inspect.probe import deep, probes
+from truestep.watch.inspect.probe import deep, factors, probes
 from truestep.watch.inspect.training import (
     arrivals,
     biases,
@@ -59,9 +60,11 @@ _INSPECTORS = (
     motion.watch,
     probes.watch,
     deep.watch,
+    factors.watch,
     roster.watch,
     kept.watch,
     averages.watch,
+    statistics.watch,
     replicas.watch,
     ranks.watch,
     shards.watch,

@@ -252,6 +252,20 @@ class WeightsRounded(NamedTuple):
     """The middle size of the compared weights."""
 
 
+@kind(varies_from="paths")
+class FactorsZero(NamedTuple):
+    """Parameters that are zero and have no gradient: in a copy, changing one alone did nothing."""
+
+    model: int
+    optimizer: int
+    paths: list[str]
+    shapes: list[list[int]]
+    num_steps: int
+    """Steps looked at, at each of which all weights and all gradients were zero."""
+    change: float
+    """How far an output moved when all were changed together."""
+
+
 class MatrixUpdate(NamedTuple):
     """How large the numbers of a matrix are, as the root of their mean square."""
 
@@ -322,6 +336,19 @@ class GraphMeasured(NamedTuple):
     factors: list[float]
     """What the whole loss is multiplied by."""
     terms: list[LossTerm]
+
+
+@kind(varies_from="number")
+class GraphRepeated(NamedTuple):
+    """A backward pass begins at the loss of an earlier one, and adds the gradients that are there already."""
+
+    number: int
+    """That of the pass."""
+    first: int
+    """That of the earlier one."""
+    first_at: Place
+    num_tensors: int
+    """How many gradients were compared: all are twice what they were."""
 
 
 @kind()

@@ -265,6 +265,25 @@ class SwitchIneffective(NamedTuple):
 
 
 @kind(varies_from="paths")
+class StatisticsMissing(NamedTuple):
+    """A model in eval mode has trained weights, and the statistics of a BatchNorm that saw no batch."""
+
+    model: int
+    source: int
+    """The model that was trained, with the same layers."""
+    class_name: str
+    paths: list[str]
+    num_calls: int
+    """How often it was called in eval mode."""
+    num_batches: int
+    """How many batches the trained model's layers have seen."""
+    mean: float
+    """The largest running mean of the trained model, and the bounds of its running variances."""
+    lowest: float
+    highest: float
+
+
+@kind(varies_from="paths")
 class StatisticsMoved(NamedTuple):
     """Running statistics of frozen layers move."""
 

@@ -12,7 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.optimizing import GraphCut, GraphMeasured, GraphsKept, LossTerm
+from truestep.watch.evidence.facts.optimizing import (
+    GraphCut,
+    GraphMeasured,
+    GraphRepeated,
+    GraphsKept,
+    LossTerm,
+)
+from truestep.watch.script.parts import is_plain
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -24,7 +31,8 @@ _NUM_FIRST = 8
 _MAX_MARKS, _NUM_KEPT, _MIN_AGE = 16, 4, 2
 _MIN_OUTPUT_AGE, _MAX_BELOW = 12, 8
 _MAX_WEIGHTS, _NUM_VALUES = 4, 8
-_MARK = "truestep.mark"
+_MARK, _PASS = "truestep.mark", "truestep.pass"
+_MAX_REPEATS, _TOLERANCE = 32, 0.01
 _THROUGH = ("View", "Reshape", "Squeeze", "Unsqueeze", "ToCopy", "Clone", "Alias", "UnsafeView", "Expand")
 _SUM, _MEAN = 2, 1
 _sequence_number = torch._C._autograd._get_sequence_nr
@@ -32,7 +40,7 @@ _sequence_number = torch._C._autograd._get_sequence_nr
 
 def watch(tape: Tape) -> None:
     """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
-    tape.attend(_Graphs(tape), "backward_begins", "counted", "closing")
+    tape.attend(_Graphs(tape), "backward_begins", "backward_ends", "counted", "closing")
 
 
 class _Mark:
@@ -77,6 +85,10 @@ class _Graphs:
         self._weights: list[tuple[weakref.ref[Tensor], list[float]]] = []
         self._nodes_then = 0
         """Some weights under the last loss while no step was made, and how many nodes there were."""
+        self._earlier: tuple[int, int] | None = None
+        """The pass that began at the same loss as the one under way: its number and its site."""
+        self._largest: list[_Largest] = []
+        self._num_repeats = 0
 
     def counted(self) -> None:
         self._last_node = _num_nodes()
@@ -87,6 +99,7 @@ class _Graphs:
         site = self._tape.under_way.backward_site
         self._number += how == "backward"
         self._num_here += 1
+        self._earlier = None
         if not self._tape.num_steps:
             self._find_own_step()
         elif how != "backward":
@@ -104,13 +117,35 @@ class _Graphs:
         self._note(losses, self._number)
         node: Any = losses[0].grad_fn
         if node is not None:
+            is_divided = False
             while (step := _step_down(node)) is not None:
                 node = step[0]  # what is kept may be the loss before it was divided
+                is_divided = is_divided or abs(step[1]) < 1
+            if len(losses) == 1 and losses[0].numel() == 1 and not is_divided:
+                self._find_earlier(losses, node, site)
             mark = _put_mark(node)
             terms = _find_terms(node)
             parts = tuple(_put_mark(term) for term in terms if term is not node)
             below = tuple(_put_mark(item) for item in _find_below([node, *terms]))
             self._marks.append(_Marked(mark, parts, below, Ref(losses[0]), self._turn, site))
+
+    def _find_earlier(self, losses: tuple[Tensor, ...], node: Any, site: int) -> None:
+        """Find the pass that began here before, and read some of the gradients that it has left."""
+        if type(node).__name__ == "AccumulateGrad":
+            return
+        self._earlier = node.metadata.get(_PASS)
+        node.metadata[_PASS] = (self._number, site)
+        if self._earlier is not None and self._num_repeats < _MAX_REPEATS:
+            self._largest = [_Largest(item) for item in _walk(losses, 0).first]
+
+    def backward_ends(self, _losses: tuple[Tensor, ...], how: str) -> None:
+        if how != "backward" or self._earlier is None:
+            return
+        largest, self._largest = self._largest, []
+        if largest and all(item.is_doubled() for item in largest):
+            self._num_repeats += 1
+            number, site = self._earlier
+            self._tape.note(GraphRepeated(self._number, number, self._tape.sites.table[site], len(largest)))
 
     def _note(self, losses: tuple[Tensor, ...], backward: int) -> None:
         if self._num_walked >= _MAX_ALL_NODES:
@@ -172,6 +207,28 @@ class _Graphs:
                     is_output=all(not _has_living(item.mark, *item.parts) for item in items),
                 )
                 self._tape.note(facts)
+
+
+class _Largest:
+    """The largest number of a tensor's gradient."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = Ref(tensor)
+        grad = tensor.grad
+        is_known = is_plain(tensor) and is_plain(grad) and tensor.numel() > 0
+        self._index = int(grad.detach().abs().argmax()) if is_known and grad is not None else None
+        self._before = self._read()
+
+    def _read(self) -> float:
+        tensor = self._tensor()
+        grad = None if tensor is None else tensor.grad
+        if grad is None or self._index is None or grad.dtype.is_complex:
+            return 0.0
+        return float(grad.detach().reshape(-1)[self._index].item())
+
+    def is_doubled(self) -> bool:
+        """Whether it is twice what it was: a pass has added what was there."""
+        return self._before != 0 and abs(self._read() / self._before - 2) < _TOLERANCE
 
 
 def _has_living(*marks: "weakref.ref[_Mark]") -> bool:
