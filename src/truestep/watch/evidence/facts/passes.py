@@ -430,6 +430,14 @@ class DerivativeTaken(NamedTuple):
 
 
 @kind(varies_from="operation_index")
+class ExtremesZero(NamedTuple):
+    """A smallest or largest value that is exactly 0 in all rows, of which each has other values too."""
+
+    operation_index: int
+    num_rows: int
+
+
+@kind(varies_from="operation_index")
 class ExponentsZero(NamedTuple):
     """An exponential of nothing but zeros, through which a gradient flows."""
 

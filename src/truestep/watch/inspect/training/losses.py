@@ -13,6 +13,7 @@ from truestep.watch.evidence.facts.passes import (
     ClassesScored,
     ClassesWeighted,
     ExponentsZero,
+    ExtremesZero,
     PositivesWeighted,
     ProbabilitiesScored,
     ScoresNormalised,
@@ -29,6 +30,7 @@ _MAX_CLASSES = 64
 _TOLERANCE = 1e-3
 _EDGE = 1e-2
 _MAX_NODES = 12
+_TABLE, _LEAST_ROWS = 2, 4
 _CUTTING = "SliceBackward"
 _SHAPING = ("LogSoftmax", "View", "UnsafeView", "Reshape", "Clone", "Transpose", "Permute", "ToCopy", "TBack")
 
@@ -42,6 +44,8 @@ def watch(tape: Tape) -> None:
     for name in ("nll_loss_forward", "nll_loss2d_forward"):
         tape.read_operation(f"aten.{name}.default", losses.read_scored)
     tape.read_operation("aten.exp.default", losses.read_exponents)
+    for name in ("min.dim", "max.dim", "amin.default", "amax.default"):
+        tape.read_operation(f"aten.{name}", losses.read_extremes)
     for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
         tape.read_operation(f"aten.{name}.default", losses.read_probabilities)
     tape.attend(losses, "forward_begins", near=True)
@@ -85,6 +89,18 @@ class _Losses:
         is_read = given.requires_grad and _is_plain(given) and 1 < given.numel() <= _MAX_TARGETS
         if is_read and not bool(on_host(given.detach()).any()):
             self._tape.note(ExponentsZero(index))
+
+    def read_extremes(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
+        """Read whether what is chosen is 0 everywhere, though there is something else to choose."""
+        given, axis = args[0], args[1] if len(args) > 1 else None
+        axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
+        is_read = given.requires_grad and _is_plain(given) and given.numel() <= _MAX_TARGETS
+        if not is_read or not isinstance(axis, int) or given.dim() < _TABLE:
+            return
+        chosen = on_host((result if isinstance(result, Tensor) else result[0]).detach())
+        if chosen.numel() >= _LEAST_ROWS and not bool(chosen.any()):
+            if bool(on_host(given.detach()).any(axis).all()):
+                self._tape.note(ExtremesZero(index, chosen.numel()))
 
     def read_scored(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Read what is scored: classes, targets, what is left out, the loss."""

@@ -1,0 +1,119 @@
+"""A smallest or largest value is taken over places that a mask has set to 0, and always chooses one of these.
+
+## What it finds
+`min` or `max` along an axis of values that were multiplied by a mask, or filled with 0 by one, where the
+result is exactly 0 in every row although every row has other values.
+
+## Why it matters
+The masked places were meant to be left out, and a 0 is smaller than every distance, or larger than every log
+probability. The result is 0 for every sample and has no gradient: the term that is made of it, such as the
+distance to the hardest negative sample, never changes.
+
+## How to fix
+Fill the masked places with a value that is never chosen: `masked_fill(mask, float("inf"))` before `min`,
+`masked_fill(mask, float("-inf"))` before `max`.
+"""
+
+from collections.abc import Iterator
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.flow import OperationGraph, number_of, place_of
+from truestep.watch import Operation
+from truestep.watch.evidence.facts.passes import BackwardPass, ExtremesZero
+from truestep.watch.evidence.operation import In
+
+RULE = Meta(
+    code="LOSS17",
+    severity="error",
+    needs=(BackwardPass,),
+    fix='Fill masked places with float("inf") before min, or with float("-inf") before max.',
+)
+_LEAST_STEPS = 2
+_FILLING = ("aten.masked_fill.Scalar", "aten.masked_fill_.Scalar")
+_FORMS = ("eq", "ne", "gt", "lt", "ge", "le", "bitwise_not", "logical_not", "bitwise_and", "logical_and")
+_COPIES = ("aten._to_copy.default", "aten.clone.default", "aten.fill_diagonal_.default")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find extremes that are 0 everywhere, of values to which a mask was applied."""
+    flow = evidence.flow
+    found: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation, int]]] = {}
+    for moment in evidence.of(ExtremesZero):
+        extreme = flow.at(moment.facts.operation_index)
+        masking = flow.maker(extreme.ins[0]) if extreme is not None else None
+        if extreme is not None and masking is not None and _is_masking(flow, masking):
+            steps = found.setdefault((extreme.file, extreme.line), {})
+            steps.setdefault(extreme.step, (extreme, masking, moment.facts.num_rows))
+    for steps in found.values():
+        if len(steps) < _LEAST_STEPS:
+            continue
+        extreme, masking, num_rows = steps[min(steps)]
+        name = "smallest" if "min" in extreme.name else "largest"
+        yield Finding.at(
+            extreme,
+            f"the {name} value is always one that the mask has set to 0",
+            count=len(steps),
+            evidence=f"in all {num_rows} rows of {tuple(extreme.ins[0].shape)} the {name} value is 0, "
+            f"and every row has other values; the mask is applied {place_of(masking, extreme.file)}",
+        )
+
+
+def _is_masking(flow: OperationGraph, item: Operation) -> bool:
+    if item.name in _FILLING:
+        return number_of(item) == 0
+    if item.name != "aten.mul.Tensor" or len(item.ins) != 2:
+        return False
+    return any(_is_mask(flow, given) for given in item.ins if not given.has_grad)
+
+
+def _is_mask(flow: OperationGraph, given: In) -> bool:
+    """Whether it was made by a comparison, and maybe made numbers of."""
+    maker = flow.maker(given)
+    while maker is not None and maker.name in _COPIES and maker.ins:
+        maker = flow.maker(maker.ins[0])
+    return maker is not None and maker.name.split(".")[1].rstrip("_") in _FORMS
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(6):
+    x = torch.randn(24, 6)
+    label = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    places = model(x)
+    distance = torch.cdist(places, places)
+    same = label[:, None] == label[None, :]
+    near = (distance * (~same).float()).min(1).values  # expect: LOSS17
+    far = (distance * same.float()).max(1).values
+    loss = (far - near + 1).relu().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLEAN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(6):
+    x = torch.randn(24, 6)
+    label = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    places = model(x)
+    distance = torch.cdist(places, places)
+    same = label[:, None] == label[None, :]
+    near = distance.masked_fill(same, float("inf")).min(1).values
+    far = (distance * same.float()).max(1).values
+    loss = (far - near + 1).relu().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+FIXED = BUGGY.replace("(distance * (~same).float())", 'distance.masked_fill(same, float("inf"))')
