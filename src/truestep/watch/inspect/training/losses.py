@@ -98,9 +98,9 @@ class _Losses:
         if not is_read or not isinstance(axis, int) or given.dim() < _TABLE:
             return
         chosen = on_host((result if isinstance(result, Tensor) else result[0]).detach())
-        if chosen.numel() >= _LEAST_ROWS and not bool(chosen.any()):
-            if bool(on_host(given.detach()).any(axis).all()):
-                self._tape.note(ExtremesZero(index, chosen.numel()))
+        is_zero = chosen.numel() >= _LEAST_ROWS and not bool(chosen.any())
+        if is_zero and bool(on_host(given.detach()).any(axis).all()):
+            self._tape.note(ExtremesZero(index, chosen.numel()))
 
     def read_scored(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Read what is scored: classes, targets, what is left out, the loss."""
