@@ -1,5 +1,6 @@
 """Loss spikes: a planted one is found, and losses that only have a wide spread are not."""
 
+import copy
 import math
 import random
 
@@ -46,3 +47,15 @@ def test_what_is_not_finite_is_left_to_others() -> None:
     losses = [1 + 0.01 * (step % 9) for step in range(200)]
     losses[150:152] = [math.inf, math.nan]
     assert found_in(losses) == []
+
+
+def test_the_highest_loss_before_a_spike_is_that_of_the_last_losses() -> None:
+    draw = random.Random(1)
+    losses = [draw.choice((0.0, 1.0, 2.0)) + draw.random() / 8 for _ in range(2000)]
+    spikes = Spikes()
+    for step, loss in enumerate(losses):
+        if step >= 128 and step % 17 == 0:  # a copy is asked, so that the spike stays out of the losses
+            spike = copy.deepcopy(spikes).take(step, 100.0)
+            assert spike is not None
+            assert (spike.highest, spike.num_before) == (max(losses[step - 128 : step]), 128)
+        spikes.take(step, loss)

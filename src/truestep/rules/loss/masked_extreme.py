@@ -1,4 +1,4 @@
-"""A smallest or largest value is taken over places that a mask has set to 0, and always chooses one of these.
+"""A smallest or largest value is always one that a mask has set to 0.
 
 ## What it finds
 `min` or `max` along an axis of values that were multiplied by a mask, or filled with 0 by one, where the
