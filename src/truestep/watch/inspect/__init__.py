@@ -33,6 +33,7 @@ from truestep.watch.inspect.model import (
 )
 from truestep.watch.inspect.probe import deep, factors, probes
 from truestep.watch.inspect.training import (
+    adversaries,
     arrivals,
     biases,
     course,
@@ -58,6 +59,7 @@ _INSPECTORS = (
     direct.watch,
     modes.watch,
     motion.watch,
+    adversaries.watch,
     probes.watch,
     deep.watch,
     factors.watch,

@@ -266,6 +266,23 @@ class FactorsZero(NamedTuple):
     """How far an output moved when all were changed together."""
 
 
+@kind(varies_from="num_shared")
+class AdversaryStepped(NamedTuple):
+    """An optimizer also steps a network that another one trains for a loss with the opposite aim."""
+
+    small: int
+    """The optimizer whose parameters the big one has too."""
+    big: int
+    num_shared: int
+    num_others: int
+    """How many more the big one has."""
+    num_moved: int
+    """How many of the shared ones have a gradient at its steps."""
+    num_rounds: int
+    """Rounds of both that were looked at, and in how many the losses were opposed."""
+    num_opposed: int
+
+
 class MatrixUpdate(NamedTuple):
     """How large the numbers of a matrix are, as the root of their mean square."""
 

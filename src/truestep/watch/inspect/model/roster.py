@@ -211,9 +211,8 @@ class _Roster:
         page = self._pages.get(optimizer)
         if page is None:
             is_brief = len(self._all_pages) >= _MAX_PAGES
-            page = _Page(
-                -1 if is_brief else len(self._all_pages), type(optimizer).__qualname__, site, was_frozen=True
-            )
+            index = -1 if is_brief else self._tape.number("optimizer", optimizer)  # as all other facts say it
+            page = _Page(index, type(optimizer).__qualname__, site, was_frozen=True)
             self._pages[optimizer] = page
             if not is_brief:
                 self._all_pages.append(page)
