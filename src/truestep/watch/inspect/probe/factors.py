@@ -33,7 +33,7 @@ def watch(tape: Tape) -> None:
     """Look for such parameters at the first steps, and at those after a change."""
     factors = _Factors(tape)
     tape.attend(factors, "step_begins", "forward_begins", near=True)
-    tape.attend(factors, "counted", "closing")
+    tape.attend(factors, "closing")
 
 
 @dataclass
@@ -100,8 +100,10 @@ class _Factors:
         number, site = self._tape.number("model", model), self._tape.sites.here(1)
         few = dict(list(paths.items())[:_MAX_FACTORS])
         self._question = _Question(weakref.ref(model), number, given, site, few)
+        self._tape.attend(self, "counted")
 
     def counted(self) -> None:
+        self._tape.ignore(self.counted)
         question, self._question = self._question, None
         model = question.model() if question is not None else None
         if question is None or model is None:
