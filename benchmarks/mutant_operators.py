@@ -552,7 +552,7 @@ _ALL = (
     _operator(sum_for_mean, "LOSS09", "PROBE05", "PROBE07", is_factor=True),
     _operator(predict_itself, "PROBE08", "LOSS06", "PAR06", "PAR07"),
     _operator(swap_arguments, "LOOP12", "LOSS02", "LOSS01", "PAR06"),
-    _operator(roll_labels, "PROBE01", "LOSS08", "DATA04", "DATA09"),
+    _operator(roll_labels, "PROBE01", "LOSS08", "DATA04", "DATA09", "DATA14"),
     _operator(clamp_logits, "PROBE04", "PROBE06", "LOSS10", "LOSS12"),
     _operator(wrong_axis, "PROBE01", "LOSS04", "LOSS03"),
     _operator(reshape_for_transpose, "PROBE01", "PROBE02", "PROBE09"),

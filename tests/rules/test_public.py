@@ -259,3 +259,50 @@ def test_dropout_in_eval_mode_is_found_on_a_whole_graph(parts: str, given: str, 
     text = WHOLE.replace("PARTS", parts).replace("INPUT", given)
     found = run("MODE04", text.replace("model = Net", "unseen = x + 1\nmodel = Net"))
     assert len({finding.line for finding in found}) == num
+
+
+PAIRED = """
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, x, order=None):
+        return self.out(x if order is None else x[order])
+
+
+torch.manual_seed(0)
+data = torch.randn(64, 4)
+loader = DataLoader(TensorDataset(data, torch.arange(64) % 4 // 2), batch_size=16)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    order = x[:, 1].argsort()
+    loss = LOSS
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "num"),
+    [
+        ("F.cross_entropy(model(x), y.roll(1, 0))", 1),
+        ("F.cross_entropy(model(x[order]), y)", 1),
+        ("F.cross_entropy(model(x), y[order])", 1),
+        ("F.cross_entropy(model(x), y)", 0),
+        ("F.cross_entropy(model(x[order]), y[order])", 0),
+        ("F.cross_entropy(model(x, order), y[order])", 0),
+        ("F.cross_entropy(model(x[order])[order.argsort()], y)", 0),
+        ("F.cross_entropy(model(0.7 * x + 0.3 * x[order]), y[order])", 0),
+        ("0.5 * F.cross_entropy(model(x), y) + 0.5 * F.cross_entropy(model(x), y[order])", 0),
+        ("F.cross_entropy(model(x), torch.tensor([1, 0])[y])", 0),  # as for an adversary
+    ],
+)
+def test_labels_in_another_order_than_their_inputs_are_found(loss: str, num: int) -> None:
+    found = run("DATA14", PAIRED.replace("LOSS", loss))
+    assert [finding.line for finding in found] == [4 + PAIRED[: PAIRED.index("loss =")].count("\n")] * num

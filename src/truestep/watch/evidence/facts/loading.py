@@ -192,6 +192,18 @@ class LabelsSliced(NamedTuple):
 
 
 @kind(varies_from="num_rows")
+class RowsAligned(NamedTuple):
+    """Inputs and the loss's targets, both rows of one batch: whether they belong together as in the batch."""
+
+    num_rows: int
+    num_other: int
+    """Inputs that are compared with another target than their own."""
+    is_mapped: bool
+    """Whether equal labels of the batch are equal again: they may have been replaced, and not moved."""
+    target_shape: tuple[int, ...]
+
+
+@kind(varies_from="num_rows")
 class PairsCompared(NamedTuple):
     """Inputs and their targets in two rounds through the data."""
 
