@@ -90,7 +90,7 @@ class LightRecorder(OperationRecorder):
 
     def close(self) -> None:
         """Note nothing more, and write the rest."""
-        self._windows.is_visit = False
+        self._windows.is_visit = self._windows.is_after = False
         self._away = None
         if self._is_entered:
             self._tape.ignore(*self._while_on.values())
@@ -103,14 +103,16 @@ class LightRecorder(OperationRecorder):
     ) -> None:
         """An outermost module is called: begin to note, if it is one that was not seen like this yet."""
         if self._is_entered:
-            if self._windows.is_visit:  # the last one did not return
-                self.close()
+            if self._windows.is_visit:
+                self._close_outside()
             self._resume()
         number = self._models[id(module)][0]
         if number not in self._sizes:
             self._sizes[number] = sum(item.numel() for item in parts.parameters(module))
-        if self._is_entered:
+        if self.is_open:
             self._windows.meet(number)
+        elif self._is_entered:
+            return
         elif self._windows.opens_for(number, is_training=module.training):
             self._windows.num_noted = 0
             self._open()
@@ -122,7 +124,10 @@ class LightRecorder(OperationRecorder):
         """It has returned."""
         if self._is_entered:
             self._callers.end_forward()
-        if self._windows.is_visit and not module.training:
+        if self._windows.is_visit and not self._windows.is_after and not module.training:
+            self._windows.is_after = not torch.is_inference_mode_enabled()
+            if not self._windows.is_after:
+                self.close()
             self._windows.num_noted = max(self._windows.num_noted, _MAX_PER_STEP - _NUM_AFTER)
 
     def meet_backward(self, *_: Any) -> None:
@@ -166,7 +171,13 @@ class LightRecorder(OperationRecorder):
                 self.is_open = True
                 self._windows.num_noted = 0
             else:
-                self.close()
+                self._close_outside()
+
+    def _close_outside(self) -> None:
+        """Note nothing more. The mode stays in inference mode, whose end puts back what was on before it."""
+        self.is_open = False
+        if not torch.is_inference_mode_enabled():
+            self.close()
 
     def begin(  # limits: private to this package
         self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]

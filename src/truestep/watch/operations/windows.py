@@ -19,6 +19,8 @@ class Windows:
         self._num_late = 0
         self.is_visit = False
         """Whether it is on for one forward pass in evaluation, and for what is done with its result."""
+        self.is_after = False
+        """Whether that pass has returned."""
         self.num_noted = 0
 
     def meet(self, number: int) -> None:
