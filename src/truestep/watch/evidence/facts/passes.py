@@ -380,6 +380,20 @@ class ClassesScored(NamedTuple):
     end: IgnoredEnd | None
 
 
+@kind(varies_from="operation_index")
+class OneTokenScored(NamedTuple):
+    """All targets of a loss are one token, and are as many as a model was given of it."""
+
+    operation_index: int
+    token: int
+    num_scored: int
+    num_rows: int
+    num_given: int
+    """How many tokens the model was given."""
+    is_aligned: bool
+    """Whether the targets have the form of the tokens, and exactly the places with that token are scored."""
+
+
 @kind(varies_from="weights")
 class ClassesWeighted(NamedTuple):
     """The weights of a loss over classes, and the targets that it was given with them."""

@@ -126,6 +126,9 @@ class _Losses:
             end=end,
         )
         self._tape.note(facts)
+        single = self._tokens.find_single(index, target, ignored=ignored)
+        if single is not None:
+            self._tape.note(single)
         if weight is not None and 1 < weight.numel() <= _MAX_CLASSES:
             counts = kept.bincount(minlength=weight.numel()).tolist()
             self._tape.note(ClassesWeighted(weight.tolist(), dict(enumerate(counts))))
