@@ -59,3 +59,15 @@ def test_a_seed_that_a_library_takes_back_is_no_seed_of_the_script(tmp_path: Pat
     (told,) = unseeded(path + "noise = torch.randn(8)\npretrained.build()\norder = [*range(32)]\n" + TRAINING)
     assert told.severity == "info"
     assert "never seeded" in told.finding.message
+
+
+def test_a_seed_before_every_step_stands_for_data_and_promises_nothing() -> None:
+    text = "import torch\norder = [*range(32)]\n" + TRAINING
+    within = text.replace(
+        "    optimizer.zero_grad()\n", "    torch.manual_seed(_)\n    optimizer.zero_grad()\n"
+    )
+    (told,) = unseeded(within)
+    assert told.severity == "info"
+    once = text.replace("optimizer = ", "torch.manual_seed(0)\noptimizer = ")
+    (told,) = unseeded(once)
+    assert told.severity == "warning"

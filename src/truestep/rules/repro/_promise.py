@@ -14,11 +14,17 @@ from truestep.watch import Moment
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 _STATE = re.compile(r"state|rng|resume|load_|\.load\(", re.IGNORECASE)
+_FIRST_STEPS = {0, 1, 2}
 
 
 def is_meant_to_repeat(evidence: Evidence) -> bool:
     """Whether the script seeds any generator. Where processes have to agree, DIST rules compare them."""
-    return any(seeds(evidence, generator) for generator in ("torch", "numpy", "random")) or any(
+    found = [item for generator in ("torch", "numpy", "random") for item in seeds(evidence, generator)]
+    steps: dict[tuple[str | None, int | None], set[int]] = {}
+    for item in found:
+        steps.setdefault((item.file, item.line), set()).add(item.step)
+    # A seed before every step stands for data that all processes shall have: it does not promise more.
+    return any(not own >= _FIRST_STEPS for own in steps.values()) or any(
         item.facts.how == "new" and is_asked_here(evidence, item) for item in evidence.of(GeneratorSeeded)
     )
 
