@@ -170,6 +170,9 @@ class _Probes:
                     node.metadata[_MARK] = number
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+        if self._tape.under_way.is_inside:  # a model that differentiates its own output: probes have no graph
+            for number in self._state.begun_ns:
+                self._state.examples.pop(number, None)
         if self._tape.num_steps == _AT[0] and how == "backward":
             self._state.targets += find_targets(losses)
 
