@@ -63,7 +63,7 @@ def test_writing_the_record_costs_a_step_a_few_us() -> None:
     # The claim is 5 us on a quiet machine; one that is busy or slower must not fail for that.
     result = _run("record_cost.py", "--seconds", "8", codes=(0, 1, 2))
     assert len(result["claims"]) == 4
-    assert all(claim["found"] < 3 * claim["limit"] for claim in result["claims"]), result["claims"]
+    assert all(claim["found"] < 10 * claim["limit"] for claim in result["claims"]), result["claims"]
 
 
 def test_every_promise_can_still_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,12 @@ import io
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 from truestep.errors import UsageError
+
+_SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python before 3.11.4 knows no filters."""
 
 
 class Commit:
@@ -36,7 +40,7 @@ class Commit:
         if not archive:
             raise UsageError(f"git cannot read the commit {self.name} in {self._folder}. Fetch it first.")
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(work, filter="data")
+            files.extractall(work, **_SAFELY)
 
 
 def _git(folder: Path, *words: str) -> bytes:
