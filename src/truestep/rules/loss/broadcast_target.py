@@ -85,15 +85,18 @@ def _is_mistaken_metric(flow: OperationGraph, operation: Operation) -> bool:
     if any(given.has_grad for given in pair) or not _is_crossed(operation, pair):
         return False
     made_by = [flow.before(given, limit=_MAX_BEFORE) for given in pair]
-    made_by.sort(key=lambda found: any(item.phase == "forward" for item in found))
-    labels, predicted = made_by
-    if any(item.phase == "forward" for item in labels) or operation.phase == "forward":
+    labels, predicted = sorted(made_by, key=_has_forward)
+    if _has_forward(labels) or not _has_forward(predicted) or operation.phase == "forward":
         return False
-    if all(item.phase != "forward" for item in predicted) or any(map(_is_list, labels)):
+    if any(map(_is_list, labels)):
         return False
     if any(item.name in _RANKINGS and _is_list(item) for item in predicted if item.phase != "forward"):
         return False
     return not _is_on_purpose(flow, operation, pair) and _is_reduced(flow, operation)
+
+
+def _has_forward(found: list[Operation]) -> bool:
+    return any(item.phase == "forward" for item in found)
 
 
 def _is_list(item: Operation) -> bool:

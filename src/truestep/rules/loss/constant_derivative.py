@@ -14,6 +14,7 @@ Pass `create_graph=True` to `torch.autograd.grad()` where the result is part of 
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import LINEAR, OperationGraph, place_of
@@ -74,16 +75,11 @@ class _Derivatives:
         }
 
     def before(self, lost: In) -> Operation | None:
-        """Return the derivative that a tensor was computed from, without anything that has a gradient."""
-        queue, seen = [lost], 0
-        while queue and seen < _MAX_WALK:
-            given, seen = queue.pop(0), seen + 1
-            if given.producer in self._made:
-                return self._made[given.producer]
-            maker = self._flow.maker(given)
-            if maker is not None and not any(item.has_grad for item in maker.ins):  # else cut on purpose
-                queue += maker.ins
-        return None
+        """Return the first derivative that a tensor comes from, without anything that has a gradient."""
+        between = self._flow.before(lost, _without_gradient, limit=_MAX_WALK)
+        given = [lost, *(item for operation in between for item in _without_gradient(operation))]
+        found = [self._made[item.producer] for item in given if item.producer in self._made]
+        return min(found, key=attrgetter("index"), default=None)
 
     def is_trained_by(self, operation: Operation, kept: In) -> bool:
         """Whether a backward pass goes through the sum, and the sum is no input of a further layer."""
@@ -98,14 +94,19 @@ class _Derivatives:
     def _is_passed(self, item: Operation) -> bool:
         return (item.step, item.name, item.file, item.line) in self._through
 
-    def _parts(self, kept: In) -> Iterator[Operation]:
-        """Yield what a tensor was computed from, without the passes of models."""
-        queue, num = [self._flow.maker(kept)], 0
-        while queue and num < _MAX_WALK:
-            item, num = queue.pop(0), num + 1
-            if item is not None and item.phase != "forward":
-                yield item
-                queue += map(self._flow.maker, item.ins)
+    def _parts(self, kept: In) -> list[Operation]:
+        """Return what a tensor was computed from, without the passes of models."""
+        found = self._flow.before(kept, _outside, limit=_MAX_WALK)
+        return [item for item in found if item.phase != "forward"]
+
+
+def _without_gradient(operation: Operation) -> tuple[In, ...]:
+    """Return what went in, unless a part of it has a gradient: then that was cut on purpose."""
+    return () if any(item.has_grad for item in operation.ins) else operation.ins
+
+
+def _outside(operation: Operation) -> tuple[In, ...]:
+    return () if operation.phase == "forward" else operation.ins
 
 
 BUGGY = """

@@ -125,10 +125,11 @@ class LightRecorder(OperationRecorder):
         if self._is_entered:
             self._callers.end_forward()
         if self._windows.is_visit and not self._windows.is_after and not module.training:
-            self._windows.is_after = not torch.is_inference_mode_enabled()
-            if not self._windows.is_after:
+            if torch.is_inference_mode_enabled():
                 self.close()
-            self._windows.num_noted = max(self._windows.num_noted, _MAX_PER_STEP - _NUM_AFTER)
+            else:
+                self._windows.is_after = True
+                self._windows.num_noted = max(self._windows.num_noted, _MAX_PER_STEP - _NUM_AFTER)
 
     def meet_backward(self, *_: Any) -> None:
         """A backward pass begins. That of a large model is not noted: it would take too much memory.

@@ -40,7 +40,7 @@ _sequence_number = torch._C._autograd._get_sequence_nr
 
 def watch(tape: Tape) -> None:
     """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
-    tape.attend(_Graphs(tape), "backward_begins", "backward_ends", "counted", "closing")
+    tape.attend(_Graphs(tape), "backward_begins", "counted", "closing")
 
 
 class _Mark:
@@ -137,10 +137,12 @@ class _Graphs:
         node.metadata[_PASS] = (self._number, site)
         if self._earlier is not None and self._num_repeats < _MAX_REPEATS:
             self._largest = [_Largest(item) for item in _walk(losses, 0).first]
+            self._tape.attend(self, "backward_ends")
 
     def backward_ends(self, _losses: tuple[Tensor, ...], how: str) -> None:
         if how != "backward" or self._earlier is None:
             return
+        self._tape.ignore(self.backward_ends)
         largest, self._largest = self._largest, []
         if largest and all(item.is_doubled() for item in largest):
             self._num_repeats += 1
