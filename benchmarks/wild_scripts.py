@@ -11,6 +11,7 @@ import io
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -222,10 +223,22 @@ def run(command: Sequence[str], script: Script, folder: Path) -> tuple[int | Non
         out, errors = process.communicate(timeout=MAX_S)
         code: int | None = process.returncode
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
+        os.killpg(process.pid, signal.SIGKILL)
+        _end_others(folder)
         out, errors = process.communicate()
         code = None
     return code, out.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def _end_others(folder: Path) -> None:
+    """End what a script's launcher has started in sessions of their own: they hold our pipes."""
+    mark = f"HOME={folder}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+        except OSError:
+            continue  # it has ended, or is not ours
 
 
 def start_bare(script: Script, path: Path) -> list[str]:

@@ -395,7 +395,8 @@ def test_layers_below_a_head_are_forgotten_where_nothing_was_loaded() -> None:
 def test_a_whole_graph_is_evaluated_with_the_masks_of_its_parts() -> None:
     assert run("MODE01", GRAPH) == []
     (finding,) = run("MODE01", GRAPH.replace("    model.eval()\n", ""))
-    assert finding.line == 3 + line_of(GRAPH, "model(x, edges)[mask]")
+    assert finding.line == 2 + line_of(GRAPH, "model(x, edges)[mask]")
+    assert finding.details["called"] == finding.line + 1
 
 
 def test_a_loss_of_some_rows_is_looked_through() -> None:

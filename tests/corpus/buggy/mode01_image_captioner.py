@@ -68,8 +68,8 @@ def train_epoch(encoder, decoder, loader, optimizer):
 def word_accuracy(encoder, decoder, loader):
     decoder.eval()
     hits = seen = 0
-    for image, caption in loader:
-        code = encoder(image)  # expect: MODE01
+    for image, caption in loader:  # expect: MODE01
+        code = encoder(image)
         words = decoder(code, shifted(caption)).argmax(dim=-1)
         hits += (words == caption).sum().item()
         seen += caption.numel()

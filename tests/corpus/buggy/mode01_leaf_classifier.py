@@ -60,8 +60,8 @@ class Trainer:
     @torch.no_grad()
     def validate(self):
         correct, seen = 0, 0
-        for images, labels in self.val_loader:
-            logits = self.net(images)  # expect: MODE01
+        for images, labels in self.val_loader:  # expect: MODE01
+            logits = self.net(images)
             correct += (logits.argmax(1) == labels).sum().item()
             seen += len(labels)
         return correct / seen

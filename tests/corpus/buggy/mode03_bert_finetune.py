@@ -50,8 +50,8 @@ def finetune(model, train_loader, val_loader, max_steps=48, eval_every=16):
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=max_steps)
     step = 0
     while step < max_steps:
-        for ids, topic in train_loader:
-            output = model(input_ids=ids, labels=topic)  # expect: MODE03
+        for ids, topic in train_loader:  # expect: MODE03
+            output = model(input_ids=ids, labels=topic)
             output.loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

@@ -61,9 +61,9 @@ def run(cfg):
     model.train()
     for epoch in range(cfg.epochs):
         order = torch.randperm(split)
-        for start in range(0, split, cfg.batch_size):
+        for start in range(0, split, cfg.batch_size):  # expect: MODE03
             index = order[start : start + cfg.batch_size]
-            logits = model(train_words[index])  # expect: MODE03
+            logits = model(train_words[index])
             loss = F.cross_entropy(logits, train_mood[index])
             optimizer.zero_grad()
             loss.backward()

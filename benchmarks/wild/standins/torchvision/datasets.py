@@ -1,8 +1,8 @@
 # ruff: noqa: ARG002 - signatures are torchvision's
 """Data sets of torchvision's names and item types, made of noise around one pattern per class.
 
-The number of training items is the variable WILD_ITEMS; a test set has a quarter of them. Nothing is read
-or downloaded. Items differ from split to split.
+The number of training items is the variable WILD_ITEMS; a test set has half of them. Nothing is read or
+downloaded. Items differ from split to split.
 """
 
 import os
@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 def _num_items(is_train):
     count = int(os.environ.get("WILD_ITEMS", "256"))
-    return count if is_train else max(count // 4, 8)
+    return count if is_train else max(count // 2, 8)
 
 
 def _make(count, size, channels, num_classes, seed):
@@ -157,7 +157,7 @@ class ImageFolder(VisionDataset):
         files = [(path, number) for number, folder in enumerate(folders) for path in sorted(folder.iterdir())]
         if not files:
             images, targets = _make(_num_items("val" not in str(root)), (64, 64), 3, 2, len(str(root)))
-            files = list(zip(images, targets, strict=True))
+            files = sorted(zip(images, targets, strict=True), key=lambda item: item[1])  # as in folders
         self.data = self.samples = self.imgs = files
         self.targets = [target for _, target in files]
 

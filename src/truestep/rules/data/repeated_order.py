@@ -1,17 +1,20 @@
-"""A distributed sampler gives every epoch the same order.
+"""Every epoch has the same order: nothing is shuffled, or the sampler does not know the epoch.
 
 ## What it finds
 A training loader with a shuffling `DistributedSampler` whose `epoch` is the same in every epoch. The same
 holds for your own samplers and datasets that have a `set_epoch`, if every epoch has the same samples in the
-same order.
+same order. Also (a warning) a training loader that goes through its data in their stored order in each of
+several epochs. Recurrent models are left out: what follows in time may belong together.
 
 ## Why it matters
 `DistributedSampler` shuffles by its seed and its epoch number, so that all processes agree. If you never call
 `set_epoch`, every epoch has the order of the first: the same batches in the same sequence, for the whole
-training.
+training. The noise of a step then has the same sign in each epoch, and BatchNorm always meets the same
+batches.
 
 ## How to fix
-Call `sampler.set_epoch(epoch)` at the beginning of each epoch.
+Pass `shuffle=True` to the training loader. Call `sampler.set_epoch(epoch)` of a distributed sampler at the
+beginning of each epoch.
 """
 
 import ast
@@ -19,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.edits import call_at
 from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
@@ -30,17 +34,21 @@ RULE = Meta(
     needs=(LoaderOrder,),
     fix="Call sampler.set_epoch(epoch) before iterating the loader, in every epoch.",
 )
-_LEAST_BATCHES = 3
+_LEAST_BATCHES, _LEAST_STORED = 3, 4
+_RECURRENT = ("lstm", "gru", "rnn")
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a loader with such a sampler was iterated more than once."""
     loaders = find_loaders(evidence)
+    if any(_is_stored(loader) for loader in loaders):
+        return True
     return any(len(_epochs(loader)) > 1 for loader in loaders) or any(_rebuilt(loaders))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find epochs with one number."""
+    """Find epochs with one number, and training in the stored order."""
+    yield from _find_stored(evidence)
     is_set = len({moment.facts.epoch for moment in evidence.of(EpochSet)}) > 1
     for loader in find_loaders(evidence):
         numbers, name = _epochs(loader), _name(loader)
@@ -65,6 +73,39 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"the loader is recreated for each epoch; in {len(numbers)} of them, the epoch of "
                 f"the {name} was {numbers[0]}",
             )
+
+
+def _find_stored(evidence: Evidence) -> Iterator[Finding]:
+    """Find training loaders that nothing shuffles."""
+    if any(word in item.name for item in evidence.operations for word in _RECURRENT):
+        return
+    for loader in find_loaders(evidence):
+        if loader.is_training and _is_stored(loader):
+            num = len(loader.trained_epochs)
+            yield Finding.at(
+                loader.made or loader.epochs[0],
+                "every epoch has the same order: the training data are never shuffled",
+                line=_shuffle_line(evidence, loader),
+                severity="warning",
+                evidence=f"{num} epochs of {len(loader.batches) // len(loader.epochs)} batches, each in the "
+                "order in which the dataset stores its samples",
+                fix="Pass shuffle=True to this DataLoader.",
+            )
+
+
+def _shuffle_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
+    """Return where the call that makes a loader says `shuffle=`; if it does not, where it begins."""
+    place = loader.made or loader.epochs[0]
+    source = evidence.source(place.file)
+    call = None if source is None or place.line is None else call_at(source, place.line, name="DataLoader")
+    words = [] if call is None else [word for word in call.keywords if word.arg == "shuffle"]
+    return words[0].value.lineno if words else place.line
+
+
+def _is_stored(loader: ObservedLoader) -> bool:
+    """Whether several epochs were trained on in the order of the dataset."""
+    num = len(loader.batches) // max(len(loader.epochs), 1)
+    return loader.facts.is_ordered and len(loader.trained_epochs) > 1 and num >= _LEAST_STORED
 
 
 def _rebuilt(loaders: list[ObservedLoader]) -> Iterator[tuple[ObservedLoader, list[int]]]:

@@ -5,7 +5,8 @@ A step that indexes its inputs with one call of `torch.randperm` and their label
 compares the outputs with these labels. In mixup, inputs are then mixed with other samples than labels.
 The rule follows the operations of the first steps.
 
-Also batches of a loader whose labels reach the loss in another order than their inputs reach the model.
+Also labels that are rolled, flipped or shuffled on their way into the loss while the inputs keep their order,
+and batches of a loader whose labels reach the loss in another order than their inputs reach the model.
 
 ## Why it matters
 A label that belongs to another sample is noise. Mixup then trains on pairs of which a part is always wrong:
@@ -15,7 +16,6 @@ training runs, accuracy suffers, and no shape is wrong.
 Draw one permutation and index both with it: `order = torch.randperm(len(x))`, then `x[order]` and `y[order]`.
 """
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,8 +23,8 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import OperationGraph, place_of
 from truestep.rules.analysis.places import Function, calls, covers
 from truestep.rules.analysis.syntax import walk
-from truestep.watch import Moment, Operation
-from truestep.watch.evidence.facts.loading import RowsAligned
+from truestep.rules.data._reordered import find_reordered
+from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
@@ -37,7 +37,6 @@ _INDEXING = frozenset({"aten.index.Tensor", "aten.index_select.default"})
 _CLASSES = frozenset({"aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default"})
 _ADDING = ("aten.add.Tensor", "aten.add_.Tensor")
 _LEAST_STEPS, _LEAST_ROWS = 2, 4
-_REORDERING = re.compile(r"aten\.(index|index_select|index_put|gather|take|flip|roll|scatter)\b")
 
 
 class _Pair(NamedTuple):
@@ -48,7 +47,7 @@ class _Pair(NamedTuple):
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find labels in a loss that were shuffled in another way than the inputs."""
-    yield from _check_batches(evidence)
+    yield from find_reordered(evidence)
     flow = evidence.flow
     found: dict[tuple[str | None, int | None], dict[int, _Pair]] = {}
     for pair in _find_pairs(flow):
@@ -69,39 +68,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"indexed by one random permutation of {rows} ({place_of(pair.inputs, pair.labels.file)}) and "
             f"their labels by another one; the loss {place_of(pair.loss, pair.labels.file)} compares them",
         )
-
-
-def _check_batches(evidence: Evidence) -> Iterator[Finding]:
-    """Find targets of other rows than the loader gave, if nothing puts the model's rows in another order."""
-    moments = evidence.of(RowsAligned)
-    moved = [
-        item for item in evidence.operations if _REORDERING.match(item.name) and item.phase != "backward"
-    ]
-    is_inside = any(item.phase == "forward" or any(given.has_grad for given in item.ins) for item in moved)
-    if is_inside or not moved or len(moments) < _LEAST_STEPS:
-        return
-    if not all(moment.facts.num_other for moment in moments) or all(
-        moment.facts.is_mapped for moment in moments
-    ):
-        return
-    first = moments[0]
-    yield Finding.at(
-        first,
-        line=_moved_at(moved, first),
-        message="labels are compared with the outputs of other samples",
-        count=len(moments),
-        evidence=f"in all {len(moments)} checked steps, inputs had other labels in the loss than in the "
-        f"loader's batch: {first.facts.num_other} of {first.facts.num_rows} in the first one",
-        fix="Change the order of inputs and labels together, or of neither.",
-    )
-
-
-def _moved_at(moved: list[Operation], moment: Moment[RowsAligned]) -> int | None:
-    """Return the line that puts the labels in order; that of the backward pass if it is not known."""
-    shape = tuple(moment.facts.target_shape)
-    same = [item.line for item in moved if item.file == moment.file and item.step == moment.step]
-    fits = [i.line for i in moved if i.file == moment.file and i.outs and tuple(i.outs[0].shape) == shape]
-    return fits[0] if fits else same[0] if same else moment.line
 
 
 def _called_at(evidence: Evidence, pair: _Pair) -> int | None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from truestep.rules import Evidence
+from truestep.rules import Evidence, Source
+from truestep.rules.analysis.edits import around
 from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
@@ -26,6 +27,7 @@ _MAKING = frozenset(
     )
 )
 
+_WITHOUT_GRADIENTS = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 _ESTIMATING = "update_bn"
 """Torch's function that passes data through an averaged model for its statistics."""
 
@@ -187,6 +189,33 @@ def trained_by_hand(evidence: Evidence, passes: Iterable[Pass]) -> set[int]:
     if evidence.has(OptimizerStep) or not any(moment.facts.turn for moment in evidence.of(GraphMeasured)):
         return set()
     return {item.facts.model for item in passes if item.is_used and item.facts.is_training}
+
+
+def evaluation_line(evidence: Evidence, moment: Moment[Any]) -> int | None:
+    """Return where a pass's evaluation begins: its loop, or the block without gradients around that."""
+    source = evidence.source(moment.file)
+    if source is None:
+        return moment.line
+    loop = loop_around(source, moment.line)
+    first = moment.line if loop is None or trains(loop) else loop.lineno
+    block = around(source, first, ast.With)
+    names = set() if block is None else {name_of(node) for item in block.items for node in walk(item)}
+    is_near = block is not None and block.body[0].lineno <= (first or 0) and names & _WITHOUT_GRADIENTS
+    return block.lineno if is_near else first
+
+
+def loop_around(source: Source, line: int | None) -> Any:
+    """Return the innermost loop around a line, in the same function; None if there is none."""
+    loop = around(source, line, ast.For, ast.While)
+    function = around(source, line, ast.FunctionDef, ast.AsyncFunctionDef)
+    is_outside = loop is not None and function is not None and function.lineno > loop.lineno
+    return None if is_outside else loop
+
+
+def trains(node: ast.AST) -> bool:
+    """Whether code calls what makes steps."""
+    names = {item.attr for item in walk(node) if isinstance(item, ast.Attribute)}
+    return bool(names & {"backward", "step", "manual_backward"})
 
 
 def layers_text(layers: LayersListed, names: list[str]) -> str:

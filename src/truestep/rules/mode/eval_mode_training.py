@@ -17,7 +17,7 @@ Call `model.train()` at the beginning of every training epoch, not once before t
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.mode._passes import Pass, layers_text, owners, read_passes
+from truestep.rules.mode._passes import Pass, layers_text, loop_around, owners, read_passes
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass, ModeSet, PassExamined
@@ -51,17 +51,44 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             if num_optimized and _leads_to_step(evidence, item, set(optimizers)):
                 why = _why(evidence, item, passes, is_whole=num_optimized >= _MOST * total)
                 if why is not None:
-                    yield _finding(item, why)
+                    yield _finding(evidence, item, passes, why)
                 break
 
 
-def _finding(item: Pass, why: str) -> Finding:
+def _finding(evidence: Evidence, item: Pass, passes: list[Pass], why: str) -> Finding:
     assert item.layers is not None
+    text = f"{why}; {layers_text(item.layers, item.layers.names)}; trained at line {item.moment.line}"
+    name = item.layers.class_name
+    asked = _asked_here(evidence, item, passes)
+    if asked is not None:
+        return Finding.at(
+            asked, f"{name} is switched to eval mode before it is trained: train() is meant", evidence=text
+        )
+    source = evidence.source(item.moment.file)
+    loop = None if source is None else loop_around(source, item.moment.line)
     return Finding.at(
         item.moment,
-        f"{item.layers.class_name} is trained in eval mode: train() is missing",
-        evidence=f"{why}; {layers_text(item.layers, item.layers.names)}",
+        f"{name} is trained in eval mode: train() is missing",
+        line=item.moment.line if loop is None else loop.lineno,
+        evidence=text,
     )
+
+
+def _asked_here(evidence: Evidence, item: Pass, passes: list[Pass]) -> Moment[ModeSet] | None:
+    """Return the `eval()` that comes right before training, in the same function."""
+    assert item.layers is not None
+    off = [
+        moment
+        for moment in evidence.of(ModeSet)
+        if moment.at_s < item.moment.at_s and moment.facts.class_name == item.layers.class_name
+    ]
+    if not off or off[-1].facts.is_training or off[-1].function != item.moment.function:
+        return None
+    between = any(
+        other.facts.model == item.facts.model and off[-1].at_s < other.moment.at_s < item.moment.at_s
+        for other in passes
+    )
+    return None if between else off[-1]
 
 
 def _leads_to_step(evidence: Evidence, item: Pass, optimizers: set[int]) -> bool:
@@ -144,9 +171,9 @@ def accuracy():
 
 
 for epoch in range(3):
-    for inputs, targets in zip(x[:64].split(16), y[:64].split(16)):
+    for inputs, targets in zip(x[:64].split(16), y[:64].split(16)):  # expect: MODE03
         optimizer.zero_grad()
-        output = model(inputs)  # expect: MODE03
+        output = model(inputs)
         nn.functional.cross_entropy(output, targets).backward()
         optimizer.step()
     print(accuracy())

@@ -25,6 +25,7 @@ from truestep.rules.mode._passes import (
     MIN_RUN,
     Pass,
     by_place,
+    evaluation_line,
     evaluation_loaders,
     fed_by,
     has_evaluation_run,
@@ -106,8 +107,15 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
             evidence=f"{text}; first evaluated at line {first.moment.line}",
             count=1,
         )
+    line = evaluation_line(evidence, first.moment)
+    where = "" if line == first.moment.line else f"; first evaluated at line {first.moment.line}"
     return Finding.at(
-        first.moment, f"{name} is evaluated in train mode: eval() is missing", evidence=text, count=1
+        first.moment,
+        f"{name} is evaluated in train mode: eval() is missing",
+        line=line,
+        evidence=text + where,
+        count=1,
+        details={"called": first.moment.line},
     )
 
 
@@ -166,11 +174,12 @@ def _is_last(evidence: Evidence, found: list[Pass]) -> bool:
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Switch to eval mode before the loop that evaluates; and back after it, if the script never does."""
-    loop = around(source, finding.line, ast.For, ast.While)
+    line = finding.details.get("called")
+    loop = around(source, line, ast.For, ast.While)
     called = [
         node.func
         for node in walk(source.tree)
-        if isinstance(node, ast.Call) and node.lineno == finding.line and isinstance(node.func, _NAMES)
+        if isinstance(node, ast.Call) and node.lineno == line and isinstance(node.func, _NAMES)
     ]
     models = [item for item in called if text_of(source, item) in _trained(source)]
     if loop is None or len(models) != 1:
@@ -207,10 +216,10 @@ for epoch in range(2):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
-    with torch.no_grad():
+    with torch.no_grad():  # expect: MODE01
         hits = 0
         for inputs, targets in valid:
-            hits += (model(inputs).argmax(1) == targets).sum().item()  # expect: MODE01
+            hits += (model(inputs).argmax(1) == targets).sum().item()
 """
 
 CLEAN = """
@@ -245,4 +254,4 @@ for epoch in range(2):
 
 FIXED = BUGGY.replace(
     "    for inputs, targets in train:", "    model.train()\n    for inputs, targets in train:"
-).replace("    with torch.no_grad():", "    model.eval()\n    with torch.no_grad():")
+).replace("    with torch.no_grad():  # expect: MODE01", "    model.eval()\n    with torch.no_grad():")

@@ -22,7 +22,6 @@ from dataclasses import replace
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, insert_before, put_under
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.mode._passes import (
     MIN_RUN,
     Pass,
@@ -33,6 +32,7 @@ from truestep.rules.mode._passes import (
     owners,
     read_passes,
     trained_by_hand,
+    trains,
 )
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, PassExamined
 
@@ -108,18 +108,13 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
     if finding.severity == "info" or not re.search(r"^import torch$", source.text, re.MULTILINE):
         return []
     function = around(source, finding.line, ast.FunctionDef)
-    if function is not None and not _trains(function):
+    if function is not None and not trains(function):
         first = min([function.lineno, *(item.lineno for item in function.decorator_list)])
         return insert_before(source, first, "@torch.no_grad()")
     loop = around(source, finding.line, ast.For)
-    if loop is None or _trains(loop):
+    if loop is None or trains(loop):
         return []
     return put_under(source, loop, header="with torch.no_grad():")
-
-
-def _trains(node: ast.AST) -> bool:
-    names = {item.attr for item in walk(node) if isinstance(item, ast.Attribute)}
-    return bool(names & {"backward", "step", "manual_backward"})
 
 
 BUGGY = """

@@ -2,7 +2,8 @@
 
 ## What it finds
 Trainable parameters in an optimizer that have no gradient at any step of the run: a layer that `forward`
-never calls, often because another one is called twice, or whose result is detached from the graph.
+never calls, often because another one is called twice, or whose result is detached from the graph. Also
+optimizers whose gradients are all zero at every step that was checked: the loss depends on rounded values.
 
 ## Why it matters
 The layer is missing from the computation, or it takes part with random weights.
@@ -16,10 +17,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.optimizers import find_optimizer
 from truestep.rules.analysis.places import assignments, class_in
 from truestep.rules.par._roster import at, names, read_roster
 from truestep.watch import Operation
-from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.facts.optimizing import GradientsZero, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
 
@@ -28,13 +30,17 @@ RULE = Meta(
     severity="warning",
     needs=(BackwardPass, OptimizerStep, ParametersListed),
     fix="Use the layer in forward and keep its result in the graph; otherwise remove or freeze it.",
-    caused_by=("PAR03", "PAR05", "LOOP02", "LOOP12", "LOOP14", "LOSS06", "PROBE03", "PAR01", "DIST13"),
+    caused_by=(
+        *("PAR03", "PAR05", "LOOP02", "LOOP12", "LOOP14", "LOSS06", "PROBE03", "PAR01", "DIST13"),
+        *("PAR19", "PROBE04"),
+    ),
 )
 _CUTS = ("detach", "argmax", "argmin", "round", "floor", "ceil", "sign", "bernoulli", "multinomial")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find trainable parameters that gradients never reach."""
+    yield from _find_zeros(evidence)
     roster = read_roster(evidence)
     if roster is None:
         return
@@ -61,6 +67,25 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ]
         for cut, groups in _by_cut(evidence, kept):
             yield _finding(evidence, optimizer, cut, groups)
+
+
+def _find_zeros(evidence: Evidence) -> Iterator[Finding]:
+    """Find optimizers that only ever got zeros."""
+    flat = {f"aten.{name}.default" for name in ("round", "floor", "ceil", "trunc", "sign", "sgn")}
+    for moment in evidence.of(GradientsZero):
+        facts = moment.facts
+        optimizer = find_optimizer(evidence, facts.optimizer)
+        cuts = [one for one in evidence.flow.all if one.name in flat and one.line and one.ins[0].has_grad]
+        place = cuts[0] if cuts else next(iter(evidence.of(BackwardPass)), moment)
+        yield Finding.at(
+            place,
+            f"all gradients of {optimizer.class_name if optimizer else 'the optimizer'} are zero",
+            count=1,
+            severity="error",
+            evidence=f"the gradients of {facts.num_parameters} parameters were exactly zero at all "
+            f"{facts.num_steps} steps that were checked"
+            + (f"; {cuts[0].name.split('.')[1]} has no slope" if cuts else ""),
+        )
 
 
 def _by_cut(

@@ -3,7 +3,8 @@
 ## What it finds
 Steps that change weights by more than a fifth of their size, or by less than a millionth, in most matrices
 and at most of the steps that were checked. A warning if a step was as large as the weights and the loss
-never falls below its first value. The reported line is where the optimizer is created.
+never falls below its first value, or steps are larger than a quarter of the weights as a rule, and if the
+first step alone is larger than all matrices. The reported line is where the optimizer is created.
 
 ## Why it matters
 About a thousandth is common. With much more, each step undoes what earlier ones learned. With much less,
@@ -30,7 +31,7 @@ RULE = Meta(
 )
 _HIGH, _LOW = 0.2, 1e-6
 _MIN_STEPS, _MIN_HUGE, _MIN_LOSSES = 4, 2, 3
-_WHOLE, _HUGE = 1.0, 10.0
+_WHOLE, _HUGE, _QUARTER, _ERASED = 1.0, 10.0, 0.25, 2.0
 """A step that changes weights by their whole size keeps nothing of what they were."""
 
 
@@ -45,6 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for optimizer, items in found.items():
         usual = median(share for _, share in items)
         most = max(share for _, share in items)
+        is_excessive = most > _WHOLE and (usual > _QUARTER or not is_learning)
         is_huge = most > _HUGE and not is_learning and len(items) >= _MIN_HUGE
         is_enough = len(items) >= _MIN_STEPS
         if is_huge or (is_enough and (usual > _HIGH or 0 < most < _LOW)):
@@ -54,9 +56,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"updates are very {word} compared to the weights they change",
                 evidence=f"a step changes a matrix by {usual:.1e} of its size, median of {len(items)} steps; "
                 f"by {most:.1e} at most",
-                severity="warning" if most > _WHOLE and not is_learning else None,
+                severity="warning" if is_excessive else None,
                 **where_made(evidence, optimizer),
             )
+        elif erased := _erased_by(items[0][0]):
+            yield Finding.at(
+                items[0][0],
+                "the first step is larger than the weights it changes",
+                evidence=f"it changes each of {len(items[0][0].facts.matrices)} matrices by {erased:.2g} "
+                "times its size or more, so that nothing is left of the initial weights",
+                severity="warning",
+                count=1,
+                **where_made(evidence, optimizer),
+            )
+
+
+def _erased_by(moment: Moment[UpdateMeasured]) -> float | None:
+    """Return the least share of a matrix that a first step changes, if it is more than all of the matrix."""
+    shares = [row.update / row.weight for row in moment.facts.matrices if row.weight > 0]
+    is_whole = len(shares) == len(moment.facts.matrices) > 1 and min(shares) > _ERASED
+    return min(shares) if is_whole else None
 
 
 def _is_learning(evidence: Evidence) -> bool:

@@ -236,6 +236,16 @@ class WeightsUnmoved(NamedTuple):
 
 
 @kind(varies_from="num_steps")
+class GradientsZero(NamedTuple):
+    """An optimizer whose parameters had gradients, of which none was ever anything but zero."""
+
+    optimizer: int
+    num_steps: int
+    """How many of its steps were looked at."""
+    num_parameters: int
+
+
+@kind(varies_from="num_steps")
 class WeightsRounded(NamedTuple):
     """Weights of few bits that have gradients: how many still have their first values after all steps."""
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch.evidence.facts.optimizing import (
+    GradientsZero,
     UnmovedParameter,
     WeightsRounded,
     WeightsUnmoved,
@@ -28,10 +29,13 @@ _FEW_BITS = (torch.bfloat16, torch.float16)
 
 
 def watch(tape: Tape, closeness: Closeness) -> None:
-    """Note parameters that no step moves."""
+    """Note parameters that no step moves, and optimizers that only get zeros."""
     updates = _Updates(tape, closeness)
     tape.attend(updates, "step_begins", "step_ends", near=True)
     tape.attend(updates, "closing")
+    zeros = _Zeros(tape, closeness)
+    tape.attend(zeros, "step_begins", near=True)
+    tape.attend(zeros, "closing")
     rounded = _Rounded(tape, closeness)
     tape.attend(rounded, "step_begins", near=True)
     tape.attend(rounded, "step_ends", "closing")
@@ -110,6 +114,33 @@ class _Updates:
             num_moved = sum(key[0] == number for key in self._moved)
             facts = WeightsUnmoved(number, parameters[:_MAX_PARAMETERS], num_moved)
             self._tape.mark(facts, site, perf_counter_ns())
+
+
+class _Zeros:
+    """Looks for optimizers whose gradients are all zero, until one is not."""
+
+    def __init__(self, tape: Tape, closeness: Closeness) -> None:
+        self._tape = tape
+        self._close = closeness
+        self._zero: dict[int, tuple[int, GradientsZero]] = {}
+        self._alive: set[int] = set()
+
+    def step_begins(self, optimizer: Optimizer, number: int) -> None:
+        if number in self._alive or not self._close:
+            return
+        usable = [item for group in optimizer.param_groups for item in group["params"] if _is_usable(item)]
+        if any(bool(item.grad.any()) for item in usable):
+            self._alive.add(number)
+            self._zero.pop(number, None)
+        elif usable:
+            site, facts = self._zero.get(number, (self._tape.sites.here(2), GradientsZero(number, 0, 0)))
+            facts = facts._replace(num_steps=facts.num_steps + 1, num_parameters=len(usable))
+            self._zero[number] = (site, facts)
+
+    def closing(self) -> None:
+        for site, facts in self._zero.values():
+            if facts.num_steps >= _MIN_STEPS:
+                self._tape.mark(facts, site, perf_counter_ns())
 
 
 @dataclass

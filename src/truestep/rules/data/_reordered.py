@@ -1,0 +1,135 @@
+"""Labels that are put in another order than the inputs of their scores."""
+
+import re
+from collections.abc import Iterator
+from math import prod
+
+from truestep.rules import Evidence, Finding
+from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.watch import Moment, Operation
+from truestep.watch.evidence.facts.loading import RowsAligned
+from truestep.watch.evidence.operation import In
+
+_REORDERING = re.compile(r"aten\.(index|index_select|index_put|gather|take|flip|roll|scatter)\b")
+_LOSSES = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        *("nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss", "huber_loss"),
+        *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
+    )
+)
+_LEAST_STEPS, _LEAST_ROWS = 2, 4
+_FIX = "Change the order of inputs and labels together, or of neither."
+
+
+def find_reordered(evidence: Evidence) -> Iterator[Finding]:
+    """Find labels that are compared with the outputs of other samples."""
+    found = [*_find_moved(evidence)]
+    yield from found
+    if not found:
+        yield from _check_batches(evidence)
+
+
+def _find_moved(evidence: Evidence) -> Iterator[Finding]:
+    """Find labels that are moved along the batch right before a loss whose scores are in order."""
+    flow = evidence.flow
+    losses = [item for item in flow.all if item.name in _LOSSES and item.ins and item.ins[0].has_grad]
+    moved = [(loss, item) for loss in losses if (item := _moved_by(flow, loss)) is not None]
+    by_place: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation]]] = {}
+    for loss, item in moved:
+        others = (one for one in losses if one.step == loss.step and one is not loss)
+        if any(_moved_by(flow, one) is None and one.ins[1].shape == loss.ins[1].shape for one in others):
+            return  # mixed samples, or an attack: labels in order are scored, too
+        if not _is_in_doubt(flow, loss, item):
+            by_place.setdefault((item.file, item.line), {}).setdefault(item.step, (loss, item))
+    for pairs in by_place.values():
+        loss, item = pairs[min(pairs)]
+        if len(pairs) >= _LEAST_STEPS and item.line is not None:
+            yield Finding.at(
+                item,
+                "labels are compared with the outputs of other samples",
+                count=len(pairs),
+                evidence=f"in {len(pairs)} steps, {item.name.split('.')[1]} moves labels of shape "
+                f"{tuple(item.ins[0].shape)} along the batch, and nothing moves the inputs; the loss "
+                f"{place_of(loss, item.file)} compares them",
+                fix=_FIX,
+            )
+
+
+def _moved_by(flow: OperationGraph, loss: Operation) -> Operation | None:
+    """Return what puts the labels of a loss in another order, if it is certain that it does."""
+    labels = loss.ins[1] if len(loss.ins) > 1 else None
+    maker = None if labels is None or labels.has_grad else flow.source(labels)
+    if labels is None or maker is None or not maker.outs or maker.phase not in ("other", "data"):
+        return None
+    shape = maker.ins[0].shape if maker.ins else ()
+    is_same = shape == maker.outs[0].shape and maker.step == loss.step
+    return maker if is_same and shape[:1] >= (_LEAST_ROWS,) and _is_moving(flow, maker) else None
+
+
+def _is_moving(flow: OperationGraph, item: Operation) -> bool:
+    """Whether an operation moves the rows of its input."""
+    if item.name in ("aten.roll.default", "aten.flip.default"):
+        axes = item.scalars.rpartition("[")[2].rstrip("]").split(", ")
+        return "0" in axes or str(-len(item.ins[0].shape)) in axes
+    if item.name not in ("aten.index.Tensor", "aten.index_select.default") or len(item.ins) != 2:
+        return False
+    order = flow.maker(item.ins[1])
+    return order is not None and order.name.startswith("aten.randperm") and order.step == item.step
+
+
+def _is_in_doubt(flow: OperationGraph, loss: Operation, item: Operation) -> bool:
+    """Whether scores are in another order too, or are computed from what the labels are made of."""
+    before = [one for one in flow.before(loss.ins[0]) if one.step == loss.step]
+    source = item.ins[0]
+    chosen = {_choice(one) for one in flow.before(source)}
+    return any(
+        (_REORDERING.match(one.name) and _choice(one) not in chosen)
+        or any(_may_be(given, source) for given in one.ins)
+        for one in before
+    )
+
+
+def _choice(item: Operation) -> tuple[str, tuple[tuple[int | None, tuple[int, ...]], ...]]:
+    """Return what tells one choice of rows from another: the operation, and the rows that are asked for."""
+    return item.name, tuple((given.producer, given.shape) for given in item.ins[1:])
+
+
+def _may_be(given: In, source: In) -> bool:
+    """Whether two inputs may be one tensor. Of what no operation has made, only the size is known."""
+    if source.producer is not None:
+        return given.producer == source.producer
+    return given.producer is None and not given.has_grad and prod(given.shape) == prod(source.shape)
+
+
+def _check_batches(evidence: Evidence) -> Iterator[Finding]:
+    """Find targets of other rows than the loader gave, if nothing puts the model's rows in another order."""
+    moments = evidence.of(RowsAligned)
+    moved = [
+        item for item in evidence.operations if _REORDERING.match(item.name) and item.phase != "backward"
+    ]
+    is_inside = any(item.phase == "forward" or any(given.has_grad for given in item.ins) for item in moved)
+    if is_inside or not moved or len(moments) < _LEAST_STEPS:
+        return
+    if not all(moment.facts.num_other for moment in moments) or all(
+        moment.facts.is_mapped for moment in moments
+    ):
+        return
+    first = moments[0]
+    yield Finding.at(
+        first,
+        line=_moved_at(moved, first),
+        message="labels are compared with the outputs of other samples",
+        count=len(moments),
+        evidence=f"in all {len(moments)} checked steps, inputs had other labels in the loss than in the "
+        f"loader's batch: {first.facts.num_other} of {first.facts.num_rows} in the first one",
+        fix=_FIX,
+    )
+
+
+def _moved_at(moved: list[Operation], moment: Moment[RowsAligned]) -> int | None:
+    """Return the line that puts the labels in order; that of the backward pass if it is not known."""
+    shape = tuple(moment.facts.target_shape)
+    same = [item.line for item in moved if item.file == moment.file and item.step == moment.step]
+    fits = [i.line for i in moved if i.file == moment.file and i.outs and tuple(i.outs[0].shape) == shape]
+    return fits[0] if fits else same[0] if same else moment.line
