@@ -83,10 +83,14 @@ def reads_gradients(evidence: Evidence) -> bool:
     kinds = (ClippingCalled, GradientsZeroed, GradientsUnscaled, OptimizerStep, StepSkipped)
     known = {(moment.file, moment.line) for moment in evidence.of(*kinds)}
     gradients: set[int] = set()
+    # Those of `torch.autograd.grad` with a graph, as for a penalty on the slope, are of inputs.
+    has_slopes = any(moment.facts.num_grad_calls for moment in evidence.of(BackwardExamined))
     for operation in evidence.operations:
         if operation.phase == "backward":
             gradients.add(operation.index)
-        elif operation.phase != "optimizer" and any(item.producer in gradients for item in operation.ins):
+        elif operation.phase != "optimizer" and any(
+            item.producer in gradients and not (item.has_grad and has_slopes) for item in operation.ins
+        ):
             if operation.line is not None and (operation.file, operation.line) not in known:
                 return True
             gradients.add(operation.index)  # clipping writes them anew

@@ -15,12 +15,18 @@ of them, three quarters of the samples never reach the weights.
 Call `zero_grad()` only right after a step, or before the first backward pass of each step.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.loop._passes import find_passes, is_looked_at, reads_gradients, used_places, usual_number
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.optimizing import BackwardExamined, GradientsDropped, OptimizerStep
+from truestep.watch.evidence.facts.optimizing import (
+    BackwardExamined,
+    GradientsApplied,
+    GradientsDropped,
+    OptimizerStep,
+)
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.kinds import Place
 
@@ -31,7 +37,7 @@ RULE = Meta(
     caused_by=("LOOP10", "PROBE03"),
     fix="Call zero_grad() once for every optimizer.step(), before its first backward pass or after the step.",
 )
-_MIN_TIMES = 2
+_MIN_TIMES, _MIN_IDLE = 2, 3
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -39,13 +45,30 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     found: dict[tuple[str | None, int | None], list[Moment[GradientsDropped]]] = {}
     for moment in _dropped(evidence):
         found.setdefault((moment.file, moment.line), []).append(moment)
-    if not found or reads_gradients(evidence):
+    if reads_gradients(evidence):
         return
     has_steps = evidence.has(OptimizerStep)
-    for moments in found.values():
-        if len(moments) < _MIN_TIMES + (not has_steps):
-            continue
-        yield _report(evidence, moments)
+    enough = [moments for moments in found.values() if len(moments) >= _MIN_TIMES + (not has_steps)]
+    yield from (_report(evidence, moments) for moments in enough)
+    if not enough:
+        yield from _empty_steps(evidence)
+
+
+def _empty_steps(evidence: Evidence) -> Iterator[Finding]:
+    """Find optimizers that backward passes reach, and that have no gradient at any step."""
+    reached = {number for moment in evidence.of(BackwardExamined) for number in moment.facts.optimizers}
+    steps: dict[int, list[Moment[GradientsApplied]]] = {}
+    for moment in evidence.of(GradientsApplied):
+        steps.setdefault(moment.facts.optimizer, []).append(moment)
+    for number, moments in steps.items():
+        is_empty = not any(moment.facts.num_with_gradient for moment in moments)
+        if number in reached and is_empty and len(moments) >= _MIN_IDLE:
+            yield Finding.at(
+                moments[0],
+                "the optimizer steps without gradients: they are zeroed before, or computed after the step",
+                evidence=f"backward passes reach its {moments[0].facts.num_trainable} parameters, and at "
+                f"all {len(moments)} steps that were checked none had a gradient",
+            )
 
 
 def _report(evidence: Evidence, moments: list[Moment[GradientsDropped]]) -> Finding:
@@ -86,9 +109,11 @@ def _is_before(step: Moment[OptimizerStep], passed: Place) -> bool:
 def _dropped(evidence: Evidence) -> Iterator[Moment[GradientsDropped]]:
     passes = find_passes(evidence)
     used = used_places(evidence, passes)
+    idle = _idle(evidence)
     for moment in evidence.of(GradientsDropped):
         facts = moment.facts
-        if facts.has_moved or not facts.is_finite:
+        is_idle = facts.optimizer in idle
+        if (facts.has_moved and not is_idle) or not facts.is_finite:
             continue
         thrown = [passes[number] for number in facts.passes if number in passes]
         if len(thrown) < len(facts.passes) or any(
@@ -97,8 +122,17 @@ def _dropped(evidence: Evidence) -> Iterator[Moment[GradientsDropped]]:
             continue
         if usual_number(evidence, facts.optimizer) > len(thrown):  # what is left of an accumulation
             continue
-        if is_looked_at(moment.step) or all(item.place in used for item in thrown):
+        if is_idle or is_looked_at(moment.step) or all(item.place in used for item in thrown):
             yield moment
+
+
+def _idle(evidence: Evidence) -> set[int]:
+    """Return optimizers that throw gradients away again and again, and whose steps never used any."""
+    if evidence.first.ended != "finished" or not evidence.has(OptimizerStep):
+        return set()
+    num_times = Counter(moment.facts.optimizer for moment in evidence.of(GradientsDropped))
+    using = {moment.facts.optimizer for moment in evidence.of(GradientsApplied) if moment.facts.passes}
+    return {number for number, num in num_times.items() if num >= _MIN_IDLE} - using
 
 
 BUGGY = """

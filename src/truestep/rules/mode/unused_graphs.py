@@ -26,6 +26,7 @@ from truestep.rules.mode._passes import (
     MIN_RUN,
     Pass,
     by_place,
+    evaluation_line,
     evaluation_loaders,
     fed_by,
     has_evaluation_run,
@@ -95,10 +96,15 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
         moment.took_s for moment in evidence.of(ForwardPass) if (moment.line, moment.facts.model) in places
     ]
     mode = "train" if first.facts.is_training else "eval"
+    line = evaluation_line(evidence, first.moment)
+    where = "" if line == first.moment.line else f"; the first is at line {first.moment.line}"
     return Finding.at(
         first.moment,
         "this evaluation builds an autograd graph that is never used: torch.no_grad() is missing",
-        evidence=f"{len(found)} passes in {mode} mode with gradients enabled; no backward pass reached one",
+        line=line,
+        evidence=f"{len(found)} passes in {mode} mode with gradients enabled; no backward pass reached one"
+        f"{where}",
+        details={"called": first.moment.line},
         cost=f"each pass keeps its activations in memory; these passes took {1e3 * sum(times):.1f} ms",
     )
 
@@ -107,11 +113,12 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Put the function that evaluates, or the loop, under `torch.no_grad()`."""
     if finding.severity == "info" or not re.search(r"^import torch$", source.text, re.MULTILINE):
         return []
-    function = around(source, finding.line, ast.FunctionDef)
+    line = finding.details.get("called")
+    function = around(source, line, ast.FunctionDef)
     if function is not None and not trains(function):
         first = min([function.lineno, *(item.lineno for item in function.decorator_list)])
         return insert_before(source, first, "@torch.no_grad()")
-    loop = around(source, finding.line, ast.For)
+    loop = around(source, line, ast.For)
     if loop is None or trains(loop):
         return []
     return put_under(source, loop, header="with torch.no_grad():")
@@ -131,8 +138,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 def error(model, x, y):
     model.eval()
     total = 0.0
-    for inputs, targets in zip(x.split(32), y.split(32)):
-        total += (model(inputs) - targets).square().sum().item()  # expect: MODE02
+    for inputs, targets in zip(x.split(32), y.split(32)):  # expect: MODE02
+        total += (model(inputs) - targets).square().sum().item()
     model.train()
     return total / len(x)
 

@@ -319,7 +319,7 @@ def probe_samples(  # limits: private to this package
     few, plain = _run_few(replica, given, whole.shape[0])
     first = next(leaf for _, leaf in find_tensors(few))
     size = first.shape[0]
-    output = find_output(plain, size)
+    output = _find_scores(plain, first)
     is_collated = whole.shape in shapes
     is_fixed = size > max(_FEW)  # a model that takes no other number of rows may know them: a graph's nodes
     is_certain = is_collated or (not shapes and item.is_new and not is_fixed)
@@ -329,7 +329,7 @@ def probe_samples(  # limits: private to this package
     is_table = not is_batch and not is_collated and _mixes_columns(replica, few, first)
     donor = next((row for row in range(1, size) if not torch.equal(first[row], first[0])), 0)
     changed = map_tensors(few, lambda leaf: _replace(leaf, size, donor))
-    other = find_output(run(replica, changed), size)
+    other = _find_scores(run(replica, changed), first)
     if other is None or other.shape != output.shape or not (is_batch or is_table):
         return None
     moved = measure_moves(output, other)[1:]
@@ -346,7 +346,7 @@ def probe_samples(  # limits: private to this package
     if not num_changed:
         return facts
     alike = [leaf for _, leaf in find_tensors(few) if leaf.shape[1:] == first.shape[1:]]
-    again = find_output(run(replica, few), size)
+    again = _find_scores(run(replica, few), first)
     is_same = again is not None and torch.equal(again, output)  # or else nothing can be said
     is_free = not is_collated and output.dim() <= 2 and not _is_scrambled(replica, few, output)
     if not is_same or (is_free and _has_two_axes(tape, replica, few, first)):
@@ -371,11 +371,28 @@ def _run_few(replica: nn.Module, given: tuple[Any, Any], size: int) -> tuple[tup
     """Pass a few samples only, if the model can be called with them."""
     sizes = {length for _, leaf in find_tensors(given) for length in leaf.shape}
     num = next((num for num in _FEW if num not in sizes), size)  # no other axis shall look like this one
-    few = map_tensors(given, lambda leaf: leaf[:num] if leaf.dim() and leaf.shape[0] == size else leaf)
+    few = map_tensors(given, lambda leaf: _take(leaf, size, num))
     try:
         return few, run(replica, few)
     except Exception:  # noqa: BLE001 - the size of the batch is built in
         return given, run(replica, given)
+
+
+def _take(leaf: Tensor, size: int, num: int) -> Tensor:
+    """Return the first few samples; in a state, they may be along another axis."""
+    if leaf.dim() and leaf.shape[0] == size:
+        return leaf[:num]
+    axes = [axis for axis, length in enumerate(leaf.shape) if length == size]
+    return leaf.narrow(axes[0], 0, num) if len(axes) == 1 else leaf
+
+
+def _find_scores(values: Any, first: Tensor) -> Tensor | None:
+    """Return the first output with an entry for each sample, or for each token of it one after the other."""
+    found = find_output(values, first.shape[0])
+    if found is None and first.dim() == 2 and not first.is_floating_point():
+        rows = find_output(values, first.numel())
+        found = None if rows is None or rows.dim() != 2 else rows.unflatten(0, first.shape)
+    return found
 
 
 def _takes_statistics(replica: nn.Module) -> bool:
@@ -441,9 +458,9 @@ def _mixes_columns(replica: nn.Module, given: tuple[Any, Any], first: Tensor) ->
         return False
     changed = first.clone()
     changed[:, 0] = first[:, 1]
-    plain = find_output(run(replica, given), first.shape[0])
+    plain = _find_scores(run(replica, given), first)
     swapped = map_tensors(given, lambda leaf: changed if leaf is first else leaf)
-    other = find_output(run(replica, swapped), first.shape[0])
+    other = _find_scores(run(replica, swapped), first)
     if plain is None or other is None or plain.shape != other.shape or plain.shape[:2] != first.shape:
         return False
     return bool((measure_moves(plain.transpose(0, 1), other.transpose(0, 1))[1:] > _CHANGED).any())
