@@ -149,7 +149,7 @@ def _finite(value: Any) -> Any:
 
 def _render(sheet: Sheet) -> Table:
     table = Table(title=sheet.title, caption=sheet.note or None, caption_justify="left", title_justify="left")
-    for name in sheet.rows[0]:
+    for name in sheet.rows[0] if sheet.rows else ():
         is_text = isinstance(sheet.rows[0][name], str)
         table.add_column(name, justify="left" if is_text else "right")
     for row in sheet.rows:

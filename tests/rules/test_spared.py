@@ -537,7 +537,7 @@ def test_noise_is_found_in_a_set_that_is_evaluated_once() -> None:
 
 def test_steps_as_large_as_the_weights_are_a_warning_if_the_loss_does_not_fall() -> None:
     script = RULES["PROBE07"].buggy.replace("range(6)", "range(80)")
-    (small,) = run("PROBE07", script)
+    (small,) = run("PROBE07", script.replace("lr=1.0", "lr=0.2"))
     (large,) = run("PROBE07", script.replace("lr=1.0", "lr=100.0"))
     assert (small.severity, large.severity) == (None, "warning")
 

@@ -76,6 +76,10 @@ class OperationGraph:
             maker = before
         return maker
 
+    def is_scored(self, given: In) -> bool:
+        """Whether a tensor depends on weights, or is computed from a model's output in an evaluation."""
+        return given.has_grad or any(item.phase == "forward" for item in self.before(given, limit=400))
+
     def before(
         self, given: In, needs: Callable[[Operation], Iterable[In]] = attrgetter("ins"), *, limit: int = 4000
     ) -> list[Operation]:

@@ -3,6 +3,7 @@
 Owns telling training from evaluation by what followed a batch. Judges nothing.
 """
 
+import ast
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from truestep.rules.analysis.places import assignments, calls, covers, name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Evidence
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import (
@@ -24,6 +27,7 @@ from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, Mode
 _USES = (BatchFetched, ForwardPass, BackwardPass, ModeSet, EpochBegan)
 _EVALUATION = re.compile(r"(?<![a-z])(val(?!u|or|ve)|test|eval|dev(?!i|el)|holdout|heldout|held out)")
 _GIVEN = "given "
+_MOST_NAMES = 3
 _TRAINING = re.compile(r"(?<![a-z])train")
 
 
@@ -93,6 +97,45 @@ class ObservedLoader:
             if says is not None:
                 return says
         return None
+
+
+def transform_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
+    """Return the line of the transform that a loader's dataset is given, if the script shows it."""
+    made = loader.made
+    source = evidence.source(made.file) if made is not None else None
+    if made is None or source is None or not loader.facts.is_direct:
+        return None
+    loading = next((call for call in calls(source.tree, "DataLoader") if covers(call, made.line)), None)
+    dataset = _followed(source.tree, _given_to(loading, "dataset", 0), made.line)
+    transform = _followed(source.tree, _given_to(dataset, "transform", None), made.line)
+    if transform is None:
+        return None
+    random = (call for call in walk(transform) if isinstance(call, ast.Call) and _is_random(call))
+    first = min(random, key=lambda call: call.lineno, default=transform)
+    return int(first.lineno)
+
+
+def _given_to(call: ast.AST | None, name: str, place: int | None) -> ast.expr | None:
+    """Return the argument of a call that has a name or a place."""
+    if not isinstance(call, ast.Call):
+        return None
+    named = (word.value for word in call.keywords if word.arg == name)
+    return next(named, call.args[place] if place is not None and len(call.args) > place else None)
+
+
+def _followed(tree: ast.AST, value: ast.expr | None, line: int | None) -> ast.expr | None:
+    """Return what was last assigned to a name before a line; anything else as it is."""
+    for _ in range(_MOST_NAMES):
+        name = name_of(value)
+        before = [one for node, one in assignments(tree, name or "") if node.lineno < (line or 0)]
+        if name is None or not before:
+            break
+        value = before[-1]
+    return None if name_of(value) else value
+
+
+def _is_random(call: ast.Call) -> bool:
+    return bool(re.search(r"random|jitter", name_of(call.func) or "", re.IGNORECASE))
 
 
 def words_say(text: str) -> str | None:

@@ -33,15 +33,16 @@ def find_reordered(evidence: Evidence) -> Iterator[Finding]:
 def _find_moved(evidence: Evidence) -> Iterator[Finding]:
     """Find labels that are moved along the batch right before a loss whose scores are in order."""
     flow = evidence.flow
-    losses = [item for item in flow.all if item.name in _LOSSES and item.ins and item.ins[0].has_grad]
+    losses = [item for item in flow.all if item.name in _LOSSES and item.ins and flow.is_scored(item.ins[0])]
     moved = [(loss, item) for loss in losses if (item := _moved_by(flow, loss)) is not None]
     by_place: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation]]] = {}
     for loss, item in moved:
-        others = (one for one in losses if one.step == loss.step and one is not loss)
+        others = (one for one in losses if one is not loss and _are_of_one_pass(one, loss))
         if any(_moved_by(flow, one) is None and one.ins[1].shape == loss.ins[1].shape for one in others):
             return  # mixed samples, or an attack: labels in order are scored, too
         if not _is_in_doubt(flow, loss, item):
-            by_place.setdefault((item.file, item.line), {}).setdefault(item.step, (loss, item))
+            of_place = by_place.setdefault((item.file, item.line), {})
+            of_place.setdefault(loss.index, (loss, item))
     for pairs in by_place.values():
         loss, item = pairs[min(pairs)]
         if len(pairs) >= _LEAST_STEPS and item.line is not None:
@@ -49,11 +50,16 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
                 item,
                 "labels are compared with the outputs of other samples",
                 count=len(pairs),
-                evidence=f"in {len(pairs)} steps, {item.name.split('.')[1]} moves labels of shape "
+                evidence=f"in {len(pairs)} batches, {item.name.split('.')[1]} moves labels of shape "
                 f"{tuple(item.ins[0].shape)} along the batch, and nothing moves the inputs; the loss "
                 f"{place_of(loss, item.file)} compares them",
                 fix=_FIX,
             )
+
+
+def _are_of_one_pass(one: Operation, other: Operation) -> bool:
+    """Whether two losses are of one step, and both trained or both evaluated."""
+    return one.step == other.step and one.ins[0].has_grad == other.ins[0].has_grad
 
 
 def _moved_by(flow: OperationGraph, loss: Operation) -> Operation | None:

@@ -17,6 +17,7 @@ Use the same preprocessing for both: one function or one transform that every sp
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.loaders import find_loaders, transform_line
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import InputLevels
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -29,6 +30,8 @@ RULE = Meta(
 )
 _LEAST_TRAINED, _LEAST_LEVELS = 2, 8
 _TOLERANCE, _LEAST_RATIO = 0.01, 1.5
+_MOST_LOST = 0.97
+"""A batch may lack some of the lowest and highest levels."""
 _PLAIN = (1.0, 1 / 255)
 
 
@@ -44,21 +47,36 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if len(trained) < _LEAST_TRAINED or not scored or not all(_is_even(item.facts) for item in moments):
             continue
         one, other = trained[0].facts, scored[0].facts
-        levels = {_num_levels(item.facts) for item in moments}
+        levels = [_num_levels(item.facts) for item in moments]
         are_alike = all(_is_same(item.facts, one) for item in trained) and all(
             _is_same(item.facts, other) for item in scored
         )
         shapes = {tuple(item.facts.shape[1:]) for item in moments}
-        if len(levels) != 1 or len(shapes) != 1 or not are_alike or not _differs(one, other):
+        if (
+            min(levels) < _MOST_LOST * max(levels)
+            or len(shapes) != 1
+            or not are_alike
+            or not _differs(one, other)
+        ):
             continue
         if _is_plain(one) or _is_plain(other):
             yield Finding.at(
                 scored[0],
-                "the model is evaluated on inputs of another scale than it is trained on",
-                evidence=f"both have {levels.pop() + 1} evenly spaced levels: training batches from "
+                line=_line(evidence, scored[0]),
+                message="the model is evaluated on inputs of another scale than it is trained on",
+                evidence=f"both have {max(levels) + 1} evenly spaced levels: training batches from "
                 f"{one.lowest:.4g} to {one.highest:.4g}, evaluation batches from {other.lowest:.4g} to "
                 f"{other.highest:.4g}",
             )
+
+
+def _line(evidence: Evidence, moment: Moment[InputLevels]) -> int | None:
+    """Return the line of the evaluation data's transform, if it is known; else that of the model's call."""
+    for loader in find_loaders(evidence):
+        is_own = loader.is_evaluation and moment.facts.model in loader.models
+        if is_own and loader.made is not None and loader.made.file == moment.file:
+            return transform_line(evidence, loader) or moment.line
+    return moment.line
 
 
 def _is_even(facts: InputLevels) -> bool:
@@ -70,8 +88,8 @@ def _num_levels(facts: InputLevels) -> int:
 
 
 def _is_same(one: InputLevels, other: InputLevels) -> bool:
-    """Whether two batches have the same limits."""
-    near = _TOLERANCE * other.spacing * max(1, _num_levels(other))
+    """Whether two batches have the same limits, but for a few levels."""
+    near = (1 - _MOST_LOST) * other.spacing * max(1, _num_levels(other))
     return abs(one.lowest - other.lowest) <= near and abs(one.highest - other.highest) <= near
 
 
@@ -84,9 +102,9 @@ def _differs(one: InputLevels, other: InputLevels) -> bool:
 
 def _is_plain(facts: InputLevels) -> bool:
     """Whether these are counts, or pixels from 0 to 1: no mean was subtracted."""
-    is_unit = abs(facts.highest - 1) < _TOLERANCE
+    is_unit = abs(facts.highest - 1) < 1 - _MOST_LOST
     is_count = any(abs(facts.spacing / number - 1) < _TOLERANCE for number in _PLAIN)
-    return facts.lowest == 0 and (is_unit or is_count)
+    return abs(facts.lowest) < _LEAST_LEVELS * facts.spacing and (is_unit or is_count)
 
 
 BUGGY = """

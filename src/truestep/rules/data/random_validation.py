@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders, transform_line
 from truestep.watch.evidence.facts.loading import SamplesRedrawn, SamplesSeen
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         pages = [page for page in loader.samples if page.digests]
         # Several passes over one state of the model are averages over augmentations, on purpose.
         if len(pages) > 1 and len({moment.step for moment in loader.epochs[: len(pages)]}) == len(pages):
-            yield from _compare(loader, pages)
+            yield from _compare(evidence, loader, pages)
         elif len(pages) == 1:
             yield from _check_redrawn(evidence, loader)
 
@@ -61,20 +61,24 @@ def _check_redrawn(evidence: Evidence, loader: ObservedLoader) -> Iterator[Findi
         facts = moment.facts
         if facts.loader == loader.number and facts.num_read >= _LEAST_SAMPLES == facts.num_changed:
             yield _finding(
-                loader, f"the first {facts.num_read} samples were read twice and came out different each time"
+                evidence,
+                loader,
+                f"the first {facts.num_read} samples were read twice and came out different each time",
             )
 
 
-def _finding(loader: ObservedLoader, seen: str) -> Finding:
+def _finding(evidence: Evidence, loader: ObservedLoader, seen: str) -> Finding:
     is_own = loader.made is not None and loader.facts.is_direct
+    moment = loader.made if is_own and loader.made is not None else loader.epochs[0]
     return Finding.at(
-        loader.made if is_own and loader.made is not None else loader.epochs[0],
-        "validation data are augmented at random: the same samples differ from epoch to epoch",
+        moment,
+        line=transform_line(evidence, loader) or moment.line,
+        message="validation data are augmented at random: the same samples differ from epoch to epoch",
         evidence=f"{seen}, with the same labels",
     )
 
 
-def _compare(loader: ObservedLoader, pages: list[SamplesSeen]) -> Iterator[Finding]:
+def _compare(evidence: Evidence, loader: ObservedLoader, pages: list[SamplesSeen]) -> Iterator[Finding]:
     first, second = pages[0], pages[1]
     is_whole = all(len(page.digests) == page.num_batches for page in (first, second))
     if not first.is_float or not (loader.facts.is_ordered or is_whole):
@@ -88,7 +92,9 @@ def _compare(loader: ObservedLoader, pages: list[SamplesSeen]) -> Iterator[Findi
     if num < _LEAST_SAMPLES or kept > _MOST_KEPT * num or not are_kept:
         return
     yield _finding(
-        loader, f"{num - kept} of the first {num} samples of this loader were different in its second epoch"
+        evidence,
+        loader,
+        f"{num - kept} of the first {num} samples of this loader were different in its second epoch",
     )
 
 

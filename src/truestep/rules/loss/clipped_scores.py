@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for operation in flow.named(*_LOSSES):
         scores = operation.ins[0]
         is_over_classes = operation.name != "aten._log_softmax.default" or size_of(operation) > 1
-        first = flow.source(scores) if scores.has_grad and is_over_classes else None
+        first = flow.source(scores) if is_over_classes and flow.is_scored(scores) else None
         if first is not None and first.name in _RELU:
             yield Finding.at(
                 operation,

@@ -57,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _normalised_twice(evidence: Evidence, flow: OperationGraph) -> Iterator[Finding]:
     read = {moment.facts.operation_index: moment.facts for moment in evidence.of(ScoresNormalised)}
     for operation in flow.named("_log_softmax.default", "logsumexp.default"):
-        if not operation.ins[0].has_grad or size_of(operation) < 2:
+        if not _is_compared(flow, operation) or size_of(operation) < 2:
             continue
         first = flow.source(operation.ins[0])
         is_softmax = first is not None and first.name in _SOFTMAX and size_of(first) == size_of(operation)
@@ -80,10 +80,17 @@ def _normalised_twice(evidence: Evidence, flow: OperationGraph) -> Iterator[Find
         )
 
 
+def _is_compared(flow: OperationGraph, operation: Operation) -> bool:
+    """Whether scores are trained, or compared with labels in an evaluation."""
+    given = operation.ins[0]
+    is_loss = any(user.name.removeprefix("aten.") in _NLL for user in flow.users(operation))
+    return given.has_grad or (is_loss and flow.is_scored(given))
+
+
 def _no_logarithms(flow: OperationGraph) -> Iterator[Finding]:
     for operation in flow.named(*_NLL, *_CTC):
         is_ctc = operation.name.removeprefix("aten.") in _CTC
-        first = flow.source(operation.ins[0]) if operation.ins[0].has_grad else None
+        first = flow.source(operation.ins[0]) if flow.is_scored(operation.ins[0]) else None
         if first is None:
             continue
         if first.name in _SOFTMAX:

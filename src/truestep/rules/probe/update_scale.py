@@ -27,6 +27,7 @@ RULE = Meta(
     code="PROBE07",
     severity="info",
     needs=(UpdateMeasured,),
+    caused_by=("DATA07",),
     fix="Change the learning rate so that a step changes weights by about a thousandth of their size.",
 )
 _HIGH, _LOW = 0.2, 1e-6

@@ -102,14 +102,17 @@ class LightRecorder(OperationRecorder):
         self, module: Any, _args: Any, _kwargs: Any
     ) -> None:
         """An outermost module is called: begin to note, if it is one that was not seen like this yet."""
-        if self._is_entered:
-            if self._windows.is_visit:
-                self._close_outside()
-            self._resume()
         number = self._models[id(module)][0]
         if number not in self._sizes:
             self._sizes[number] = sum(item.numel() for item in parts.parameters(module))
-        if self.is_open:
+        is_loss = self._windows.is_after and not self._sizes[number]
+        if self._is_entered and not is_loss:
+            if self._windows.is_visit:
+                self._close_outside()
+            self._resume()
+        if is_loss:
+            pass  # it is part of what is done with the model's output
+        elif self.is_open:
             self._windows.meet(number)
         elif self._is_entered:
             return

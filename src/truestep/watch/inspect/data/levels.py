@@ -23,7 +23,7 @@ _TOLERANCE = 0.02
 
 
 def watch(tape: Tape) -> None:
-    """Note the levels of inputs: in training, and then without gradients in evaluation."""
+    """Note the levels of inputs: in training, and then in evaluation."""
     tape.listen_near(forward_begins=_Levels(tape).train)
 
 
@@ -49,7 +49,7 @@ class _Levels:
             self._num_scored[number] = 0
 
     def score(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and module.training:
             return
         number = self._tape.number("model", module)
         num = self._num_scored.get(number, _MAX_NOTED)
