@@ -82,7 +82,7 @@ def keep_loss(source: Source) -> Iterator[Planted]:
 
 def average_twice(source: Source) -> Iterator[Planted]:
     """A mean loss is divided once more."""
-    for statement in source.statements("backward"):
+    for statement in () if source.sums_losses else source.statements("backward"):
         if owner := owner_of(statement):
             yield one(owner, f"({source.piece(owner)} / 64)")
 
@@ -503,6 +503,8 @@ class Operator:
     """Whether it changes what is kept of the graph wherever it runs with gradients on, not the numbers."""
     is_factor: bool = False
     """Whether it multiplies the loss: then only weights show whether training changes."""
+    is_order: bool = False
+    """Whether it changes an order, which matters to training only."""
 
 
 def _operator(plant: Callable[[Source], Iterator[Planted]], *rules: str, **kinds: bool) -> Operator:
@@ -559,10 +561,10 @@ _ALL = (
     _operator(mix_samples, "PROBE01", "PROBE09"),
     _operator(drop_mask, "PROBE02", "LOSS07"),
     _operator(predict_the_input, "PROBE02", "LOSS08", "LOSS11"),
-    _operator(shuffle_off, "DATA04", "DATA03"),
+    _operator(shuffle_off, "DATA04", "DATA03", is_order=True),
     _operator(test_on_training_data, "DATA05"),
-    _operator(raw_pixels, "DATA07"),
-    _operator(drop_normalize, "DATA07"),
+    _operator(raw_pixels, "DATA07", "DATA16"),
+    _operator(drop_normalize, "DATA07", "DATA16", "DATA18"),
     _operator(random_evaluation, "DATA06"),
     _operator(drop_seed, "REPRO01"),
     _operator(save_without_optimizer, "CKPT02"),

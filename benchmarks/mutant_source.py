@@ -50,6 +50,8 @@ class Source:
             and block
             and isinstance(block[0], ast.stmt)
         ]
+        self.sums_losses = bool(re.search(r"reduction=.sum|size_average=False", text))
+        """Whether some loss is a sum, which may well be divided."""
         self.values: dict[str, str] = {}
         """By the name that is assigned to (`criterion`, `self.optimizer`): what is called for its value."""
         for node in self.nodes:

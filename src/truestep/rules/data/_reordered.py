@@ -18,7 +18,7 @@ _LOSSES = frozenset(
         *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
     )
 )
-_LEAST_STEPS, _LEAST_ROWS = 2, 4
+_LEAST_STEPS, _LEAST_ROWS = 2, 2
 _FIX = "Change the order of inputs and labels together, or of neither."
 
 

@@ -48,27 +48,40 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if reads_gradients(evidence):
         return
     has_steps = evidence.has(OptimizerStep)
-    enough = [moments for moments in found.values() if len(moments) >= _MIN_TIMES + (not has_steps)]
+    empty = _empty_steps(evidence)
+    enough = [
+        moments
+        for moments in found.values()
+        if len(moments) >= _MIN_TIMES + (not has_steps)
+        and (not empty or moments[0].facts.optimizer in empty)  # what others throw away was meant for these
+    ]
     yield from (_report(evidence, moments) for moments in enough)
     if not enough:
-        yield from _empty_steps(evidence)
+        yield from map(_report_empty, empty.values())
 
 
-def _empty_steps(evidence: Evidence) -> Iterator[Finding]:
-    """Find optimizers that backward passes reach, and that have no gradient at any step."""
+def _empty_steps(evidence: Evidence) -> dict[int, list[Moment[GradientsApplied]]]:
+    """Return steps of optimizers that backward passes reach, and that have no gradient at any step."""
     reached = {number for moment in evidence.of(BackwardExamined) for number in moment.facts.optimizers}
     steps: dict[int, list[Moment[GradientsApplied]]] = {}
     for moment in evidence.of(GradientsApplied):
         steps.setdefault(moment.facts.optimizer, []).append(moment)
-    for number, moments in steps.items():
-        is_empty = not any(moment.facts.num_with_gradient for moment in moments)
-        if number in reached and is_empty and len(moments) >= _MIN_IDLE:
-            yield Finding.at(
-                moments[0],
-                "the optimizer steps without gradients: they are zeroed before, or computed after the step",
-                evidence=f"backward passes reach its {moments[0].facts.num_trainable} parameters, and at "
-                f"all {len(moments)} steps that were checked none had a gradient",
-            )
+    return {
+        number: moments
+        for number, moments in steps.items()
+        if number in reached
+        and len(moments) >= _MIN_IDLE
+        and not any(moment.facts.num_with_gradient for moment in moments)
+    }
+
+
+def _report_empty(moments: list[Moment[GradientsApplied]]) -> Finding:
+    return Finding.at(
+        moments[0],
+        "the optimizer steps without gradients: they are zeroed before, or computed after the step",
+        evidence=f"backward passes reach its {moments[0].facts.num_trainable} parameters, and at "
+        f"all {len(moments)} steps that were checked none had a gradient",
+    )
 
 
 def _report(evidence: Evidence, moments: list[Moment[GradientsDropped]]) -> Finding:

@@ -41,7 +41,8 @@ _PICKING = ("aten.topk.default", "aten.sort.default", "aten.max.dim", "aten.argm
 def is_observed(evidence: Evidence) -> bool:
     """Whether a softmax of several axes was computed in training."""
     return any(
-        operation.name[5:] in _NAMES and operation.ins[0].has_grad and len(operation.ins[0].shape) > 1
+        (operation.name[5:] in _NAMES and operation.ins[0].has_grad and len(operation.ins[0].shape) > 1)
+        or operation.name == "aten.multinomial.default"
         for operation in evidence.operations
         if operation.phase not in ("backward", "optimizer")
     )
@@ -52,6 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     flow = evidence.flow
     sizes = _batch_sizes(evidence)
     yield from _find_single(flow)
+    yield from _find_drawn(flow)
     for operation in flow.named(*_NAMES):
         given = operation.ins[0]
         if axis_of(operation) != 0 or not given.has_grad or len(given.shape) not in (2, 3):
@@ -81,6 +83,21 @@ def _find_single(flow: OperationGraph) -> Iterator[Finding]:
                 operations[0],
                 "softmax runs over an axis that has one entry: each result is 1",
                 evidence=f"dim={axis} of {tuple(shape)}; the last axis has {shape[-1]} entries",
+            )
+
+
+def _find_drawn(flow: OperationGraph) -> Iterator[Finding]:
+    """Find probabilities that are drawn from row by row, and that sum to one over the rows."""
+    for operation in flow.named("multinomial.default"):
+        first = flow.maker(operation.ins[0])
+        shape = operation.ins[0].shape
+        is_softmax = first is not None and first.name[5:] in _NAMES[:1] and first.ins[0].shape == shape
+        if first is not None and is_softmax and len(shape) == 2 and min(shape) > 1 and axis_of(first) == 0:
+            yield Finding.at(
+                first,
+                "softmax runs over the batch, not over the classes",
+                evidence=f"dim=0 of {tuple(shape)}; multinomial then draws from each row, which does not sum "
+                "to 1",
             )
 
 

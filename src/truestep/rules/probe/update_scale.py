@@ -40,7 +40,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers whose steps are too large or too small for the weights."""
     found: dict[int, list[tuple[Moment[UpdateMeasured], float]]] = {}
     for moment in evidence.of(UpdateMeasured):
-        shares = [row.update / row.weight for row in moment.facts.matrices if row.weight > 0]
+        shares = [
+            row.update / row.weight for row in moment.facts.matrices if row.weight > 0 and row.gradient > 0
+        ]
         if shares:
             found.setdefault(moment.facts.optimizer, []).append((moment, median(shares)))
     is_learning = _is_learning(evidence)

@@ -1,0 +1,104 @@
+"""A generator ends in tanh, and the real data are from 0 to 1.
+
+## What it finds
+A discriminator or critic whose generated inputs come out of a `tanh`, from -1 to 1, while its real inputs are
+never negative and at most 1. The rule compares the ranges of both in the steps that are looked at.
+
+## Why it matters
+The discriminator recognises generated samples by a single negative number. The generator has to learn first
+that half of its range never occurs. Training is slow or collapses, and pictures look washed out.
+
+## How to fix
+Scale the real data to the generator's range: `Normalize([0.5], [0.5])` maps 0 to 1 to -1 to 1. Or end the
+generator in a sigmoid.
+"""
+
+from collections.abc import Iterator
+from math import prod
+
+from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.loaders import find_loaders, transform_line
+from truestep.watch import Moment
+from truestep.watch.evidence.facts.loading import InputMeasured
+from truestep.watch.evidence.facts.optimizing import OptimizerStep
+
+RULE = Meta(
+    code="DATA18",
+    severity="warning",
+    needs=(InputMeasured, OptimizerStep),
+    fix="Scale the real data to the range from -1 to 1 too, as with Normalize([0.5], [0.5]).",
+)
+_LEAST, _LEAST_VALUES = 2, 32
+_NEGATIVE, _HIGH, _TOLERANCE = -0.05, 0.7, 1e-3
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Find models that are given values from 0 to 1, and others out of a tanh."""
+    sizes = {prod(item.outs[0].shape) for item in evidence.flow.named("tanh.default") if item.ins[0].has_grad}
+    by_model: dict[int, list[Moment[InputMeasured]]] = {}
+    for moment in evidence.of(InputMeasured):
+        by_model.setdefault(moment.facts.model, []).append(moment)
+    for moments in by_model.values():
+        real = [item for item in moments if _is_within(item.facts, 0.0, 0.0)]
+        made = [item for item in moments if _is_within(item.facts, -1.0, _NEGATIVE)]
+        are_alike = len({prod(item.facts.shape[1:]) for item in moments}) == 1
+        is_out_of_tanh = any(prod(item.facts.shape) in sizes for item in made)
+        are_all = len(real) + len(made) == len(moments)
+        if min(len(real), len(made)) < _LEAST or not (are_alike and are_all and is_out_of_tanh):
+            continue
+        one, other = real[0].facts.spread, made[0].facts.spread
+        assert one is not None and other is not None
+        yield Finding.at(
+            real[0],
+            line=_line(evidence, real[0]),
+            message="the generator's range is -1 to 1, and that of the real data 0 to 1",
+            count=len(real),
+            evidence=f"the same model is given real data from {one.lowest:.3g} to {one.highest:.3g} and "
+            f"outputs of a tanh from {other.lowest:.3g} to {other.highest:.3g}",
+        )
+
+
+def _is_within(facts: InputMeasured, lowest: float, least: float) -> bool:
+    """Whether all values are from a lowest one to 1, and the smallest is not above another one."""
+    spread = facts.spread
+    if spread is None or spread.num_read < _LEAST_VALUES or facts.num_nan or facts.num_infinite:
+        return False
+    is_real = lowest == 0 and spread.highest > _HIGH and spread.lowest >= 0
+    is_made = lowest < 0 and lowest - _TOLERANCE <= spread.lowest <= least
+    return (is_real or is_made) and spread.highest <= 1 + _TOLERANCE
+
+
+def _line(evidence: Evidence, moment: Moment[InputMeasured]) -> int | None:
+    """Return the line of the transform of the real data, if it is known; else that of the model's call."""
+    for loader in find_loaders(evidence):
+        if loader.made is not None and loader.made.file == moment.file and loader.trained:
+            return transform_line(evidence, loader) or moment.line
+    return moment.line
+
+
+BUGGY = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+images = torch.rand(256, 16)
+generator = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 16), nn.Tanh())
+critic = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
+generator_steps = torch.optim.Adam(generator.parameters(), lr=1e-3)
+critic_steps = torch.optim.Adam(critic.parameters(), lr=1e-3)
+for rows in torch.randperm(256).split(32):
+    fake = generator(torch.randn(32, 4))
+    loss = nn.functional.softplus(critic(fake.detach())).mean()
+    loss = loss + nn.functional.softplus(-critic(images[rows])).mean()  # expect: DATA18
+    critic_steps.zero_grad()
+    loss.backward()
+    critic_steps.step()
+    loss = nn.functional.softplus(-critic(fake)).mean()
+    generator_steps.zero_grad()
+    loss.backward()
+    generator_steps.step()
+"""
+
+CLEAN = BUGGY.replace("nn.Tanh()", "nn.Sigmoid()").replace("  # expect: DATA18", "")
+
+FIXED = BUGGY.replace("torch.rand(256, 16)", "2 * torch.rand(256, 16) - 1")
