@@ -48,6 +48,7 @@ from truestep.watch.inspect.training import (
     rates,
     schedules,
     views,
+    weighting,
 )
 from truestep.watch.script.tape import Tape
 
@@ -75,6 +76,7 @@ _INSPECTORS = (
     inputs.watch,
     levels.watch,
     losses.watch,
+    weighting.watch,
     padding.watch,
     derivatives.watch,
     biases.watch,

@@ -458,6 +458,18 @@ class ExponentsZero(NamedTuple):
     operation_index: int
 
 
+@kind(varies_from="operation_index")
+class NumberWeighted(NamedTuple):
+    """One number with a gradient that is multiplied with, or divided by, several different ones without."""
+
+    operation_index: int
+    num_weights: int
+    lowest: float
+    highest: float
+    is_binary: bool
+    """Whether all weights are 0 or 1."""
+
+
 @kind(varies_from="num_samples")
 class PaddedEndRead(NamedTuple):
     """The last position of padded sequences is read, which is zero for some of them."""

@@ -1,0 +1,126 @@
+"""Correct scripts that look like a mistake in a term of the loss, and mistakes written in other forms."""
+
+import pytest
+
+from tests.gathering import expected, run_text
+from truestep.rules import find_rules
+
+pytestmark = pytest.mark.slow  # the examples of the rules run in the fast tier
+RULES = {rule.meta.code: rule for rule in find_rules()}
+START = (
+    "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\ntorch.manual_seed(0)\n"
+)
+
+WEIGHTED = """
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+alpha = torch.zeros((), requires_grad=True)
+weights = torch.tensor([0.2, 0.5, 2.0])
+for step in range(4):
+    x = torch.randn(32, 6)
+    label = x[:, :3].argmax(1)
+    trust = torch.rand(32)
+    out = model(x)
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def lines_found(code: str, text: str) -> set[int | None]:
+    """Return the lines at which a rule reports a script that is run."""
+    found = run_text(START + text)
+    assert found.code == 0, found.output
+    assert found.evidence.first.troubles == []
+    return {finding.line for finding in RULES[code].check(found.evidence)}
+
+
+def case(code: str, name: str, text: str) -> object:
+    return pytest.param(code, text, id=f"{code}-{name}")
+
+
+SPARED = [
+    case(
+        "LOSS20",
+        "one-loss-for-each-sample",
+        WEIGHTED.format(loss='loss = (F.cross_entropy(out, label, reduction="none") * trust).mean()'),
+    ),
+    case(
+        "LOSS20",
+        "equal-weights",
+        WEIGHTED.format(loss="loss = (F.cross_entropy(out, label) * torch.ones(32)).mean()"),
+    ),
+    case(
+        "LOSS20",
+        "only-printed",
+        WEIGHTED.format(loss="loss = F.cross_entropy(out, label); print((loss * trust).mean().item())"),
+    ),
+    case(
+        "LOSS20",
+        "a-mask-of-what-the-loss-leaves-out",
+        WEIGHTED.format(
+            loss="label[::4] = -100; mask = (label != -100).float(); "
+            "loss = (F.cross_entropy(out, label) * mask).sum() / mask.sum()"
+        ),
+    ),
+    case(
+        "LOSS20",
+        "learned-temperature",
+        WEIGHTED.format(
+            loss="loss = F.cross_entropy(out, label) "
+            "- (alpha.exp() * (out.logsumexp(1).detach() - 1)).mean() + alpha.square()"
+        ),
+    ),
+    case(
+        "LOSS20",
+        "scale-of-signs",
+        WEIGHTED.format(
+            loss="signs = out.abs().mean() * out.detach().sign(); loss = F.cross_entropy(signs + out, label)"
+        ),
+    ),
+    case(
+        "LOSS20",
+        "terms-with-weights",
+        WEIGHTED.format(
+            loss="terms = torch.stack([F.cross_entropy(out, label), out.abs().mean(), out.square().mean()]); "
+            "loss = (terms * weights).sum()"
+        ),
+    ),
+]
+
+FOUND = [
+    case(
+        "LOSS20",
+        "class-weights",
+        WEIGHTED.format(
+            loss="loss = torch.sum(F.cross_entropy(out, label) * weights[label]) / len(x)  # expect: LOSS20"
+        ),
+    ),
+    case(
+        "LOSS20",
+        "policy-gradient",
+        WEIGHTED.format(
+            loss="chosen = out.log_softmax(1)[torch.arange(32), label].mean()\n"
+            "    loss = -chosen.mul(trust - trust.mean()).sum()  # expect: LOSS20"
+        ),
+    ),
+    case(
+        "LOSS20",
+        "shares-of-sampling",
+        WEIGHTED.format(
+            loss="error = (out.sum(1) - x.sum(1)).pow(2).mean() + 0.1 * out.abs().mean()\n"
+            "    loss = (error / trust[:, None].clamp(min=0.1)).mean()  # expect: LOSS20"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "text"), SPARED)
+def test_a_correct_script_that_looks_like_a_mistake_is_not_flagged(code: str, text: str) -> None:
+    assert lines_found(code, text) == set()
+
+
+@pytest.mark.parametrize(("code", "text"), FOUND)
+def test_a_mistake_in_another_form_is_found_at_its_line(code: str, text: str) -> None:
+    assert lines_found(code, text) == expected(START + text)[code]
