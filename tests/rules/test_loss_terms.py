@@ -26,6 +26,20 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+CODED = """
+encoder, decoder = nn.Linear(16, 8), nn.Linear(4, 16)
+optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+for step in range(4):
+    x = torch.rand(32, 16)
+    mean, spread = encoder(x).chunk(2, dim=1)
+    {draw}
+    kl = {kl}
+    loss = (decoder(z) - x).square().sum(1).mean() + 0.1 * kl
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+AS_LOGARITHM = "-0.5 * torch.sum(1 + spread - mean**2 - spread.exp()) / 32"
 
 
 def lines_found(code: str, text: str) -> set[int | None]:
@@ -87,9 +101,66 @@ SPARED = [
             "loss = (terms * weights).sum()"
         ),
     ),
+    case(
+        "LOSS21",
+        "half-of-the-logarithm",
+        CODED.format(
+            draw="z = torch.distributions.Normal(mean, (spread / 2).exp()).rsample()", kl=AS_LOGARITHM
+        ),
+    ),
+    case(
+        "LOSS21",
+        "root-of-the-variance",
+        CODED.format(
+            draw="v = F.softplus(spread); z = mean + v.sqrt() * torch.randn_like(mean)",
+            kl="0.5 * (v + mean.square() - 1 - v.log()).sum(1).mean()",
+        ),
+    ),
+    case(
+        "LOSS21",
+        "logarithm-of-the-deviation",
+        CODED.format(
+            draw="z = mean + torch.randn_like(mean) * spread.exp()",
+            kl="(0.5 * (mean**2 + (2 * spread).exp() - 1) - spread).sum(1).mean()",
+        ),
+    ),
+    case(
+        "LOSS21",
+        "noise-of-another-part",
+        CODED.format(
+            draw="h = encoder(x); mean, spread, more, other = h.chunk(4, 1)\n"
+            "    z = torch.cat([mean, more + torch.randn_like(more) * other.exp()], 1)",
+            kl=AS_LOGARITHM,
+        ),
+    ),
 ]
 
 FOUND = [
+    case(
+        "LOSS21",
+        "drawn-from-a-distribution",
+        CODED.format(
+            draw="z = torch.distributions.Normal(mean, spread.exp()).rsample()  # expect: LOSS21",
+            kl=AS_LOGARITHM,
+        ),
+    ),
+    case(
+        "LOSS21",
+        "a-variance-that-is-shared",
+        CODED.format(
+            draw="v = F.softplus(spread) + 1e-4\n"
+            "    z = torch.normal(0.0, 1.0, v.shape) * v + mean  # expect: LOSS21",
+            kl="0.5 * (v.sum(1) + mean.mul(mean).sum(1) - v.log().sum(1) - 4).mean()",
+        ),
+    ),
+    case(
+        "LOSS21",
+        "deviation-in-the-divergence",
+        CODED.format(
+            draw="s = (0.5 * spread).exp()  # expect: LOSS21\n    z = mean + s * torch.randn_like(s)",
+            kl="-0.5 * (1 + spread - mean.pow(2) - s).sum(1).mean()",
+        ),
+    ),
     case(
         "LOSS20",
         "class-weights",

@@ -50,6 +50,7 @@ _NUMBERS = frozenset(
 )
 """What makes a number of another one without a curve: their means are still means."""
 _MIXED = frozenset({"aten.mul.Tensor", "aten.div.Tensor"})
+_VIEWS = ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "detach", "alias", "t")
 _LEAST_STEPS, _LEAST_ROWS, _MAX_NUMBERS, _MAX_AFTER = 2, 4, 40, 40
 
 

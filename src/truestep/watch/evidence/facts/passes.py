@@ -459,6 +459,15 @@ class ExponentsZero(NamedTuple):
 
 
 @kind(varies_from="operation_index")
+class ViewExponentiated(NamedTuple):
+    """An exponential of a part of a tensor, through which a gradient flows."""
+
+    operation_index: int
+    start: int
+    """Where in memory the part begins: parts of one tensor have the same producer."""
+
+
+@kind(varies_from="operation_index")
 class NumberWeighted(NamedTuple):
     """One number with a gradient that is multiplied with, or divided by, several different ones without."""
 

@@ -17,6 +17,7 @@ from truestep.watch.evidence.facts.passes import (
     PositivesWeighted,
     ProbabilitiesScored,
     ScoresNormalised,
+    ViewExponentiated,
 )
 from truestep.watch.inspect.data.slices import read_slice
 from truestep.watch.inspect.data.tokens import Tokens
@@ -84,8 +85,10 @@ class _Losses:
     def read_exponents(
         self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
     ) -> None:
-        """Read whether a difference that is about to be a ratio is nothing but zeros."""
+        """Read whether a difference that is about to be a ratio is nothing but zeros; which part it is."""
         given = args[0]
+        if given.requires_grad and given._base is not None and given.numel() < given._base.numel():
+            self._tape.note(ViewExponentiated(index, given.storage_offset()))
         is_read = given.requires_grad and _is_plain(given) and 1 < given.numel() <= _MAX_TARGETS
         if is_read and not bool(on_host(given.detach()).any()):
             self._tape.note(ExponentsZero(index))
