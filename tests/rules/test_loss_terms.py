@@ -40,6 +40,33 @@ for step in range(4):
     optimizer.step()
 """
 AS_LOGARITHM = "-0.5 * torch.sum(1 + spread - mean**2 - spread.exp()) / 32"
+VIEWS = """
+encoder = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 6))
+optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-3)
+teacher = torch.randn(8, 6)
+for step in range(4):
+    x = torch.randn(12, 8)
+    kind = (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
+    first, second = x + 0.1 * torch.randn_like(x), x + 0.1 * torch.randn_like(x)
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+BY_HAND = """
+    a, b = F.normalize(encoder(first), dim=1), F.normalize(encoder(second), dim=1)
+    z = torch.cat([a, b])
+    near = torch.exp((a * b).sum(1) / 0.5).repeat(2)
+    table = torch.exp(torch.einsum("id,jd->ij", z, z) / 0.5)
+    loss = -torch.log(near / {total}).mean()"""
+BY_KIND = """
+    z = F.normalize(encoder(first), dim=1)
+    scores = z @ z.T / 0.5
+    scores = scores - scores.max(1, keepdim=True).values.detach()
+    others = 1 - torch.eye(12)
+    same = (kind[:, None] == kind).float() * others
+    log = scores - {total}.log()
+    loss = -((same * log).sum(1) / same.sum(1).clamp(min=1)).mean()"""
 
 
 def lines_found(code: str, text: str) -> set[int | None]:
@@ -133,9 +160,98 @@ SPARED = [
             kl=AS_LOGARITHM,
         ),
     ),
+    case(
+        "LOSS22",
+        "masked-by-hand",
+        VIEWS.format(loss=BY_HAND.format(total="(table * (1 - torch.eye(24))).sum(1)")),
+    ),
+    case(
+        "LOSS22",
+        "own-similarity-subtracted",
+        VIEWS.format(loss=BY_HAND.format(total="(table.sum(1) - torch.tensor(2.0).exp().item())")),
+    ),
+    case(
+        "LOSS22",
+        "masked-by-kind",
+        VIEWS.format(loss=BY_KIND.format(total="(scores.exp() * others).sum(1, keepdim=True)")),
+    ),
+    case(
+        "LOSS22",
+        "two-views-of-one-pass",
+        VIEWS.format(
+            loss="a, b = F.normalize(encoder(torch.cat([first, second])), dim=1).chunk(2)\n"
+            "    loss = F.cross_entropy(a @ b.T / 0.1, torch.arange(12))"
+        ),
+    ),
+    case(
+        "LOSS22",
+        "rows-without-their-own-place",
+        VIEWS.format(
+            loss="z = F.normalize(encoder(torch.cat([first, second])), dim=1); mask = ~torch.eye(24).bool()\n"
+            "    logits = (z @ z.T)[mask].view(24, 23) / 0.1\n"
+            "    partner = torch.cat([torch.arange(11, 23), torch.arange(12)])\n"
+            "    loss = F.cross_entropy(logits, partner)"
+        ),
+    ),
+    case(
+        "LOSS22",
+        "relations-of-a-teacher",
+        VIEWS.format(
+            loss="z, t = F.normalize(encoder(x), dim=1), F.normalize(x @ teacher, dim=1)\n"
+            "    loss = F.kl_div((z @ z.T).log_softmax(1), (t @ t.T).softmax(1))\n"
+            "    loss = loss - ((t @ t.T).softmax(1) * (z @ z.T).log_softmax(1)).sum(1).mean()"
+        ),
+    ),
+    case(
+        "LOSS22",
+        "weights-of-a-table",
+        """
+table = nn.Embedding(12, 6)
+optimizer = torch.optim.Adam(table.parameters(), lr=1e-2)
+for step in range(4):
+    loss = F.cross_entropy(table.weight @ table.weight.T, torch.arange(12).roll(1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    ),
 ]
 
 FOUND = [
+    case(
+        "LOSS22",
+        "sum-of-exponentials",
+        VIEWS.format(
+            loss=BY_HAND.format(total="table.sum(dim=-1)").replace("mean()", "mean()  # expect: LOSS22")
+        ),
+    ),
+    case(
+        "LOSS22",
+        "partners-by-kind",
+        VIEWS.format(
+            loss=BY_KIND.format(total="scores.exp().sum(1, keepdim=True)").replace(
+                "log()", "log()  # expect: LOSS22"
+            )
+        ),
+    ),
+    case(
+        "LOSS22",
+        "cosines",
+        VIEWS.format(
+            loss="z = encoder(torch.cat([first, second]))\n"
+            "    cosines = F.cosine_similarity(z.unsqueeze(1), z.unsqueeze(0), dim=2) / 0.5\n"
+            "    near = torch.diag(cosines, 12).repeat(2)\n"
+            "    loss = -(near - torch.logsumexp(cosines, dim=1)).mean()  # expect: LOSS22"
+        ),
+    ),
+    case(
+        "LOSS22",
+        "its-own-target",
+        VIEWS.format(
+            loss="z, other = F.normalize(encoder(first), dim=1), F.normalize(encoder(second), dim=1)\n"
+            "    loss = F.cross_entropy(torch.matmul(z, z.t()) / 0.1, torch.arange(12))  # expect: LOSS22"
+        ),
+    ),
     case(
         "LOSS21",
         "drawn-from-a-distribution",

@@ -468,6 +468,27 @@ class ViewExponentiated(NamedTuple):
 
 
 @kind(varies_from="operation_index")
+class ItselfCompared(NamedTuple):
+    """Similarities of some samples with the same samples, each with itself too, are exponentiated."""
+
+    operation_index: int
+    num_samples: int
+    own: float
+    """The mean similarity of a sample with itself, and with others."""
+    others: float
+
+
+@kind(varies_from="operation_index")
+class OwnPlacesScored(NamedTuple):
+    """Targets of a loss over as many classes as samples."""
+
+    operation_index: int
+    num_samples: int
+    num_own: int
+    """How many samples have their own number as target."""
+
+
+@kind(varies_from="operation_index")
 class NumberWeighted(NamedTuple):
     """One number with a gradient that is multiplied with, or divided by, several different ones without."""
 
