@@ -67,6 +67,19 @@ BY_KIND = """
     same = (kind[:, None] == kind).float() * others
     log = scores - {total}.log()
     loss = -((same * log).sum(1) / same.sum(1).clamp(min=1)).mean()"""
+COUNTS = """
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(4):
+    x = torch.randn(32, 6)
+    count = torch.poisson(x[:, 0].exp())
+    is_first = (x[:, 0] > 0).float()
+    raw, more = model(x).unbind(1)
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 
 
 def lines_found(code: str, text: str) -> set[int | None]:
@@ -215,9 +228,87 @@ for step in range(4):
     optimizer.step()
 """,
     ),
+    case("LOSS25", "logarithm-of-a-rate", COUNTS.format(loss="loss = F.poisson_nll_loss(raw, count)")),
+    case(
+        "LOSS25",
+        "rates",
+        COUNTS.format(loss="loss = F.poisson_nll_loss(raw.exp() + 1e-4, count, log_input=False)"),
+    ),
+    case(
+        "LOSS25",
+        "signs",
+        COUNTS.format(
+            loss="sign = 2 * is_first - 1; loss = F.soft_margin_loss(raw, sign)"
+            " + F.relu(1 - sign * raw).mean()"
+            " + F.margin_ranking_loss(raw, more, sign) + F.hinge_embedding_loss((raw - more).abs(), sign)"
+            " + F.cosine_embedding_loss(raw[:, None] * x, more[:, None] * x, sign)"
+        ),
+    ),
+    case(
+        "LOSS25",
+        "pairs-by-distance",
+        COUNTS.format(
+            loss="gap = (raw - more).abs(); "
+            "loss = (is_first * gap.square() + (1 - is_first) * F.relu(1 - gap).square()).mean()"
+        ),
+    ),
+    case(
+        "LOSS25",
+        "places-left-out",
+        COUNTS.format(
+            loss="is_known = is_first == 1; loss = torch.where(is_first == -1, torch.zeros_like(raw), "
+            "(raw - count).square()).mean() + torch.where(is_known, raw.abs(), more.abs()).mean()"
+        ),
+    ),
+    case(
+        "LOSS25",
+        "deviation-made-positive-once",
+        COUNTS.format(
+            loss="one, two = torch.distributions.Normal(raw, more.exp()), torch.distributions.Normal(raw, "
+            "F.softplus(more)); loss = -(one.log_prob(count) + two.log_prob(count)).mean()"
+        ),
+    ),
 ]
 
 FOUND = [
+    case(
+        "LOSS25",
+        "rate-for-its-logarithm",
+        COUNTS.format(
+            loss="rate = F.softplus(raw) + 1e-6\n"
+            "    loss = nn.PoissonNLLLoss()(rate, count)  # expect: LOSS25"
+        ),
+    ),
+    case(
+        "LOSS25",
+        "rate-by-hand",
+        COUNTS.format(
+            loss="rate = torch.exp(raw)\n    loss = (rate.exp() - count * rate).mean()  # expect: LOSS25"
+        ),
+    ),
+    case(
+        "LOSS25",
+        "raw-scores-for-rates",
+        COUNTS.format(loss="loss = F.poisson_nll_loss(raw, count, log_input=False)  # expect: LOSS25"),
+    ),
+    case(
+        "LOSS25",
+        "exponential-of-a-deviation",
+        COUNTS.format(
+            loss="deviation = F.softplus(more)\n"
+            "    guess = torch.distributions.Normal(raw, deviation.exp())  # expect: LOSS25\n"
+            "    loss = -guess.log_prob(count).mean()"
+        ),
+    ),
+    *(
+        case("LOSS25", name, COUNTS.format(loss=f"loss = {loss}  # expect: LOSS25"))
+        for name, loss in {
+            "soft-margin": "F.soft_margin_loss(raw, is_first)",
+            "hinge": "torch.clamp(1 - is_first * raw, min=0).mean()",
+            "hinge-embedding": "F.hinge_embedding_loss((raw - more).abs(), is_first)",
+            "cosine-embedding": "nn.CosineEmbeddingLoss()(raw[:, None] * x, more[:, None] * x, is_first)",
+        }.items()
+    ),
     case(
         "LOSS22",
         "sum-of-exponentials",

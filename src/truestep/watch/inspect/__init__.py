@@ -47,6 +47,7 @@ from truestep.watch.inspect.training import (
     padding,
     rates,
     schedules,
+    signs,
     views,
     weighting,
 )
@@ -77,6 +78,7 @@ _INSPECTORS = (
     levels.watch,
     losses.watch,
     weighting.watch,
+    signs.watch,
     padding.watch,
     derivatives.watch,
     biases.watch,

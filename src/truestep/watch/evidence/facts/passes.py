@@ -489,6 +489,24 @@ class OwnPlacesScored(NamedTuple):
 
 
 @kind(varies_from="operation_index")
+class BinaryGiven(NamedTuple):
+    """Labels that an operation is given as signs, and that are 0 and 1, or 0 and -1 after a negation."""
+
+    operation_index: int
+    num_zeros: int
+    num_values: int
+
+
+@kind(varies_from="operation_index")
+class NegativesLogged(NamedTuple):
+    """A logarithm of negative numbers, through which a gradient flows."""
+
+    operation_index: int
+    num_negative: int
+    num_values: int
+
+
+@kind(varies_from="operation_index")
 class NumberWeighted(NamedTuple):
     """One number with a gradient that is multiplied with, or divided by, several different ones without."""
 

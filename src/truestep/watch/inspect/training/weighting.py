@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import NumberWeighted
+from truestep.watch.inspect.training.signs import read_signs
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
@@ -25,6 +26,9 @@ def watch(tape: Tape) -> None:
         if isinstance(one, Tensor) and isinstance(other, Tensor):
             read(index, one, other)
             read(index, other, one)
+            facts = read_signs(index, one, like=other) or read_signs(index, other, like=one)
+            if facts is not None:
+                tape.note(facts)
 
     def divide(index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
         if isinstance(args[1], Tensor):
