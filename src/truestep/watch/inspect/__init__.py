@@ -47,7 +47,9 @@ from truestep.watch.inspect.training import (
     padding,
     rates,
     schedules,
+    signs,
     views,
+    weighting,
 )
 from truestep.watch.script.tape import Tape
 
@@ -75,6 +77,8 @@ _INSPECTORS = (
     inputs.watch,
     levels.watch,
     losses.watch,
+    weighting.watch,
+    signs.watch,
     padding.watch,
     derivatives.watch,
     biases.watch,

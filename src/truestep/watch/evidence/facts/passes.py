@@ -458,6 +458,66 @@ class ExponentsZero(NamedTuple):
     operation_index: int
 
 
+@kind(varies_from="operation_index")
+class ViewExponentiated(NamedTuple):
+    """An exponential of a part of a tensor, through which a gradient flows."""
+
+    operation_index: int
+    start: int
+    """Where in memory the part begins: parts of one tensor have the same producer."""
+
+
+@kind(varies_from="operation_index")
+class ItselfCompared(NamedTuple):
+    """Similarities of some samples with the same samples, each with itself too, are exponentiated."""
+
+    operation_index: int
+    num_samples: int
+    own: float
+    """The mean similarity of a sample with itself, and with others."""
+    others: float
+
+
+@kind(varies_from="operation_index")
+class OwnPlacesScored(NamedTuple):
+    """Targets of a loss over as many classes as samples."""
+
+    operation_index: int
+    num_samples: int
+    num_own: int
+    """How many samples have their own number as target."""
+
+
+@kind(varies_from="operation_index")
+class BinaryGiven(NamedTuple):
+    """Labels that an operation is given as signs, and that are 0 and 1, or 0 and -1 after a negation."""
+
+    operation_index: int
+    num_zeros: int
+    num_values: int
+
+
+@kind(varies_from="operation_index")
+class NegativesLogged(NamedTuple):
+    """A logarithm of negative numbers, through which a gradient flows."""
+
+    operation_index: int
+    num_negative: int
+    num_values: int
+
+
+@kind(varies_from="operation_index")
+class NumberWeighted(NamedTuple):
+    """One number with a gradient that is multiplied with, or divided by, several different ones without."""
+
+    operation_index: int
+    num_weights: int
+    lowest: float
+    highest: float
+    is_binary: bool
+    """Whether all weights are 0 or 1."""
+
+
 @kind(varies_from="num_samples")
 class PaddedEndRead(NamedTuple):
     """The last position of padded sequences is read, which is zero for some of them."""
