@@ -105,3 +105,83 @@ FOLLOWED = {
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_an_average_that_follows_slowly_is_spared(name: str) -> None:
     assert lines_found("PAR23", FOLLOWED[name]) == set()
+
+
+ATTENTION = """
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(20, 16), nn.Linear(16, 3)
+        self.query, self.key, self.value = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        self.heads, self.pool = nn.MultiheadAttention(16, 2, batch_first=True), nn.Linear(16, 1)
+
+    def forward(self, tokens):
+        x, mask = self.embed(tokens), tokens != 0
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        scores = q @ k.transpose(1, 2) / 4
+        {lines}
+        return self.out(y.mean(1))
+
+model = Attention()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(4):
+    tokens, labels = torch.randint(1, 20, (16, 10)), torch.randint(0, 3, (16,))
+    for row in range(16):
+        tokens[row, 5 + row % 5 :] = 0
+    loss = F.cross_entropy(model(tokens), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+WEAK = {
+    "filled with 0": "y = scores.masked_fill(~mask[:, None], 0).softmax(-1) @ v  # expect: PROBE15",
+    "filled with a tiny number": "scores.masked_fill_(~mask[:, None], 1e-9)  # expect: PROBE15\n"
+    "        y = F.dropout(scores.softmax(-1), 0.1) @ v",
+    "chosen": "y = torch.where(mask[:, None], scores, 0.0).softmax(-1) @ v  # expect: PROBE15",
+    "chosen from zeros": "scores = torch.where(~mask[:, None], torch.zeros_like(scores), scores)"
+    "  # expect: PROBE15\n        y = F.softmax(scores / 2, dim=-1).matmul(v)",
+    "neighbours": "near = torch.eye(10).roll(1, 0) + torch.eye(10) == 0\n"
+    "        y = scores.masked_fill(near, 0).softmax(-1) @ v  # expect: PROBE15",
+    "in place": "scores *= mask[:, None]  # expect: PROBE15\n        y = scores.softmax(-1) @ v",
+    "added": "scores = scores + mask.float()[:, None]  # expect: PROBE15\n        y = scores.softmax(-1) @ v",
+    "added without its factor": "scores = scores - (~mask).float()[:, None]  # expect: PROBE15\n"
+    "        y = scores.softmax(-1) @ v",
+    "later positions": "scores = scores * torch.ones(10, 10).tril()  # expect: PROBE15\n"
+    "        y = torch.einsum('bij,bjd->bid', scores.softmax(2), v)",
+    "by torch": "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None].float())"
+    "  # expect: PROBE15",
+    "by a layer": "y = self.heads(x, x, x, attn_mask=torch.ones(10, 10).tril())[0]  # expect: PROBE15",
+    "pooling": "scores = self.pool(x).squeeze(-1) * mask  # expect: PROBE15\n"
+    "        y = (scores.softmax(1)[..., None] * x).sum(1, keepdim=True)",
+}
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_a_weak_mask_is_found(name: str) -> None:
+    assert_found("PROBE15", ATTENTION.format(lines=WEAK[name]))
+
+
+STRONG = {
+    "minus infinity": "y = scores.masked_fill(~mask[:, None], float('-inf')).softmax(-1) @ v",
+    "large number": "y = (scores + (1 - mask.float()[:, None]) * -1e4).softmax(-1) @ v",
+    "both kinds": "y = (scores * mask[:, None]).masked_fill(~mask[:, None], -1e9).softmax(-1) @ v",
+    "queries": "y = (scores * mask[:, :, None]).softmax(-1) @ v",
+    "weights": "y = scores.masked_fill(~mask[:, None], 0).softmax(-1)\n"
+    "        y = F.normalize(F.dropout(y, 0.1) * mask[:, None], p=1, dim=-1) @ v",
+    "weights in place": "y = (scores * mask[:, None]).softmax(-1).masked_fill(~mask[:, None], 0) @ v",
+    "values": "y = (scores * mask[:, None]).softmax(-1) @ (v * mask[..., None])",
+    "not finite": "y = scores.masked_fill(scores.isnan() | (scores > 0.5), 0).softmax(-1) @ v",
+    "largest": "least = scores.topk(3).values[..., -1:]\n"
+    "        y = torch.where(scores < least, 0.0, scores).softmax(-1) @ v",
+    "bonus": "same = tokens[:, None] % 2 == tokens[:, :, None] % 2\n"
+    "        y = (scores + same).softmax(-1) @ v",
+    "distance": "y = (scores - 0.1 * torch.arange(10.0).expand(10, 10)).softmax(-1) @ v",
+    "dropped scores": "y = F.dropout(scores, 0.5).softmax(-1) @ v",
+    "by torch": "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None])",
+    "by a layer": "y = self.heads(x, x, x, key_padding_mask=~mask)[0]",
+}
+
+
+@pytest.mark.parametrize("name", STRONG)
+def test_a_mask_that_works_is_spared(name: str) -> None:
+    assert lines_found("PROBE15", ATTENTION.format(lines=STRONG[name])) == set()

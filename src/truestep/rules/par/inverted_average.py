@@ -71,9 +71,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find averages that take the same large share of the current weights at each update."""
     flow = evidence.flow
     by_torch = {
-        (place.file, place.line)
+        (site.file, site.line)
         for moment in evidence.of(AverageKept)
-        if (place := moment.facts.updated_at) is not None
+        if (site := moment.facts.updated_at) is not None
     }
     series: dict[tuple[Place, Key], list[_Update]] = {}
     for update in _find_updates(flow):
