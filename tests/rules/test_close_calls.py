@@ -185,3 +185,134 @@ STRONG = {
 @pytest.mark.parametrize("name", STRONG)
 def test_a_mask_that_works_is_spared(name: str) -> None:
     assert lines_found("PROBE15", ATTENTION.format(lines=STRONG[name])) == set()
+
+
+TABLES = """
+import numpy as np
+from torch.utils.data import DataLoader, Dataset, TensorDataset, random_split
+def standardize(table, axis=0):
+    return (table - table.mean(axis)) / table.std(axis)
+
+class Rows(Dataset):
+    def __init__(self, rows, goals):
+        self.rows, self.goals = standardize(rows), goals
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index], self.goals[index]
+
+raw = torch.randn(400, 4) * torch.tensor([1.0, 5.0, 0.1, 20.0]) + 3
+goal = raw[:, :1] - raw[:, 1:2] / 5
+raw_train, raw_val, y_train, y_val = raw[:300], raw[300:], goal[:300], goal[300:]
+model = nn.Linear(4, 1)
+{data}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(2):
+    model.train()
+    for x, y in {train}:
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for x, y in {val}:
+            print((model(x) - y).square().mean())
+"""
+LOADERS = {"train": "DataLoader(train, 32, shuffle=True)", "val": "DataLoader(val, 40)"}
+SLICES = {"train": "zip(x_train.split(32), y_train.split(32))", "val": "[(x_val, y_val)]"}
+DRAWN = {
+    "train": "[(x_train[rows], y_train[rows]) for rows in torch.randperm(300).split(50)]",
+    "val": "zip(x_val.split(25), y_val.split(25))",
+}
+
+
+def tables(data: str, *, loops: dict[str, str]) -> str:
+    return TABLES.format(data=data, **loops)
+
+
+SETS = "train, val = TensorDataset(x_train, y_train), TensorDataset(x_val, y_val)"
+REFITTED = {
+    "slices": tables(
+        "x_train = standardize(raw_train)\nx_val = standardize(raw_val)  # expect: DATA22", loops=SLICES
+    ),
+    "drawn rows": tables(
+        "x_train = (raw_train - raw_train.mean(dim=0)) / (raw_train.std(dim=0) + 1e-8)\n"
+        "x_test = (raw_val - raw_val.mean(dim=0)) / (raw_val.std(dim=0) + 1e-8)  # expect: DATA22\n"
+        "x_val = x_test",
+        loops=DRAWN,
+    ),
+    "own dataset": tables(
+        "train = Rows(raw_train, y_train)\nval = Rows(raw_val, y_val)  # expect: DATA22", loops=LOADERS
+    ),
+    "numpy": tables(
+        "x_train, x_val = torch.from_numpy(standardize(raw_train.numpy())), None\n"
+        "x_val = torch.from_numpy(standardize(raw_val.numpy()))  # expect: DATA22\n" + SETS,
+        loops=LOADERS,
+    ),
+    "pairs": tables(
+        "x_train = standardize(raw_train)\nx_val = standardize(raw_val)  # expect: DATA22\n"
+        "train, val = list(zip(x_train, y_train)), list(zip(x_val, y_val))",
+        loops=LOADERS,
+    ),
+    "pictures": tables(
+        "model = nn.Sequential(nn.Flatten(), nn.Linear(48, 1))\n"
+        "x_train = 5 + torch.rand(300, 3, 4, 4)\nx_val = 5 + torch.rand(100, 3, 4, 4)\n"
+        "axes = (0, 2, 3)\n"
+        "x_train = (x_train - x_train.mean(axes, keepdim=True)) / x_train.std(axes, keepdim=True)\n"
+        "x_val = (x_val - x_val.mean(axes, keepdim=True)) / x_val.std(axes, keepdim=True)"
+        "  # expect: DATA22\n" + SETS,
+        loops=LOADERS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFITTED)
+def test_refitted_preparation_is_found(name: str) -> None:
+    assert_found("DATA22", REFITTED[name])
+
+
+FITTED_ONCE = {
+    "constants of training": tables(
+        "m, s = raw_train.mean(0), raw_train.std(0)\n"
+        "x_train, x_val = (raw_train - m) / s, (raw_val - m) / s\n" + SETS,
+        loops=LOADERS,
+    ),
+    "before a split at random": tables(
+        "train, val = random_split(TensorDataset(standardize(raw), goal), [300, 100])", loops=LOADERS
+    ),
+    "before a split by slices": tables(
+        "x = standardize(raw)\nx_train, x_val = x[:300], x[300:]", loops=SLICES
+    ),
+    "training set again": tables("x_train = x_val = standardize(raw_train)\ny_val = y_train", loops=SLICES),
+    "copy of the training set": tables(
+        "x_train = standardize(raw_train)\nx_val, y_val = x_train.clone(), y_train", loops=SLICES
+    ),
+    "parts": tables(
+        "x_train = torch.cat([standardize(part) for part in raw_train.split(100)])\n"
+        "x_val = standardize(raw_val)\n" + SETS,
+        loops=LOADERS,
+    ),
+    "samples": tables(
+        "model = nn.Linear(16, 1)\nx_train, x_val = torch.randn(300, 16), torch.randn(100, 16)\n"
+        "x_train = (x_train - x_train.mean(1, keepdim=True)) / x_train.std(1, keepdim=True)\n"
+        "x_val = (x_val - x_val.mean(1, keepdim=True)) / x_val.std(1, keepdim=True)\n" + SETS,
+        loops=LOADERS,
+    ),
+    "balanced codes": tables(
+        "x_train = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 4).repeat(20, 1)[:320]\n"
+        "y_train = x_train.prod(1, keepdim=True)\nx_val, y_val = x_train[:32].clone(), y_train[:32]",
+        loops=SLICES,
+    ),
+    "batches": tables(
+        "model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))\nx_train, x_val = raw_train, raw_val",
+        loops=SLICES,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FITTED_ONCE)
+def test_preparation_that_is_fitted_once_is_spared(name: str) -> None:
+    assert lines_found("DATA22", FITTED_ONCE[name]) == set()

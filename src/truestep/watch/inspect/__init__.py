@@ -15,6 +15,7 @@ from truestep.watch.inspect.data import (
     rows,
     samples,
     seeding,
+    standard,
     stored,
     workers,
 )
@@ -75,6 +76,7 @@ _INSPECTORS = (
     devices.watch,
     inputs.watch,
     levels.watch,
+    standard.watch,
     losses.watch,
     masking.watch,
     padding.watch,
