@@ -194,7 +194,8 @@ class Tape:
 
     def read_operation(self, name: str, reader: Callable[..., None]) -> None:
         """Hand an operation's tensors to a reader, if the look at operations reads no bits."""
-        self._readers[name] = reader
+        known = self._readers.get(name)
+        self._readers[name] = reader if known is None else _both(known, reader)
 
     def reader_of(self, name: str) -> Callable[..., None] | None:
         """Return who reads an operation's tensors."""
@@ -443,6 +444,14 @@ def plain(fact: Any) -> Any:
     if isinstance(fact, tuple | list):
         return [plain(item) for item in fact]
     return str(fact)
+
+
+def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+    def read(*given: Any) -> None:
+        first(*given)
+        second(*given)
+
+    return read
 
 
 def _nobody() -> dict[str, list[Callable[..., None]]]:

@@ -527,6 +527,27 @@ class PaddedEndRead(NamedTuple):
     num_places: int
 
 
+@kind(varies_from="operation_index")
+class MaskMeasured(NamedTuple):
+    """How much weight a softmax gives to positions that a mask covers."""
+
+    operation_index: int
+    masking_index: int
+    """The operation that applied the mask."""
+    how: str
+    """The mask was `multiplied`, `added`, or its places were `filled`."""
+    value: float
+    """What was filled in, or added."""
+    is_run: bool
+    """Whether it covers one end of each row, as padding and later positions do."""
+    num_rows: int
+    """How many rows have both kinds of positions."""
+    covered: float
+    """Which share of the positions is covered in these rows."""
+    share: float
+    """Which share of the weight these positions get."""
+
+
 class CompiledPiece(NamedTuple):
     """Code that was compiled."""
 
