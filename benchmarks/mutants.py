@@ -33,7 +33,7 @@ from wild_scripts import MIRROR, CannotFetch, Script
 TRACE = str(Path(__file__).with_name("mutant_trace.py"))
 MIN_FOUND, MIN_AT_LINE = 0.90, 0.85
 NEAR = 3
-SAME_STEPS = 1.25
+SAME_STEPS = 1.5
 """A factor on the loss counts only if steps become so much longer or shorter."""
 LEAST = 1e-5
 """Relative difference of a loss or of the weights that is more than another order of sums."""

@@ -2,7 +2,7 @@
 
 ## What it finds
 A discriminator or critic whose generated inputs come out of a `tanh`, from -1 to 1, while its real inputs are
-never negative and at most 1. The rule compares the ranges of both in the steps that are looked at.
+never negative and at most 1. The rule follows the operations of the first steps.
 
 ## Why it matters
 The discriminator recognises generated samples by a single negative number. The generator has to learn first
@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.flow import LINEAR, place_of
 from truestep.rules.analysis.loaders import find_loaders, transform_line
-from truestep.watch import Moment
+from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.loading import InputMeasured
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 
@@ -29,43 +30,59 @@ RULE = Meta(
     fix="Scale the real data to the range from -1 to 1 too, as with Normalize([0.5], [0.5]).",
 )
 _LEAST, _LEAST_VALUES = 2, 32
-_NEGATIVE, _HIGH, _TOLERANCE = -0.05, 0.7, 1e-3
+_HIGH, _TOLERANCE = 0.7, 1e-3
+_LAYERS = LINEAR | {"aten.cat.default"}
+"""A discriminator may get labels beside its input."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models that are given values from 0 to 1, and others out of a tanh."""
-    sizes = {prod(item.outs[0].shape) for item in evidence.flow.named("tanh.default") if item.ins[0].has_grad}
     by_model: dict[int, list[Moment[InputMeasured]]] = {}
     for moment in evidence.of(InputMeasured):
         by_model.setdefault(moment.facts.model, []).append(moment)
-    for moments in by_model.values():
-        real = [item for item in moments if _is_within(item.facts, 0.0, 0.0)]
-        made = [item for item in moments if _is_within(item.facts, -1.0, _NEGATIVE)]
-        are_alike = len({prod(item.facts.shape[1:]) for item in moments}) == 1
-        is_out_of_tanh = any(prod(item.facts.shape) in sizes for item in made)
-        are_all = len(real) + len(made) == len(moments)
-        if min(len(real), len(made)) < _LEAST or not (are_alike and are_all and is_out_of_tanh):
+    sizes = {number: {prod(item.facts.shape[1:]) for item in moments} for number, moments in by_model.items()}
+    optimizers = {moment.facts.optimizer for moment in evidence.of(OptimizerStep)}
+    for number, moments in by_model.items():
+        real = [item for item in moments if _is_within(item.facts) and _lowest(item.facts) >= 0]
+        is_adversary = len(sizes[number]) == 1 and any(sizes[number] != other for other in sizes.values())
+        made = [item for item in _generated(evidence) if _size(item) in sizes[number]]
+        if len(real) < _LEAST or not all(_is_within(item.facts) for item in moments):
             continue
-        one, other = real[0].facts.spread, made[0].facts.spread
-        assert one is not None and other is not None
-        yield Finding.at(
-            real[0],
-            line=_line(evidence, real[0]),
-            message="the generator's range is -1 to 1, and that of the real data 0 to 1",
-            count=len(real),
-            evidence=f"the same model is given real data from {one.lowest:.3g} to {one.highest:.3g} and "
-            f"outputs of a tanh from {other.lowest:.3g} to {other.highest:.3g}",
-        )
+        if is_adversary and len(made) >= _LEAST and len(optimizers) > 1:
+            spread = real[0].facts.spread
+            assert spread is not None
+            yield Finding.at(
+                real[0],
+                line=_line(evidence, real[0]),
+                message="the generator's range is -1 to 1, and that of the real data 0 to 1",
+                count=len(real),
+                evidence=f"the same model is given real data from {spread.lowest:.3g} to "
+                f"{spread.highest:.3g} and the output of a tanh {place_of(made[0], real[0].file)}",
+            )
 
 
-def _is_within(facts: InputMeasured, lowest: float, least: float) -> bool:
-    """Whether all values are from a lowest one to 1, and the smallest is not above another one."""
+def _generated(evidence: Evidence) -> list[Operation]:
+    """Return each tanh whose values a layer gets as they are."""
+    flow = evidence.flow
+    found = (item for item in flow.named("tanh.default") if item.ins[0].has_grad)
+    return [item for item in found if any(user.name in _LAYERS for user in flow.users(item))]
+
+
+def _size(item: Operation) -> int:
+    return prod(item.outs[0].shape[1:])
+
+
+def _is_within(facts: InputMeasured) -> bool:
+    """Whether all values are from -1 to 1, and some are near 1 or below 0."""
     spread = facts.spread
     if spread is None or spread.num_read < _LEAST_VALUES or facts.num_nan or facts.num_infinite:
         return False
-    is_real = lowest == 0 and spread.highest > _HIGH and spread.lowest >= 0
-    is_made = lowest < 0 and lowest - _TOLERANCE <= spread.lowest <= least
-    return (is_real or is_made) and spread.highest <= 1 + _TOLERANCE
+    is_wide = spread.highest > _HIGH or spread.lowest < 0
+    return is_wide and spread.lowest >= -1 - _TOLERANCE and spread.highest <= 1 + _TOLERANCE
+
+
+def _lowest(facts: InputMeasured) -> float:
+    return 0.0 if facts.spread is None else facts.spread.lowest
 
 
 def _line(evidence: Evidence, moment: Moment[InputMeasured]) -> int | None:

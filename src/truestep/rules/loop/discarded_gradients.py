@@ -130,7 +130,8 @@ def _dropped(evidence: Evidence) -> Iterator[Moment[GradientsDropped]]:
             continue
         thrown = [passes[number] for number in facts.passes if number in passes]
         if len(thrown) < len(facts.passes) or any(
-            item.graph is None or item.graph.other_sizes for item in thrown
+            item.graph is None or (item.graph.other_sizes and not item.facts.num_grad_calls)
+            for item in thrown
         ):
             continue
         if usual_number(evidence, facts.optimizer) > len(thrown):  # what is left of an accumulation

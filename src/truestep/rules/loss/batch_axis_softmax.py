@@ -103,7 +103,8 @@ def _find_drawn(flow: OperationGraph) -> Iterator[Finding]:
 
 def _is_single(shape: tuple[int, ...], axis: int | None) -> bool:
     """Whether only one entry is normalized, of a tensor with several values for each sample."""
-    return axis is not None and 0 < axis < len(shape) - 1 and shape[axis] == 1 and shape[-1] > 1
+    is_inside = axis is not None and (0 < axis < len(shape) - 1 or (axis == 0 and len(shape) == 2))
+    return is_inside and shape[axis or 0] == 1 and shape[-1] > 1
 
 
 def _num_classes(shape: tuple[int, ...]) -> int:
