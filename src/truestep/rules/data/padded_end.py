@@ -42,7 +42,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 "the last position of padded sequences is read as the last state",
                 count=len(moments),
                 evidence=f"{facts.num_ended} of {facts.num_samples} sequences have ended before position "
-                f"{facts.num_places}: their last state is read as zeros",
+                f"{facts.num_places}: their last state is "
+                f"{'read as zeros' if facts.is_zero else 'computed from zeros after their end'}",
             )
 
 

@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     taken: dict[bool, set[Place]] = {True: set(), False: set()}
     for moment in evidence.of(DerivativeTaken):
         taken[moment.facts.has_graph].add((moment.file, moment.line))
-    places = taken[False] - taken[True]
+    places = taken[False]
     if not places:
         return
     flow = evidence.flow

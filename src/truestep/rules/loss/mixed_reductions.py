@@ -3,7 +3,8 @@
 ## What it finds
 A loss that adds the mean of a reconstruction error over all values of a batch to the sum of the KL
 divergence over the same batch, with no factor on either of them. A KL term that is divided by the batch size,
-or that has a weight other than 1, is not reported.
+or that has a weight other than 1, is not reported. Also a KL term that is averaged over the encoded values of
+a sample, beside a reconstruction that is summed over the sample's values.
 
 ## Why it matters
 In the evidence lower bound both terms are sums for each sample. With a mean over pixels, the KL term weighs
@@ -57,8 +58,9 @@ class _Pair(NamedTuple):
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find sums of a mean error and of a divergence that is summed over the batch."""
+    """Find sums of an error and of a divergence that are reduced in different ways."""
     flow = evidence.flow
+    yield from _averaged_divergences(flow)
     found: dict[tuple[str | None, int | None], dict[int, _Pair]] = {}
     for pair in _find_pairs(flow):
         place = (pair.divergence.file, pair.divergence.line)
@@ -76,6 +78,49 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{place_of(error, divergence.file)} is averaged, and neither has a weight",
             cost=f"the KL term counts {prod(one)} times as much as in the evidence lower bound",
         )
+
+
+def _averaged_divergences(flow: OperationGraph) -> Iterator[Finding]:
+    """Find divergences that are averaged over what is encoded, beside an error that is summed over it."""
+    found: dict[tuple[str | None, int | None], list[_Pair]] = {}
+    for total in flow.named("add.Tensor", "add_.Tensor"):
+        if len(total.ins) != 2 or total.ins[0].shape != total.ins[1].shape or len(total.ins[0].shape) > 1:
+            continue
+        terms = [_of_samples(flow, given) for given in total.ins if given.has_grad]
+        for error, divergence in (
+            (terms, terms[::-1]) if len(terms) == 2 and "alpha" not in total.scalars else ()
+        ):
+            if error is None or divergence is None or divergence.name != "aten.mean.dim":
+                continue
+            is_sum = error.name == "aten.sum.dim_IntList"
+            if is_sum and _is_divergence(flow, error, divergence):
+                found.setdefault((divergence.file, divergence.line), []).append(_Pair(error, divergence))
+    for pairs in found.values():
+        error, divergence = pairs[0]
+        shape = divergence.ins[0].shape
+        if len({pair.divergence.step for pair in pairs}) >= _LEAST_STEPS:
+            yield Finding.at(
+                divergence,
+                "the KL term is a mean over the encoded values, but the reconstruction is a sum",
+                count=len(pairs),
+                evidence=f"the divergence of shape {_text(shape)} is averaged for each sample, and the error "
+                f"of shape {_text(error.ins[0].shape)} {place_of(error, divergence.file)} is summed",
+                cost=f"the KL term counts 1/{shape[-1]} of what it does in the evidence lower bound",
+                fix="Sum the KL term over the encoded values of each sample, as the reconstruction.",
+                severity="warning",
+            )
+
+
+def _of_samples(flow: OperationGraph, given: In) -> Operation | None:
+    """Return what made one number for each sample, before factors of 1 or 0.5 and a mean over the batch."""
+    for _ in range(2):
+        made = _reduced(flow, given)
+        if made is None or made[1] not in _NATURAL:
+            return None
+        if made[0].name != "aten.mean.default" or len(made[0].ins[0].shape) != 1:
+            return made[0]
+        given = made[0].ins[0]
+    return None
 
 
 def _text(shape: tuple[int, ...]) -> str:

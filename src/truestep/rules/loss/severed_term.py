@@ -17,7 +17,7 @@ straight-through estimator.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.rules.analysis.flow import SCALING, OperationGraph, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In
@@ -41,6 +41,9 @@ _CUTTING = frozenset(
         *_COMPARISONS,
     )
 )
+_ERRORS = frozenset(
+    f"aten.{name}.default" for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+)
 _MAX_WALK = 200
 
 
@@ -48,6 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find sums of a term that has a gradient and one that has lost it."""
     flow = evidence.flow
     living = _Living(flow)
+    yield from _without_gradient(flow)
     for operation in flow.named("add.Tensor", "sub.Tensor", "add_.Tensor"):
         if len(operation.ins) != 2 or operation.phase == "setup" or not _is_loss(flow, operation):
             continue
@@ -64,6 +68,57 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     evidence=f"{first.name} of shape {tuple(first.ins[0].shape)}{more}; the term is added to "
                     f"the loss {place_of(operation, first.file)}",
                 )
+
+
+def _without_gradient(flow: OperationGraph) -> Iterator[Finding]:
+    """Find errors of what a model makes of an output that has a gradient, if it makes that under no_grad."""
+    lines: dict[tuple[str | None, int | None], list[tuple[Operation, Operation]]] = {}
+    for total in flow.named("add.Tensor", "add_.Tensor"):
+        if len(total.ins) != 2 or any(given.shape for given in total.ins):
+            continue
+        for kept, lost in (total.ins, total.ins[::-1]):
+            error = _error_of(flow, lost) if kept.has_grad and not lost.has_grad else None
+            if error is None or any(given.has_grad for given in error.ins):
+                continue
+            entered = _entered(flow, error)
+            if entered is not None:
+                lines.setdefault((error.file, error.line), []).append((entered, error))
+    for found in lines.values():
+        entered, error = found[0]
+        yield Finding.at(
+            error,
+            "this term of the loss has no gradient: the pass that it compares is computed under no_grad()",
+            count=len(found),
+            evidence=f"the pass {place_of(entered, error.file)} is given an output that has a gradient, and "
+            "gives one that has none; the error is added to the loss",
+            fix="Compute this pass outside of no_grad(). Only its target may be without gradients.",
+        )
+
+
+def _error_of(flow: OperationGraph, given: In) -> Operation | None:
+    """Return the loss that a number is, but for a factor."""
+    made = flow.maker(given)
+    while made is not None and made.name in SCALING and len(made.ins) == 1:
+        made = flow.maker(made.ins[0])
+    return made if made is not None and made.name in _ERRORS and len(made.ins) == 2 else None
+
+
+def _entered(flow: OperationGraph, error: Operation) -> Operation | None:
+    """Return where a tensor that was computed with a gradient enters a model's pass that has none."""
+    before = flow.before(error.ins[0], limit=_MAX_WALK) + flow.before(error.ins[1], limit=_MAX_WALK)
+    if any(item.name == "aten.detach.default" for item in before):
+        return None  # on purpose
+    own = [item for item in before if item.phase == "forward" and item.step == error.step]
+    for item in sorted(own, key=lambda item: item.index):
+        makers = [flow.maker(given) for given in item.ins if given.has_grad]
+        is_lost = not any(
+            given.has_grad for user in flow.users(item) for given in user.ins if given.producer == item.index
+        )
+        if is_lost and any(
+            maker is not None and maker.phase != "setup" and maker.step == item.step for maker in makers
+        ):
+            return item
+    return None
 
 
 def _is_loss(flow: OperationGraph, operation: Operation) -> bool:

@@ -34,6 +34,7 @@ RULE = Meta(
 )
 _VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"})
 _RESHAPES = frozenset({"view", "reshape"})
+_SEQUENCES = 3
 _MOVES = frozenset({"transpose", "permute", "swapaxes", "movedim", "t", "mT", "T", "einsum", "rearrange"})
 
 
@@ -41,8 +42,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find reshapes whose lengths are those of a transpose."""
     at_line: dict[tuple[str, int], list[Operation]] = {}
     for item in evidence.operations:
-        is_seen = item.phase == "forward" and item.name in _VIEWS and item.file and item.line
-        if is_seen and item.ins and item.ins[0].has_grad and item.ins[0].shape != item.outs[0].shape:
+        if item.name not in _VIEWS or not (item.file and item.line and item.ins and item.outs):
+            continue
+        before, after = item.ins[0].shape, item.outs[0].shape
+        is_learned = item.ins[0].has_grad or len(before) == len(after) == _SEQUENCES
+        if (item.phase == "forward" and is_learned and before != after) or _is_flat_scores(evidence, item):
             at_line.setdefault((item.file or "", item.line or 0), []).append(item)
     for (file, line), items in at_line.items():
         swapped = [_swap(item) for item in items]
@@ -57,9 +61,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def _is_flat_scores(evidence: Evidence, item: Operation) -> bool:
+    """Whether scores with classes as axis 1 become rows, whose classes are then compared with labels."""
+    if not item.ins[0].has_grad or not _are_flat_scores(item.ins[0].shape, item.outs[0].shape):
+        return False
+    users = evidence.flow.users(item) or evidence.flow.users(evidence.flow.maker(item.ins[0]) or item)
+    shape = item.outs[0].shape
+    return any(user.name == "aten._log_softmax.default" and user.ins[0].shape == shape for user in users)
+
+
+def _are_flat_scores(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether `(batch, classes, places)` or a picture of them becomes `(batch * places, classes)`."""
+    is_flat = len(before) in (3, 4) and len(after) == 2 and after[1] == before[1] > 1 and before[0] > 1
+    return is_flat and before[-1] != before[1] and after[0] > before[0]
+
+
 def _swap(item: Operation) -> str | None:
     """Return which axes of a sample exchange their lengths, in words."""
     before, after = item.ins[0].shape, item.outs[0].shape
+    if _are_flat_scores(before, after):
+        return f"the {before[1]} classes are axis 1 before and the last axis after it"
     if before[:1] != after[:1] or before[0] < 2:
         return None
     old, new = before[1:], after[1:]
@@ -91,6 +112,8 @@ def _heads(*, positions: int, whole: int, parts: tuple[int, ...]) -> str | None:
 
 def _moved(before: tuple[int, ...], after: tuple[int, ...]) -> str:
     """Say where one number goes: into the second row of the result."""
+    if _are_flat_scores(before, after):
+        return f"The first row of the result is {after[1]} values of class 0"
     place = after[-1]  # the first number of the second row, counted through the sample
     found = []
     for length in reversed(before[1:]):

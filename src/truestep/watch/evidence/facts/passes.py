@@ -520,11 +520,13 @@ class NumberWeighted(NamedTuple):
 
 @kind(varies_from="num_samples")
 class PaddedEndRead(NamedTuple):
-    """The last position of padded sequences is read, which is zero for some of them."""
+    """The last position of padded sequences is read, which is padding for some of them."""
 
     num_samples: int
     num_ended: int
     num_places: int
+    is_zero: bool
+    """Whether what is read is zero itself; otherwise it is computed from an input that ends in zeros."""
 
 
 @kind(varies_from="operation_index")

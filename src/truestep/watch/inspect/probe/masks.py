@@ -43,7 +43,7 @@ def probe_masks(  # limits: private to this package
         model=number,
         num_rows=int(pads.any(1).sum()),
         num_padding=int(pads.sum()),
-        least_share=min(shares, default=0.0),
+        least_share=max(shares, default=0.0),
         num_attentions=len(shares),
         is_mask_unused=is_unused,
         num_affected=num_affected,
@@ -73,11 +73,13 @@ def _attention(  # limits: private to this module
     log = OperationLog(tape)
     with sdpa_kernel(SDPBackend.MATH):  # one that shows its weights
         run(replica, given, log.see)
-    shares, first = [], 0
+    shares: list[float] = []
+    first = 0
+    # Beside one that looks at padding only, others may look at other tokens, as in a decoder.
     for name, site, weights in log.rows:
         share = _share_on_padding(weights, pads) if name in _SOFTMAX and weights is not None else None
         if share is not None:
-            first = first or site
+            first = site if share > max(shares, default=-1.0) else first
             shares.append(share)
     return shares, tape.sites.table[first] if first else None
 

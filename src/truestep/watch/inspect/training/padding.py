@@ -10,6 +10,7 @@ from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import PaddedEndRead, PaddingAveraged
 from truestep.watch.script.host import on_host
+from truestep.watch.script.leaves import find_tensors
 from truestep.watch.script.tape import Tape
 
 _MAX_NUMEL, _MAX_LENGTHS = 1 << 18, 8
@@ -17,30 +18,62 @@ _AXES, _LEAST_SAMPLES = 3, 4
 
 
 def watch(tape: Tape) -> None:
-    """Note means over places of which the last are zeros, and last places that are."""
+    """Note means over places of which the last are zeros, and last places that are padding."""
     if tape.plan.operations is None:
         return
+    sequences = _Sequences(tape)
+    tape.listen_near(forward_begins=sequences.begin)
+    tape.read_operation("aten.mean.dim", sequences.average)
+    tape.read_operation("aten.select.int", sequences.choose)
+    tape.read_operation("aten.index.Tensor", sequences.pick)
 
-    def average(index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
+
+class _Sequences:
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._lengths: dict[tuple[int, ...], Tensor] = {}
+        """Of the padded inputs of the model that is called: by their samples and places."""
+
+    def begin(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model is called."""
+        self._lengths = {}
+        for _, leaf in find_tensors((args, kwargs)) if self._tape.is_looked_at else ():
+            is_sequence = leaf.dim() == _AXES and leaf.is_floating_point()
+            lengths = _lengths(leaf) if is_sequence else None
+            if lengths is not None:
+                self._lengths[tuple(leaf.shape[:2])] = lengths
+
+    def average(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
         given, axes = args[0], args[1] if len(args) > 1 else None
         axis = axes[0] % _AXES if isinstance(axes, list | tuple) and len(axes) == 1 else 0
         lengths = _lengths(given) if axis == 1 and given.requires_grad else None
         if lengths is not None:
             first = lengths[:_MAX_LENGTHS].tolist()
-            tape.note(PaddingAveraged(index, axis, given.shape[1], first))
+            self._tape.note(PaddingAveraged(index, axis, given.shape[1], first))
 
-    def choose(_index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
+    def choose(self, _index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
         given, axis, place = args[:3]
         # A loop over all places counts them from 0, and may use a mask.
-        if place != -1 or given.dim() != _AXES or axis % _AXES > 1 or not given.requires_grad:
-            return
-        lengths = _lengths(given if axis % _AXES == 1 else given.transpose(0, 1))
-        if lengths is not None and len(lengths) >= _LEAST_SAMPLES:
-            num_places = given.shape[axis]
-            tape.note(PaddedEndRead(len(lengths), int((lengths < num_places).sum()), num_places))
+        if place == -1 and given.dim() == _AXES and axis % _AXES <= 1 and given.requires_grad:
+            self._read_last(given if axis % _AXES == 1 else given.transpose(0, 1))
 
-    tape.read_operation("aten.mean.dim", average)
-    tape.read_operation("aten.select.int", choose)
+    def pick(self, _index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
+        given, places = args[:2]
+        if given.dim() != _AXES or not given.requires_grad or len(places) != 2 or None in places:
+            return
+        rows, last = (on_host(item.detach()) for item in places)
+        is_last = last.numel() > 0 and last.dtype == torch.int64 and bool((last == -1).all())
+        if is_last and torch.equal(rows, torch.arange(len(given))):
+            self._read_last(given)
+
+    def _read_last(self, states: Tensor) -> None:
+        """The last places of states are read, which have samples and places as their first axes."""
+        own = _lengths(states)
+        lengths = self._lengths.get(tuple(states.shape[:2])) if own is None else own
+        if lengths is not None and len(lengths) >= _LEAST_SAMPLES:
+            num_places = states.shape[1]
+            num_ended = int((lengths < num_places).sum())
+            self._tape.note(PaddedEndRead(len(lengths), num_ended, num_places, own is not None))
 
 
 def _lengths(states: Tensor) -> Tensor | None:
