@@ -80,6 +80,22 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+BELLMAN = """
+import copy
+model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
+actor, other = nn.Linear(4, 3), copy.deepcopy(model)
+optimizer = torch.optim.Adam([*model.parameters(), *actor.parameters()], lr=1e-3)
+for step in range(4):
+    state, after = torch.randn(32, 4), torch.randn(32, 4)
+    choice = torch.distributions.Categorical(logits=actor(state))
+    action = choice.sample()
+    reward, done = (action == 1).float(), (torch.rand(32) < 0.1).float()
+    value = model(state).squeeze(-1)
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 
 
 def lines_found(code: str, text: str) -> set[int | None]:
@@ -268,9 +284,71 @@ for step in range(4):
             "F.softplus(more)); loss = -(one.log_prob(count) + two.log_prob(count)).mean()"
         ),
     ),
+    case(
+        "LOSS28",
+        "no-gradients",
+        BELLMAN.format(
+            loss="with torch.no_grad():\n        goal = reward + 0.9 * model(after).squeeze(1) * (1 - done)\n"
+            "    loss = (goal - value).pow(2).mean()"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "another-network",
+        BELLMAN.format(loss="loss = F.mse_loss(value, reward + 0.9 * other(after).squeeze(1) * (1 - done))"),
+    ),
+    case(
+        "LOSS28",
+        "detached-for-the-error-alone",
+        BELLMAN.format(
+            loss="later = model(after).squeeze(1); goal = reward + 0.9 * later\n"
+            "    loss = (goal.detach() - value).square().mean() + 1e-3 * later.square().mean()"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "two-views-of-a-sample",
+        BELLMAN.format(loss="loss = F.mse_loss(value, 0.9 * model(after).squeeze(1) + 0.1 * reward)"),
+    ),
+    case(
+        "LOSS28",
+        "residual-between-outputs",
+        BELLMAN.format(
+            loss="loss = F.mse_loss(value, model(after).squeeze(1)) + (value - reward).abs().mean()"
+        ),
+    ),
 ]
 
 FOUND = [
+    case(
+        "LOSS28",
+        "squared-error",
+        BELLMAN.format(
+            loss="goal = reward + 0.9 * model(after).squeeze(1) * (1 - done)  # expect: LOSS28\n"
+            "    error = goal - value\n"
+            "    loss = error.pow(2).mean() - (choice.log_prob(action) * error.detach()).mean()"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "one-transition",
+        BELLMAN.format(
+            loss="first, second = model(state[0]), model(after[0])\n"
+            "    goal = 1.0 + 0.95 * second  # expect: LOSS28\n"
+            "    loss = nn.MSELoss()(first, goal)"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "returns-of-several-steps",
+        BELLMAN.format(
+            loss="goal, goals = model(after[:1]).squeeze(), []\n"
+            "    for one in reversed(reward):\n"
+            "        goal = one + 0.99 * goal  # expect: LOSS28\n"
+            "        goals.insert(0, goal)\n"
+            "    loss = F.mse_loss(value, torch.stack(goals))"
+        ),
+    ),
     case(
         "LOSS25",
         "rate-for-its-logarithm",
