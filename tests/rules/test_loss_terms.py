@@ -96,6 +96,24 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+TWO_STEPS = """
+model, actor = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1)), nn.Linear(4, 2)
+of_model = torch.optim.Adam(model.parameters(), lr=1e-3)
+of_actor = torch.optim.Adam(actor.parameters(), lr=1e-3)
+for step in range(4):
+    state, reward = torch.randn(32, 4), torch.randn(32)
+    choice = torch.distributions.Normal(actor(state), 0.5)
+    action = choice.sample()
+    value = model(state).squeeze(-1)
+    of_actor.zero_grad()
+    of_model.zero_grad()
+    error = reward + 0.9 * model(torch.randn(32, 4)).squeeze(-1).detach() - value
+    {loss}
+    of_actor.step()
+    {zero}
+    error.square().mean().backward()
+    of_model.step()
+"""
 
 
 def lines_found(code: str, text: str) -> set[int | None]:
@@ -317,9 +335,71 @@ for step in range(4):
             loss="loss = F.mse_loss(value, model(after).squeeze(1)) + (value - reward).abs().mean()"
         ),
     ),
+    case(
+        "LOSS29",
+        "detached",
+        BELLMAN.format(
+            loss="gain = reward - value\n"
+            "    loss = gain.square().mean() - (choice.log_prob(action) * gain.detach()).mean()"
+        ),
+    ),
+    case(
+        "LOSS29",
+        "zeroed-in-between",
+        TWO_STEPS.format(
+            loss="(-(choice.log_prob(action).sum(1) * error).mean()).backward(retain_graph=True)",
+            zero="of_model.zero_grad()",
+        ),
+    ),
+    case(
+        "LOSS29",
+        "entropy",
+        BELLMAN.format(
+            loss="loss = F.mse_loss(value, reward) + (choice.probs * choice.logits).sum(1).mean() "
+            "- (choice.log_prob(action) * (reward - 0.5)).mean()"
+        ),
+    ),
+    case(
+        "LOSS29",
+        "weights-of-the-sure",
+        BELLMAN.format(
+            loss="chosen = choice.log_prob(action); loss = F.mse_loss(value, reward)"
+            " - ((1 - chosen.exp()) * chosen).mean()"
+        ),
+    ),
 ]
 
 FOUND = [
+    case(
+        "LOSS29",
+        "two-optimizers",
+        TWO_STEPS.format(
+            loss="gain = (error - error.mean()) / (error.std() + 1e-8)\n"
+            "    loss = -(choice.log_prob(action).sum(1) * gain).mean()  # expect: LOSS29\n"
+            "    loss.backward(retain_graph=True)",
+            zero="",
+        ),
+    ),
+    case(
+        "LOSS29",
+        "clipped-ratio",
+        BELLMAN.format(
+            loss="gain, new = reward - value, choice.log_prob(action)\n"
+            "    ratio = (new - new.detach() + 0.01).exp()\n"
+            "    loss = -torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()  # expect: LOSS29\n"
+            "    loss = loss + F.smooth_l1_loss(value, reward)"
+        ),
+    ),
+    case(
+        "LOSS29",
+        "one-by-one",
+        BELLMAN.format(
+            loss="losses, chosen = [], choice.logits.log_softmax(1)[range(32), action]\n"
+            "    for one, gain, guess in zip(chosen, reward, value):\n"
+            "        losses.append(-one * (gain - guess))  # expect: LOSS29\n"
+            "    loss = torch.stack(losses).sum() + F.mse_loss(value, reward)"
+        ),
+    ),
     case(
         "LOSS28",
         "squared-error",
