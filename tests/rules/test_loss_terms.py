@@ -80,6 +80,40 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+BELLMAN = """
+import copy
+model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
+actor, other = nn.Linear(4, 3), copy.deepcopy(model)
+optimizer = torch.optim.Adam([*model.parameters(), *actor.parameters()], lr=1e-3)
+for step in range(4):
+    state, after = torch.randn(32, 4), torch.randn(32, 4)
+    choice = torch.distributions.Categorical(logits=actor(state))
+    action = choice.sample()
+    reward, done = (action == 1).float(), (torch.rand(32) < 0.1).float()
+    value = model(state).squeeze(-1)
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+TWO_STEPS = """
+model, actor = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1)), nn.Linear(4, 2)
+of_model = torch.optim.Adam(model.parameters(), lr=1e-3)
+of_actor = torch.optim.Adam(actor.parameters(), lr=1e-3)
+for step in range(4):
+    state, reward = torch.randn(32, 4), torch.randn(32)
+    choice = torch.distributions.Normal(actor(state), 0.5)
+    action = choice.sample()
+    value = model(state).squeeze(-1)
+    of_actor.zero_grad()
+    of_model.zero_grad()
+    error = reward + 0.9 * model(torch.randn(32, 4)).squeeze(-1).detach() - value
+    {loss}
+    of_actor.step()
+    {zero}
+    error.square().mean().backward()
+    of_model.step()
+"""
 
 
 def lines_found(code: str, text: str) -> set[int | None]:
@@ -268,9 +302,133 @@ for step in range(4):
             "F.softplus(more)); loss = -(one.log_prob(count) + two.log_prob(count)).mean()"
         ),
     ),
+    case(
+        "LOSS28",
+        "no-gradients",
+        BELLMAN.format(
+            loss="with torch.no_grad():\n        goal = reward + 0.9 * model(after).squeeze(1) * (1 - done)\n"
+            "    loss = (goal - value).pow(2).mean()"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "another-network",
+        BELLMAN.format(loss="loss = F.mse_loss(value, reward + 0.9 * other(after).squeeze(1) * (1 - done))"),
+    ),
+    case(
+        "LOSS28",
+        "detached-for-the-error-alone",
+        BELLMAN.format(
+            loss="later = model(after).squeeze(1); goal = reward + 0.9 * later\n"
+            "    loss = (goal.detach() - value).square().mean() + 1e-3 * later.square().mean()"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "two-views-of-a-sample",
+        BELLMAN.format(loss="loss = F.mse_loss(value, 0.9 * model(after).squeeze(1) + 0.1 * reward)"),
+    ),
+    case(
+        "LOSS28",
+        "residual-between-outputs",
+        BELLMAN.format(
+            loss="loss = F.mse_loss(value, model(after).squeeze(1)) + (value - reward).abs().mean()"
+        ),
+    ),
+    case(
+        "LOSS29",
+        "detached",
+        BELLMAN.format(
+            loss="gain = reward - value\n"
+            "    loss = gain.square().mean() - (choice.log_prob(action) * gain.detach()).mean()"
+        ),
+    ),
+    case(
+        "LOSS29",
+        "zeroed-in-between",
+        TWO_STEPS.format(
+            loss="(-(choice.log_prob(action).sum(1) * error).mean()).backward(retain_graph=True)",
+            zero="of_model.zero_grad()",
+        ),
+    ),
+    case(
+        "LOSS29",
+        "entropy",
+        BELLMAN.format(
+            loss="loss = F.mse_loss(value, reward) + (choice.probs * choice.logits).sum(1).mean() "
+            "- (choice.log_prob(action) * (reward - 0.5)).mean()"
+        ),
+    ),
+    case(
+        "LOSS29",
+        "weights-of-the-sure",
+        BELLMAN.format(
+            loss="chosen = choice.log_prob(action); loss = F.mse_loss(value, reward)"
+            " - ((1 - chosen.exp()) * chosen).mean()"
+        ),
+    ),
 ]
 
 FOUND = [
+    case(
+        "LOSS29",
+        "two-optimizers",
+        TWO_STEPS.format(
+            loss="gain = (error - error.mean()) / (error.std() + 1e-8)\n"
+            "    loss = -(choice.log_prob(action).sum(1) * gain).mean()  # expect: LOSS29\n"
+            "    loss.backward(retain_graph=True)",
+            zero="",
+        ),
+    ),
+    case(
+        "LOSS29",
+        "clipped-ratio",
+        BELLMAN.format(
+            loss="gain, new = reward - value, choice.log_prob(action)\n"
+            "    ratio = (new - new.detach() + 0.01).exp()\n"
+            "    loss = -torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()  # expect: LOSS29\n"
+            "    loss = loss + F.smooth_l1_loss(value, reward)"
+        ),
+    ),
+    case(
+        "LOSS29",
+        "one-by-one",
+        BELLMAN.format(
+            loss="losses, chosen = [], choice.logits.log_softmax(1)[range(32), action]\n"
+            "    for one, gain, guess in zip(chosen, reward, value):\n"
+            "        losses.append(-one * (gain - guess))  # expect: LOSS29\n"
+            "    loss = torch.stack(losses).sum() + F.mse_loss(value, reward)"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "squared-error",
+        BELLMAN.format(
+            loss="goal = reward + 0.9 * model(after).squeeze(1) * (1 - done)  # expect: LOSS28\n"
+            "    error = goal - value\n"
+            "    loss = error.pow(2).mean() - (choice.log_prob(action) * error.detach()).mean()"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "one-transition",
+        BELLMAN.format(
+            loss="first, second = model(state[0]), model(after[0])\n"
+            "    goal = 1.0 + 0.95 * second  # expect: LOSS28\n"
+            "    loss = nn.MSELoss()(first, goal)"
+        ),
+    ),
+    case(
+        "LOSS28",
+        "returns-of-several-steps",
+        BELLMAN.format(
+            loss="goal, goals = model(after[:1]).squeeze(), []\n"
+            "    for one in reversed(reward):\n"
+            "        goal = one + 0.99 * goal  # expect: LOSS28\n"
+            "        goals.insert(0, goal)\n"
+            "    loss = F.mse_loss(value, torch.stack(goals))"
+        ),
+    ),
     case(
         "LOSS25",
         "rate-for-its-logarithm",

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.rules.loss._passed import Passed
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ClassesScored, NumberWeighted
 from truestep.watch.evidence.operation import In
@@ -63,14 +64,14 @@ class _Product(NamedTuple):
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find weights that are applied after the average over what they weigh."""
     flow = evidence.flow
-    trained = _Trained(evidence)
+    passed, ignoring = Passed(evidence), _ignoring(evidence)
     found: dict[tuple[str | None, int | None], dict[int, _Product]] = {}
     for moment in evidence.of(NumberWeighted):
         item = flow.at(moment.facts.operation_index)
-        if item is None or not trained.goes_through(item):
+        if item is None or not passed.goes_through(item):
             continue
         average = _average_before(flow, item)
-        is_masked = average is not None and moment.facts.is_binary and trained.leaves_out(average)
+        is_masked = average is not None and moment.facts.is_binary and average.index in ignoring
         if average is not None and not is_masked and _is_averaged_again(flow, item):
             steps = found.setdefault((item.file, item.line), {})
             steps.setdefault(item.step, _Product(item, average, moment.facts))
@@ -89,26 +90,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-class _Trained:
-    """What is known of losses besides their operations."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        passed = [item for item in evidence.operations if item.phase == "backward"]
-        self._steps = {item.step for item in passed}
-        self._through = {
-            (item.step, item.forward_name, item.forward_file, item.forward_line) for item in passed
-        }
-        self._scored = {moment.facts.operation_index: moment.facts for moment in evidence.of(ClassesScored)}
-
-    def goes_through(self, item: Operation) -> bool:
-        """Whether a backward pass does; those of large models are not known."""
-        is_known = item.step in self._steps
-        return not is_known or (item.step, item.name, item.file, item.line) in self._through
-
-    def leaves_out(self, average: Operation) -> bool:
-        """Whether it ignores some targets: a mask after that changes nothing."""
-        facts = self._scored.get(average.index)
-        return facts is not None and facts.num_scored < prod(average.ins[1].shape)
+def _ignoring(evidence: Evidence) -> set[int]:
+    """Return the losses that ignore some targets: a mask after that changes nothing."""
+    flow = evidence.flow
+    return {
+        moment.facts.operation_index
+        for moment in evidence.of(ClassesScored)
+        if (item := flow.at(moment.facts.operation_index)) is not None
+        if moment.facts.num_scored < prod(item.ins[1].shape)
+    }
 
 
 def _average_before(flow: OperationGraph, item: Operation) -> Operation | None:
