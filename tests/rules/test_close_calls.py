@@ -316,3 +316,105 @@ FITTED_ONCE = {
 @pytest.mark.parametrize("name", FITTED_ONCE)
 def test_preparation_that_is_fitted_once_is_spared(name: str) -> None:
     assert lines_found("DATA22", FITTED_ONCE[name]) == set()
+
+
+DRAWING = """
+from torch.utils.data import DataLoader, TensorDataset
+class Noise(nn.Module):
+    def forward(self, x):
+        {noise}
+        return x
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.spread, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        mean, spread = self.mean(x), self.spread(x)
+        return self.out({latent})
+
+x = torch.randn(240, 8)
+data = TensorDataset(x, x[:, :1] * 2)
+loader = DataLoader(data, batch_size=20, shuffle=True)
+generator = torch.Generator()
+model = nn.Sequential(nn.Linear(8, 8), Noise(), nn.Dropout(0.3), Encoder())
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(3):
+    {epoch}
+    model.train()
+    for x, y in {loader}:
+        {step}
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    {evaluation}
+"""
+
+
+def drawing(**parts: str) -> str:
+    plain = {"noise": "", "latent": "mean", "epoch": "", "loader": "loader", "step": "", "evaluation": ""}
+    return DRAWING.format(**(plain | parts))
+
+
+MADE = "noisy = torch.Generator().manual_seed(3)"
+EQUAL_DRAWS = {
+    "each step": drawing(step="torch.manual_seed(5)  # expect: MODE07"),
+    "in a layer": drawing(
+        noise=f"{MADE}  # expect: MODE07\n        x = x + 0.1 * torch.randn(x.shape, generator=noisy)"
+    ),
+    "mask by hand": drawing(
+        noise=f"{MADE}  # expect: MODE07\n        keep = torch.rand(x.shape, generator=noisy) > 0.2\n"
+        "        x = torch.where(keep, x / 0.8, 0.0)"
+    ),
+    "latent": drawing(
+        latent="mean + spread.exp() * torch.empty_like(mean).normal_(generator=generator.manual_seed(0))"
+    ).replace("seed(0)))", "seed(0)))  # expect: MODE07"),
+    "augmented": drawing(
+        step="generator.manual_seed(0)  # expect: MODE07\n"
+        "        x = x * (1 + 0.1 * torch.randn(len(x), 1, generator=generator))"
+    ).replace("torch.randn(len(x), 1,", "torch.randn(len(x), 8,"),
+    "each epoch": drawing(epoch="torch.manual_seed(5)  # expect: MODE07"),
+    "each loader": drawing(
+        epoch="generator = torch.Generator().manual_seed(1)  # expect: MODE07",
+        loader="DataLoader(data, batch_size=20, shuffle=True, generator=generator)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL_DRAWS)
+def test_equal_draws_are_found(name: str) -> None:
+    assert_found("MODE07", EQUAL_DRAWS[name])
+
+
+DIFFERENT_DRAWS = {
+    "seed of the step": drawing(step="torch.manual_seed(len(optimizer.state) + id(x) % 1000)"),
+    "seed of the epoch": drawing(epoch="torch.manual_seed(epoch)"),
+    "one generator": drawing(noise="x = x + torch.randn(x.shape, generator=generator)"),
+    "projection": drawing(
+        noise=f"{MADE}\n        x = x @ torch.randn(8, 8, generator=noisy) + torch.randn(8, generator=noisy)"
+    ),
+    "sparse weights": drawing(
+        step="mask = torch.rand(8, 8, generator=generator.manual_seed(2)) > 0.5\n"
+        "        loss = (model[0].weight * mask).square().sum()"
+    ),
+    "evaluation": drawing(
+        evaluation="with torch.no_grad():\n"
+        "        print(model(torch.randn(30, 8, generator=generator.manual_seed(0))))"
+    ),
+    "several models": drawing(
+        epoch="torch.manual_seed(0)\n    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), Encoder())\n"
+        "    optimizer = torch.optim.Adam(model.parameters(), lr=0.01 / (epoch + 1))"
+    ),
+    "set back": drawing(
+        epoch="torch.manual_seed(0)\n    model.load_state_dict(start)\n"
+        "    optimizer.param_groups[0]['lr'] = 0.1 / (epoch + 1)"
+    ).replace("for epoch", "start = copy.deepcopy(model.state_dict())\nfor epoch"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT_DRAWS)
+def test_draws_that_differ_are_spared(name: str) -> None:
+    assert lines_found("MODE07", DIFFERENT_DRAWS[name]) == set()
