@@ -418,3 +418,104 @@ DIFFERENT_DRAWS = {
 @pytest.mark.parametrize("name", DIFFERENT_DRAWS)
 def test_draws_that_differ_are_spared(name: str) -> None:
     assert lines_found("MODE07", DIFFERENT_DRAWS[name]) == set()
+
+
+ROUNDS = """
+body, heads = nn.Linear(8, 16), nn.ModuleList([nn.Linear(16, 8) for _ in range(3)])
+model = nn.ModuleList([body, heads])
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+criterion = nn.MSELoss()
+
+def score(head, features, goal):
+    error = head(features) - goal
+    return error.pow(2).mean()
+
+def total_of(features, x):
+    {function}
+
+for step in range(5):
+    x = torch.randn(24, 8)
+    features, loss, history = body(x).relu(), 0.0, []
+    {loop}
+    optimizer.zero_grad()
+    {backward}
+    optimizer.step()
+"""
+
+
+def rounds(loop: str, *, function: str = "pass", backward: str = "loss.backward()") -> str:
+    return ROUNDS.format(loop=loop, function=function, backward=backward)
+
+
+OVERWRITTEN = {
+    "heads": rounds("for head in heads:\n        loss = criterion(head(features), x)  # expect: LOOP26"),
+    "own function": rounds(
+        "for number, head in enumerate(heads):\n"
+        "        loss = score(head, features, x * number)  # expect: LOOP26\n"
+        "        history.append(loss.item())"
+    ),
+    "chunks": rounds(
+        "for part in x.chunk(3):\n        out = heads[0](body(part))\n"
+        "        loss = ((out - part) ** 2).mean()  # expect: LOOP26",
+        backward="(loss / 3).backward()",
+    ),
+    "returned": rounds(
+        "loss = total_of(features, x)",
+        function="for head in heads:\n        out = head(features)\n"
+        "        result = F.l1_loss(out, x)  # expect: LOOP26\n    return result",
+    ),
+    "penalty after the loop": rounds(
+        "for head in heads:\n        error = criterion(head(features), x)  # expect: LOOP26\n"
+        "    loss = error + 0.01 * features.square().mean()"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_an_overwritten_loss_is_found(name: str) -> None:
+    assert_found("LOOP26", OVERWRITTEN[name])
+
+
+USED_ROUNDS = {
+    "added": rounds("for head in heads:\n        loss = loss + criterion(head(features), x)"),
+    "added in place": rounds(
+        "for head in heads:\n        one = criterion(head(features), x)\n        loss += one"
+    ),
+    "listed": rounds(
+        "for head in heads:\n        loss = criterion(head(features), x)\n        history.append(loss)\n"
+        "    loss = torch.stack(history).mean()"
+    ),
+    "each backward": rounds(
+        "optimizer.zero_grad()\n    for head in heads:\n        loss = criterion(head(features), x)\n"
+        "        loss.backward(retain_graph=True)",
+        backward="loss.item()",
+    ).replace("    optimizer.zero_grad()\n    loss.item()", "    loss.item()"),
+    "best of several": rounds(
+        "best = None\n    for head in heads:\n        loss = criterion(head(features), x)\n"
+        "        best = loss if best is None or loss < best else best",
+        backward="best.backward()",
+    ),
+    "refined": rounds(
+        "out = features\n    for _ in range(3):\n        out = body(heads[0](out)).relu()\n"
+        "        loss = criterion(out, features.detach())\n        history.append(loss.item())"
+    ),
+    "until it is small": rounds(
+        "for head in heads:\n        loss = criterion(head(features), x)\n        if loss < 0.1:\n"
+        "            break"
+    ),
+    "only looked at": rounds(
+        "loss = criterion(heads[0](features), x)\n    for head in heads:\n"
+        "        value = criterion(head(features), x)\n        history.append(value.item())"
+    ),
+    "attacked": rounds(
+        "for _ in range(3):\n        near = (x + 0.1).requires_grad_()\n"
+        "        loss = criterion(heads[0](body(near)), x)\n"
+        "        x = x + torch.autograd.grad(loss, near, retain_graph=True)[0].sign()",
+        backward="criterion(heads[0](body(x)), x).backward()",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", USED_ROUNDS)
+def test_a_loss_of_all_rounds_is_spared(name: str) -> None:
+    assert lines_found("LOOP26", USED_ROUNDS[name]) == set()
