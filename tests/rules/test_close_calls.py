@@ -519,3 +519,61 @@ USED_ROUNDS = {
 @pytest.mark.parametrize("name", USED_ROUNDS)
 def test_a_loss_of_all_rounds_is_spared(name: str) -> None:
     assert lines_found("LOOP26", USED_ROUNDS[name]) == set()
+
+
+TERMS = """
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for step in range(4):
+    running, total, losses = 0.0, 0.0, []
+    optimizer.zero_grad()
+    for part in range(4):
+        x = torch.randn(16, 8)
+        loss = F.mse_loss(model(x), x[:, :4])
+        {inside}
+    {after}
+    optimizer.step()
+"""
+
+
+def terms(inside: str, after: str = "pass") -> str:
+    return TERMS.format(inside=inside, after=after)
+
+
+REPEATED = {
+    "sum of sums": terms(
+        "running = running + loss\n        total = total + running  # expect: LOSS24", "total.backward()"
+    ),
+    "in place": terms(
+        "running += loss\n        total += running  # expect: LOSS24", "(total / 4).backward()"
+    ),
+    "each backward": terms(
+        "running = running + loss  # expect: LOSS24\n        (running / 4).backward(retain_graph=True)"
+    ),
+    "list": terms("losses.append(loss)\n        sum(losses).backward(retain_graph=True)  # expect: LOSS24"),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_repeated_term_is_found(name: str) -> None:
+    assert_found("LOSS24", REPEATED[name])
+
+
+COUNTED_ONCE = {
+    "each backward": terms("(loss / 4).backward()\n        running += loss.item()"),
+    "one sum": terms("running = running + loss", "(running / 4).backward()"),
+    "weights": terms("total = total + (4 - part) * loss", "total.backward()"),
+    "falling weights": terms("total = total + 0.8 ** part * loss", "total.backward()"),
+    "two losses": terms(
+        "(loss + 0.1 * model(x).square().mean()).backward(retain_graph=True)\n        loss.backward()"
+    ),
+    "gradients are compared": terms(
+        "running = running + loss\n        torch.autograd.grad(running, model[0].weight, retain_graph=True)",
+        "running.backward()",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED_ONCE)
+def test_terms_that_count_once_are_spared(name: str) -> None:
+    assert lines_found("LOSS24", COUNTED_ONCE[name]) == set()
