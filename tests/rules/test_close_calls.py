@@ -316,3 +316,264 @@ FITTED_ONCE = {
 @pytest.mark.parametrize("name", FITTED_ONCE)
 def test_preparation_that_is_fitted_once_is_spared(name: str) -> None:
     assert lines_found("DATA22", FITTED_ONCE[name]) == set()
+
+
+DRAWING = """
+from torch.utils.data import DataLoader, TensorDataset
+class Noise(nn.Module):
+    def forward(self, x):
+        {noise}
+        return x
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.spread, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        mean, spread = self.mean(x), self.spread(x)
+        return self.out({latent})
+
+x = torch.randn(240, 8)
+data = TensorDataset(x, x[:, :1] * 2)
+loader = DataLoader(data, batch_size=20, shuffle=True)
+generator = torch.Generator()
+model = nn.Sequential(nn.Linear(8, 8), Noise(), nn.Dropout(0.3), Encoder())
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(3):
+    {epoch}
+    model.train()
+    for x, y in {loader}:
+        {step}
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    {evaluation}
+"""
+
+
+def drawing(**parts: str) -> str:
+    plain = {"noise": "", "latent": "mean", "epoch": "", "loader": "loader", "step": "", "evaluation": ""}
+    return DRAWING.format(**(plain | parts))
+
+
+MADE = "noisy = torch.Generator().manual_seed(3)"
+EQUAL_DRAWS = {
+    "each step": drawing(step="torch.manual_seed(5)  # expect: MODE07"),
+    "in a layer": drawing(
+        noise=f"{MADE}  # expect: MODE07\n        x = x + 0.1 * torch.randn(x.shape, generator=noisy)"
+    ),
+    "mask by hand": drawing(
+        noise=f"{MADE}  # expect: MODE07\n        keep = torch.rand(x.shape, generator=noisy) > 0.2\n"
+        "        x = torch.where(keep, x / 0.8, 0.0)"
+    ),
+    "latent": drawing(
+        latent="mean + spread.exp() * torch.empty_like(mean).normal_(generator=generator.manual_seed(0))"
+    ).replace("seed(0)))", "seed(0)))  # expect: MODE07"),
+    "augmented": drawing(
+        step="generator.manual_seed(0)  # expect: MODE07\n"
+        "        x = x * (1 + 0.1 * torch.randn(len(x), 1, generator=generator))"
+    ).replace("torch.randn(len(x), 1,", "torch.randn(len(x), 8,"),
+    "each epoch": drawing(epoch="torch.manual_seed(5)  # expect: MODE07"),
+    "each loader": drawing(
+        epoch="generator = torch.Generator().manual_seed(1)  # expect: MODE07",
+        loader="DataLoader(data, batch_size=20, shuffle=True, generator=generator)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL_DRAWS)
+def test_equal_draws_are_found(name: str) -> None:
+    assert_found("MODE07", EQUAL_DRAWS[name])
+
+
+DIFFERENT_DRAWS = {
+    "seed of the step": drawing(step="torch.manual_seed(len(optimizer.state) + id(x) % 1000)"),
+    "seed of the epoch": drawing(epoch="torch.manual_seed(epoch)"),
+    "one generator": drawing(noise="x = x + torch.randn(x.shape, generator=generator)"),
+    "projection": drawing(
+        noise=f"{MADE}\n        x = x @ torch.randn(8, 8, generator=noisy) + torch.randn(8, generator=noisy)"
+    ),
+    "sparse weights": drawing(
+        step="mask = torch.rand(8, 8, generator=generator.manual_seed(2)) > 0.5\n"
+        "        loss = (model[0].weight * mask).square().sum()"
+    ),
+    "evaluation": drawing(
+        evaluation="with torch.no_grad():\n"
+        "        print(model(torch.randn(30, 8, generator=generator.manual_seed(0))))"
+    ),
+    "several models": drawing(
+        epoch="torch.manual_seed(0)\n    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), Encoder())\n"
+        "    optimizer = torch.optim.Adam(model.parameters(), lr=0.01 / (epoch + 1))"
+    ),
+    "set back": drawing(
+        epoch="torch.manual_seed(0)\n    model.load_state_dict(start)\n"
+        "    optimizer.param_groups[0]['lr'] = 0.1 / (epoch + 1)"
+    ).replace("for epoch", "start = copy.deepcopy(model.state_dict())\nfor epoch"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT_DRAWS)
+def test_draws_that_differ_are_spared(name: str) -> None:
+    assert lines_found("MODE07", DIFFERENT_DRAWS[name]) == set()
+
+
+ROUNDS = """
+body, heads = nn.Linear(8, 16), nn.ModuleList([nn.Linear(16, 8) for _ in range(3)])
+model = nn.ModuleList([body, heads])
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+criterion = nn.MSELoss()
+
+def score(head, features, goal):
+    error = head(features) - goal
+    return error.pow(2).mean()
+
+def total_of(features, x):
+    {function}
+
+for step in range(5):
+    x = torch.randn(24, 8)
+    features, loss, history = body(x).relu(), 0.0, []
+    {loop}
+    optimizer.zero_grad()
+    {backward}
+    optimizer.step()
+"""
+
+
+def rounds(loop: str, *, function: str = "pass", backward: str = "loss.backward()") -> str:
+    return ROUNDS.format(loop=loop, function=function, backward=backward)
+
+
+OVERWRITTEN = {
+    "heads": rounds("for head in heads:\n        loss = criterion(head(features), x)  # expect: LOOP26"),
+    "own function": rounds(
+        "for number, head in enumerate(heads):\n"
+        "        loss = score(head, features, x * number)  # expect: LOOP26\n"
+        "        history.append(loss.item())"
+    ),
+    "chunks": rounds(
+        "for part in x.chunk(3):\n        out = heads[0](body(part))\n"
+        "        loss = ((out - part) ** 2).mean()  # expect: LOOP26",
+        backward="(loss / 3).backward()",
+    ),
+    "returned": rounds(
+        "loss = total_of(features, x)",
+        function="for head in heads:\n        out = head(features)\n"
+        "        result = F.l1_loss(out, x)  # expect: LOOP26\n    return result",
+    ),
+    "penalty after the loop": rounds(
+        "for head in heads:\n        error = criterion(head(features), x)  # expect: LOOP26\n"
+        "    loss = error + 0.01 * features.square().mean()"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_an_overwritten_loss_is_found(name: str) -> None:
+    assert_found("LOOP26", OVERWRITTEN[name])
+
+
+USED_ROUNDS = {
+    "added": rounds("for head in heads:\n        loss = loss + criterion(head(features), x)"),
+    "added in place": rounds(
+        "for head in heads:\n        one = criterion(head(features), x)\n        loss += one"
+    ),
+    "listed": rounds(
+        "for head in heads:\n        loss = criterion(head(features), x)\n        history.append(loss)\n"
+        "    loss = torch.stack(history).mean()"
+    ),
+    "each backward": rounds(
+        "optimizer.zero_grad()\n    for head in heads:\n        loss = criterion(head(features), x)\n"
+        "        loss.backward(retain_graph=True)",
+        backward="loss.item()",
+    ).replace("    optimizer.zero_grad()\n    loss.item()", "    loss.item()"),
+    "best of several": rounds(
+        "best = None\n    for head in heads:\n        loss = criterion(head(features), x)\n"
+        "        best = loss if best is None or loss < best else best",
+        backward="best.backward()",
+    ),
+    "refined": rounds(
+        "out = features\n    for _ in range(3):\n        out = body(heads[0](out)).relu()\n"
+        "        loss = criterion(out, features.detach())\n        history.append(loss.item())"
+    ),
+    "until it is small": rounds(
+        "for head in heads:\n        loss = criterion(head(features), x)\n        if loss < 0.1:\n"
+        "            break"
+    ),
+    "only looked at": rounds(
+        "loss = criterion(heads[0](features), x)\n    for head in heads:\n"
+        "        value = criterion(head(features), x)\n        history.append(value.item())"
+    ),
+    "attacked": rounds(
+        "for _ in range(3):\n        near = (x + 0.1).requires_grad_()\n"
+        "        loss = criterion(heads[0](body(near)), x)\n"
+        "        x = x + torch.autograd.grad(loss, near, retain_graph=True)[0].sign()",
+        backward="criterion(heads[0](body(x)), x).backward()",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", USED_ROUNDS)
+def test_a_loss_of_all_rounds_is_spared(name: str) -> None:
+    assert lines_found("LOOP26", USED_ROUNDS[name]) == set()
+
+
+TERMS = """
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for step in range(4):
+    running, total, losses = 0.0, 0.0, []
+    optimizer.zero_grad()
+    for part in range(4):
+        x = torch.randn(16, 8)
+        loss = F.mse_loss(model(x), x[:, :4])
+        {inside}
+    {after}
+    optimizer.step()
+"""
+
+
+def terms(inside: str, after: str = "pass") -> str:
+    return TERMS.format(inside=inside, after=after)
+
+
+REPEATED = {
+    "sum of sums": terms(
+        "running = running + loss\n        total = total + running  # expect: LOSS24", "total.backward()"
+    ),
+    "in place": terms(
+        "running += loss\n        total += running  # expect: LOSS24", "(total / 4).backward()"
+    ),
+    "each backward": terms(
+        "running = running + loss  # expect: LOSS24\n        (running / 4).backward(retain_graph=True)"
+    ),
+    "list": terms("losses.append(loss)\n        sum(losses).backward(retain_graph=True)  # expect: LOSS24"),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_repeated_term_is_found(name: str) -> None:
+    assert_found("LOSS24", REPEATED[name])
+
+
+COUNTED_ONCE = {
+    "each backward": terms("(loss / 4).backward()\n        running += loss.item()"),
+    "one sum": terms("running = running + loss", "(running / 4).backward()"),
+    "weights": terms("total = total + (4 - part) * loss", "total.backward()"),
+    "falling weights": terms("total = total + 0.8 ** part * loss", "total.backward()"),
+    "two losses": terms(
+        "(loss + 0.1 * model(x).square().mean()).backward(retain_graph=True)\n        loss.backward()"
+    ),
+    "gradients are compared": terms(
+        "running = running + loss\n        torch.autograd.grad(running, model[0].weight, retain_graph=True)",
+        "running.backward()",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED_ONCE)
+def test_terms_that_count_once_are_spared(name: str) -> None:
+    assert lines_found("LOSS24", COUNTED_ONCE[name]) == set()

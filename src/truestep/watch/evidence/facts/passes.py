@@ -550,6 +550,14 @@ class MaskMeasured(NamedTuple):
     """Which share of the weight these positions get."""
 
 
+@kind(varies_from="operation_index")
+class NumbersGiven(NamedTuple):
+    """What an operation drew from a generator."""
+
+    operation_index: int
+    digest: int
+
+
 class CompiledPiece(NamedTuple):
     """Code that was compiled."""
 

@@ -25,7 +25,7 @@ _MAX_READ, _MAX_NOTED, _MAX_MODELS, _MAX_KEPT = 1 << 21, 3, 8, 16
 _MAX_DATASETS = 2
 _MAX_LISTED, _MAX_COLUMNS, _MAX_DEPTH = 8192, 32, 4
 _LEAST_ROWS, _LEAST_VALUES, _LEAST_WIDTH = 30, 10, 8
-_TOLERANCE = 1e-4
+_TOLERANCE, _PART_TOLERANCE, _SPREAD_TOLERANCE = 1e-4, 2e-6, 0.02
 _TABLE = 2
 _AXES: dict[int, tuple[tuple[int, ...], ...]] = {2: ((0,),), 3: ((0,), (0, 1)), 4: ((0, 2, 3),)}
 """By the number of axes: those that means are over."""
@@ -129,14 +129,15 @@ def _stored(dataset: Any, shape: tuple[int, ...]) -> Iterator[Any]:
             break
         indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
-    if isinstance(dataset, list) and 0 < len(dataset) <= _MAX_LISTED:
+    if type(dataset) is list and 0 < len(dataset) <= _MAX_LISTED:
         firsts = [item[0] if isinstance(item, tuple | list) and item else None for item in dataset]
         arrays = [_array(item) for item in firsts]
         is_even = all(item is not None and item.shape == shape for item in arrays)
         held: list[Any] = [np.stack(arrays)] if is_even else []
     else:
-        own = vars(dataset).values() if hasattr(dataset, "__dict__") else ()
-        held = [*getattr(dataset, "tensors", ()), *own]
+        own = vars(dataset) if hasattr(dataset, "__dict__") else {}
+        tensors = own.get("tensors")
+        held = [*(tensors if type(tensors) is tuple else ()), *own.values()]
     for item in held:
         rows = _array(item)
         if rows is None or rows.shape[1:] != shape or rows.size > _MAX_READ:
@@ -202,7 +203,9 @@ def _is_varied(column: Any) -> bool:
 
 def _is_in_parts(table: Any) -> bool:
     """Whether the rows are several parts that were standardized each for itself, as those of a person."""
-    sums, squares = table.sum(1).cumsum(0)[:-1], (table**2).sum(1).cumsum(0)[:-1]
-    nums = np.arange(1, len(table))[:, None] * table.shape[1]
-    is_end = (np.abs(sums / nums) < _TOLERANCE) & (np.abs(squares / nums - 1) < 0.02)
+    # Near the last row the mean is near 0 in any case.
+    margin = max(2, len(table) // 20)
+    sums, squares = (values.sum(1).cumsum(0)[margin:-margin] for values in (table, table**2))
+    nums = np.arange(margin + 1, len(table) - margin + 1)[:, None] * table.shape[1]
+    is_end = (np.abs(sums / nums) < _PART_TOLERANCE) & (np.abs(squares / nums - 1) < _SPREAD_TOLERANCE)
     return bool(is_end.all(1).any())

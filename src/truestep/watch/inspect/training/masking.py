@@ -16,7 +16,7 @@ from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
 _MAX_NUMEL, _MAX_READ, _MAX_MASKS = 1 << 20, 1 << 18, 2
-_MAX_KEPT, _MAX_NOTED = 32, 48
+_MAX_KEPT, _MAX_NOTED = 8, 48
 _STRONG, _LARGEST = -5.0, 1e30
 _LENGTHS = 2
 _CARRYING = ("div.Tensor", "div_.Tensor", "mul.Scalar", "div.Scalar", "_to_copy.default", "clone.default")
@@ -157,10 +157,13 @@ class _Masks:
         mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
         if not isinstance(mask, Tensor) or mask.requires_grad or mask.dim() < _LENGTHS:
             return
-        queries, keys = (on_host(item.detach()[:8, :1]).float() for item in args[:2])
+        num = _MAX_READ // (args[0].shape[-2] * args[1].shape[-2])
+        if not num:
+            return
+        queries, keys = (on_host(item.detach()[:num, :1]).float() for item in args[:2])
         scale = kwargs.get("scale") or queries.shape[-1] ** -0.5
         scores = queries @ keys.transpose(-1, -2) * scale
-        whole = mask.expand(*args[0].shape[:2], *scores.shape[-2:])[:8, :1]
+        whole = mask.expand(*args[0].shape[:2], *scores.shape[-2:])[:num, :1]
         weights = (scores + on_host(whole).float()).softmax(-1)
         self._note(index, _Mask(index, "added", whole, 1.0), weights, -1)
 
