@@ -94,6 +94,8 @@ class Original:
         other = place.trace(seed=1)
         if any(run["code"] != 0 or "losses" not in run for run in (self.first, again, other)):
             raise CannotFetch(f"{place.script.name} does not run bare: {self.first['why']}")
+        if len(self.first["weights"]) > 1 and not path_length(self.first["weights"]):
+            raise CannotFetch(f"{place.script.name}: its weights do not move, so that nothing can be planted")
         self.noise = difference(self.first, again)
         self.output_noise = difference(self.first, again, "outputs")
         self.spread = difference(self.first, other)
@@ -150,7 +152,9 @@ def try_mutant(place: Place, original: Original, name: str, planted: Planted) ->
         if run["code"] != 0 or "losses" not in run:
             return {**row, "state": "crashes", "why": run["why"]}
         is_kept = operator.is_graph and planted.line in original.first["graph_lines"]
-        effect = original.effect(run, is_factor=operator.is_factor) or ("graph" if is_kept else "")
+        effect = original.effect(run, is_factor=operator.is_factor)
+        if operator.is_graph:  # without gradients it is harmless
+            effect = "graph" if is_kept else ""
         if not effect or (operator.is_order and not effect.startswith("training")):
             return {**row, "state": "equivalent"}
         answer = place.check()

@@ -76,9 +76,14 @@ class OperationGraph:
             maker = before
         return maker
 
-    def is_scored(self, given: In) -> bool:
-        """Whether a tensor depends on weights, or is computed from a model's output in an evaluation."""
-        return given.has_grad or any(item.phase == "forward" for item in self.before(given, limit=400))
+    def is_scored(self, given: In, *, is_trained: bool | None = None) -> bool:
+        """Whether a tensor depends on weights, or is computed from a model's output in an evaluation.
+
+        If it is said whether it is trained: whether it is one of the two.
+        """
+        if given.has_grad or is_trained:
+            return given.has_grad and is_trained is not False
+        return any(item.phase == "forward" for item in self.before(given, limit=400))
 
     def before(
         self, given: In, needs: Callable[[Operation], Iterable[In]] = attrgetter("ins"), *, limit: int = 4000

@@ -18,6 +18,7 @@ _LOSSES = frozenset(
         *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
     )
 )
+_ROLLING = ("aten.roll.default", "aten.flip.default")
 _LEAST_STEPS, _LEAST_ROWS = 2, 2
 _FIX = "Change the order of inputs and labels together, or of neither."
 
@@ -33,7 +34,7 @@ def find_reordered(evidence: Evidence) -> Iterator[Finding]:
 def _find_moved(evidence: Evidence) -> Iterator[Finding]:
     """Find labels that are moved along the batch right before a loss whose scores are in order."""
     flow = evidence.flow
-    losses = [item for item in flow.all if item.name in _LOSSES and item.ins and flow.is_scored(item.ins[0])]
+    losses = [item for item in flow.all if item.name in _LOSSES and any(map(flow.is_scored, item.ins[:2]))]
     moved = [(loss, item) for loss in losses if (item := _moved_by(flow, loss)) is not None]
     by_place: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation]]] = {}
     for loss, item in moved:
@@ -50,8 +51,9 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
                 item,
                 "labels are compared with the outputs of other samples",
                 count=len(pairs),
-                evidence=f"in {len(pairs)} batches, {item.name.split('.')[1]} moves labels of shape "
-                f"{tuple(item.ins[0].shape)} along the batch, and nothing moves the inputs; the loss "
+                evidence=f"in {len(pairs)} batches, {item.name.split('.')[1]} moves "
+                f"{'outputs' if item.ins[0].has_grad else 'labels'} of shape {tuple(item.ins[0].shape)} "
+                "along the batch, and nothing moves the others; the loss "
                 f"{place_of(loss, item.file)} compares them",
                 fix=_FIX,
             )
@@ -63,19 +65,25 @@ def _are_of_one_pass(one: Operation, other: Operation) -> bool:
 
 
 def _moved_by(flow: OperationGraph, loss: Operation) -> Operation | None:
-    """Return what puts the labels of a loss in another order, if it is certain that it does."""
-    labels = loss.ins[1] if len(loss.ins) > 1 else None
-    maker = None if labels is None or labels.has_grad else flow.source(labels)
-    if labels is None or maker is None or not maker.outs or maker.phase not in ("other", "data"):
+    """Return what puts labels of a loss, or outputs, in another order, if it is certain that it does."""
+    found = [item for given in loss.ins[:2] if (item := _move(flow, loss, given)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _move(flow: OperationGraph, loss: Operation, given: In) -> Operation | None:
+    maker = flow.source(given)
+    if maker is None or not maker.ins or not maker.outs or maker.phase not in ("other", "data"):
         return None
-    shape = maker.ins[0].shape if maker.ins else ()
+    if given.has_grad and maker.name not in _ROLLING:
+        return None
+    shape = maker.ins[0].shape
     is_same = shape == maker.outs[0].shape and maker.step == loss.step
     return maker if is_same and shape[:1] >= (_LEAST_ROWS,) and _is_moving(flow, maker) else None
 
 
 def _is_moving(flow: OperationGraph, item: Operation) -> bool:
     """Whether an operation moves the rows of its input."""
-    if item.name in ("aten.roll.default", "aten.flip.default"):
+    if item.name in _ROLLING:
         axes = item.scalars.rpartition("[")[2].rstrip("]").split(", ")
         return "0" in axes or str(-len(item.ins[0].shape)) in axes
     if item.name not in ("aten.index.Tensor", "aten.index_select.default") or len(item.ins) != 2:
@@ -86,7 +94,12 @@ def _is_moving(flow: OperationGraph, item: Operation) -> bool:
 
 def _is_in_doubt(flow: OperationGraph, loss: Operation, item: Operation) -> bool:
     """Whether scores are in another order too, or are computed from what the labels are made of."""
-    before = [one for one in flow.before(loss.ins[0]) if one.step == loss.step]
+    first, second = loss.ins[:2]
+    is_output = item.ins[0].has_grad
+    other = first if not is_output or first.producer != item.index else second
+    before = [one for one in flow.before(other) if one.step == loss.step]
+    if is_output:
+        return any(map(_REORDERING.match, (one.name for one in before)))
     source = item.ins[0]
     chosen = {_choice(one) for one in flow.before(source)}
     return any(

@@ -16,7 +16,7 @@ Let the model end in its last linear layer. Remove the activation after it.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import place_of, size_of
+from truestep.rules.analysis.flow import OperationGraph, place_of, size_of
 
 RULE = Meta(
     code="LOSS12",
@@ -34,11 +34,15 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses whose input is the output of a ReLU."""
-    flow = evidence.flow
+    yield from [*_find(evidence.flow, is_trained=True)] or _find(evidence.flow, is_trained=False)
+
+
+def _find(flow: OperationGraph, *, is_trained: bool) -> Iterator[Finding]:
     for operation in flow.named(*_LOSSES):
         scores = operation.ins[0]
         is_over_classes = operation.name != "aten._log_softmax.default" or size_of(operation) > 1
-        first = flow.source(scores) if is_over_classes and flow.is_scored(scores) else None
+        is_scored = is_over_classes and flow.is_scored(scores, is_trained=is_trained)
+        first = flow.source(scores) if is_scored else None
         if first is not None and first.name in _RELU:
             yield Finding.at(
                 operation,

@@ -42,14 +42,22 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses over two classes whose input has one sigmoid too many, or none."""
+    yield from [*_find(evidence, is_trained=True)] or _find(evidence, is_trained=False)
+
+
+def _find(evidence: Evidence, *, is_trained: bool) -> Iterator[Finding]:
     flow = evidence.flow
     for operation in flow.named("binary_cross_entropy_with_logits.default"):
-        first = flow.source(operation.ins[0]) if flow.is_scored(operation.ins[0]) else None
+        first = (
+            flow.source(operation.ins[0]) if flow.is_scored(operation.ins[0], is_trained=is_trained) else None
+        )
         if first is not None and first.name in _BOUNDED:
             yield _twice(operation, first)
     read = {moment.facts.operation_index: moment.facts for moment in evidence.of(ProbabilitiesScored)}
     for operation in flow.named("binary_cross_entropy.default"):
-        first = flow.source(operation.ins[0]) if flow.is_scored(operation.ins[0]) else None
+        first = (
+            flow.source(operation.ins[0]) if flow.is_scored(operation.ins[0], is_trained=is_trained) else None
+        )
         if first is None:
             continue
         before = flow.source(first.ins[0]) if first.name in _BOUNDED[:1] else None

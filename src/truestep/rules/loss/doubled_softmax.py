@@ -49,15 +49,18 @@ def is_observed(evidence: Evidence) -> bool:
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses whose input was normalised before."""
-    flow = evidence.flow
-    yield from _normalised_twice(evidence, flow)
-    yield from _no_logarithms(flow)
+    yield from [*_find(evidence, is_trained=True)] or _find(evidence, is_trained=False)
 
 
-def _normalised_twice(evidence: Evidence, flow: OperationGraph) -> Iterator[Finding]:
+def _find(evidence: Evidence, *, is_trained: bool) -> Iterator[Finding]:
+    yield from _normalised_twice(evidence, evidence.flow, is_trained=is_trained)
+    yield from _no_logarithms(evidence.flow, is_trained=is_trained)
+
+
+def _normalised_twice(evidence: Evidence, flow: OperationGraph, *, is_trained: bool) -> Iterator[Finding]:
     read = {moment.facts.operation_index: moment.facts for moment in evidence.of(ScoresNormalised)}
     for operation in flow.named("_log_softmax.default", "logsumexp.default"):
-        if not _is_compared(flow, operation) or size_of(operation) < 2:
+        if not _is_compared(flow, operation, is_trained=is_trained) or size_of(operation) < 2:
             continue
         first = flow.source(operation.ins[0])
         is_softmax = first is not None and first.name in _SOFTMAX and size_of(first) == size_of(operation)
@@ -80,17 +83,17 @@ def _normalised_twice(evidence: Evidence, flow: OperationGraph) -> Iterator[Find
         )
 
 
-def _is_compared(flow: OperationGraph, operation: Operation) -> bool:
+def _is_compared(flow: OperationGraph, operation: Operation, *, is_trained: bool) -> bool:
     """Whether scores are trained, or compared with labels in an evaluation."""
-    given = operation.ins[0]
     is_loss = any(user.name.removeprefix("aten.") in _NLL for user in flow.users(operation))
-    return given.has_grad or (is_loss and flow.is_scored(given))
+    return (is_trained or is_loss) and flow.is_scored(operation.ins[0], is_trained=is_trained)
 
 
-def _no_logarithms(flow: OperationGraph) -> Iterator[Finding]:
+def _no_logarithms(flow: OperationGraph, *, is_trained: bool) -> Iterator[Finding]:
     for operation in flow.named(*_NLL, *_CTC):
         is_ctc = operation.name.removeprefix("aten.") in _CTC
-        first = flow.source(operation.ins[0]) if flow.is_scored(operation.ins[0]) else None
+        is_scored = flow.is_scored(operation.ins[0], is_trained=is_trained)
+        first = flow.source(operation.ins[0]) if is_scored else None
         if first is None:
             continue
         if first.name in _SOFTMAX:

@@ -41,8 +41,9 @@ _CUTTING = frozenset(
         *_COMPARISONS,
     )
 )
+_BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _ERRORS = frozenset(
-    f"aten.{name}.default" for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+    f"aten.{name}.default" for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", *_BINARY)
 )
 _MAX_WALK = 200
 
@@ -87,11 +88,11 @@ def _without_gradient(flow: OperationGraph) -> Iterator[Finding]:
         entered, error = found[0]
         yield Finding.at(
             error,
-            "this term of the loss has no gradient: the pass that it compares is computed under no_grad()",
+            "this term of the loss has no gradient: what it compares was computed without, or detached",
             count=len(found),
-            evidence=f"the pass {place_of(entered, error.file)} is given an output that has a gradient, and "
-            "gives one that has none; the error is added to the loss",
-            fix="Compute this pass outside of no_grad(). Only its target may be without gradients.",
+            evidence=f"{entered.name} {place_of(entered, error.file)} is given an output that has a "
+            "gradient, and gives one that has none; the error is added to the loss",
+            fix="Detach only the target of this term, and compute what it trains outside of no_grad().",
         )
 
 
@@ -104,21 +105,24 @@ def _error_of(flow: OperationGraph, given: In) -> Operation | None:
 
 
 def _entered(flow: OperationGraph, error: Operation) -> Operation | None:
-    """Return where a tensor that was computed with a gradient enters a model's pass that has none."""
+    """Return where what a model computes with a gradient loses it, on its way into an error."""
     before = flow.before(error.ins[0], limit=_MAX_WALK) + flow.before(error.ins[1], limit=_MAX_WALK)
-    if any(item.name == "aten.detach.default" for item in before):
-        return None  # on purpose
     own = [item for item in before if item.phase == "forward" and item.step == error.step]
     for item in sorted(own, key=lambda item: item.index):
         makers = [flow.maker(given) for given in item.ins if given.has_grad]
-        is_lost = not any(
-            given.has_grad for user in flow.users(item) for given in user.ins if given.producer == item.index
-        )
+        is_lost = not any(given.has_grad for given in _uses(flow, item))
+        # Weights have a gradient in any pass; what was computed from them has one only with a graph.
         if is_lost and any(
-            maker is not None and maker.phase != "setup" and maker.step == item.step for maker in makers
+            one is not None and one.phase != "setup" and one.step == item.step for one in makers
         ):
             return item
     return None
+
+
+def _uses(flow: OperationGraph, item: Operation) -> list[In]:
+    """Return what is made of a result; some derivatives keep a detached one."""
+    users = [user for user in flow.users(item) if user.name != "aten.detach.default"]
+    return [given for user in users for given in user.ins if given.producer == item.index]
 
 
 def _is_loss(flow: OperationGraph, operation: Operation) -> bool:

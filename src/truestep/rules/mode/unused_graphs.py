@@ -46,6 +46,8 @@ RULE = Meta(
 )
 _MIN_EVAL = 2
 _EVALUATION = re.compile(r"eval|valid|test|accura|score|metric|predict|infer", re.IGNORECASE)
+_NEAR = 6
+"""Lines between a loop and a pass in it."""
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -97,7 +99,7 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
         moment.took_s for moment in evidence.of(ForwardPass) if (moment.line, moment.facts.model) in places
     ]
     mode = "train" if first.facts.is_training else "eval"
-    line = evaluation_line(evidence, first.moment)
+    line = _line(evidence, first)
     where = "" if line == first.moment.line else f"; the first is at line {first.moment.line}"
     return Finding.at(
         first.moment,
@@ -108,6 +110,12 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
         details={"called": first.moment.line},
         cost=f"each pass keeps its activations in memory; these passes took {1e3 * sum(times):.1f} ms",
     )
+
+
+def _line(evidence: Evidence, first: Pass) -> int | None:
+    """Return the line of the loop that evaluates, if it is near the pass; else that of the pass."""
+    line, called = evaluation_line(evidence, first.moment), first.moment.line
+    return line if line is not None and called is not None and called - line <= _NEAR else called
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:

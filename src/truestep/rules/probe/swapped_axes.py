@@ -34,6 +34,7 @@ RULE = Meta(
 )
 _VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"})
 _RESHAPES = frozenset({"view", "reshape"})
+_LENGTHS = frozenset({"shape", "size"})
 _SEQUENCES = 3
 _MOVES = frozenset({"transpose", "permute", "swapaxes", "movedim", "t", "mT", "T", "einsum", "rearrange"})
 
@@ -81,9 +82,18 @@ def _swap(item: Operation) -> str | None:
     before, after = item.ins[0].shape, item.outs[0].shape
     if _are_flat_scores(before, after):
         return f"the {before[1]} classes are axis 1 before and the last axis after it"
+    if (
+        len(before) == _SEQUENCES
+        and after == (before[1], before[0], before[2])
+        and before[0] != before[1] > 1
+    ):
+        return f"axes 0 and 1 exchange their lengths {before[0]} and {before[1]}"
     if before[:1] != after[:1] or before[0] < 2:
         return None
-    old, new = before[1:], after[1:]
+    return _swap_in_sample(before[1:], after[1:])
+
+
+def _swap_in_sample(old: tuple[int, ...], new: tuple[int, ...]) -> str | None:
     if len(old) == len(new) == 2 and old == new[::-1] and old[0] != old[1] and min(old) > 1:
         return f"axes 1 and 2 exchange their lengths {old[0]} and {old[1]}"
     if len(old) == 2 and len(new) == 3:
@@ -138,7 +148,8 @@ def _is_written(evidence: Evidence, file: str, line: int, *, may_count: bool) ->
         if isinstance(node, ast.stmt) and covers(node, line) and not hasattr(node, "body")
     ]
     nodes = [node for statement in statements for node in walk(statement)]
-    names = {name_of(node) for node in nodes}
+    lengths = {id(node) for one in nodes if name_of(one) in _LENGTHS for node in walk(one)}
+    names = {name_of(node) for node in nodes if name_of(node) in _RESHAPES or id(node) not in lengths}
     is_counted = any(isinstance(node, ast.BinOp) for node in nodes)
     return bool(names & _RESHAPES) and not names & _MOVES and (may_count or not is_counted)
 

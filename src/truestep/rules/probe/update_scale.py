@@ -41,7 +41,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     found: dict[int, list[tuple[Moment[UpdateMeasured], float]]] = {}
     for moment in evidence.of(UpdateMeasured):
         shares = [
-            row.update / row.weight for row in moment.facts.matrices if row.weight > 0 and row.gradient > 0
+            row.update / row.weight if isfinite(row.update / row.weight) else inf
+            for row in moment.facts.matrices
+            if row.weight > 0 and row.gradient > 0
         ]
         if shares:
             found.setdefault(moment.facts.optimizer, []).append((moment, median(shares)))
