@@ -41,18 +41,19 @@ _MOVES = frozenset({"transpose", "permute", "swapaxes", "movedim", "t", "mT", "T
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find reshapes whose lengths are those of a transpose."""
-    at_line: dict[tuple[str, int], list[Operation]] = {}
+    at_line: dict[tuple[str, int, int, int], list[Operation]] = {}
     for item in evidence.operations:
         if item.name not in _VIEWS or not (item.file and item.line and item.ins and item.outs):
             continue
         before, after = item.ins[0].shape, item.outs[0].shape
         is_learned = item.ins[0].has_grad or len(before) == len(after) == _SEQUENCES
         if (item.phase == "forward" and is_learned and before != after) or _is_flat_scores(evidence, item):
-            at_line.setdefault((item.file or "", item.line or 0), []).append(item)
-    for (file, line), items in at_line.items():
+            at_line.setdefault((item.file, item.line, len(before), len(after)), []).append(item)
+    for (file, line, *_), items in at_line.items():
         swapped = [_swap(item) for item in items]
         before, after = items[0].ins[0].shape, items[0].outs[0].shape
-        if not all(swapped) or not _is_written(evidence, file, line, may_count=len(before) != len(after)):
+        may_count = len(before) != len(after) or len(before) > _SEQUENCES
+        if not all(swapped) or not _is_written(evidence, file, line, may_count=may_count):
             continue
         yield Finding.at(
             items[0],
@@ -96,6 +97,8 @@ def _swap(item: Operation) -> str | None:
 def _swap_in_sample(old: tuple[int, ...], new: tuple[int, ...]) -> str | None:
     if len(old) == len(new) == 2 and old == new[::-1] and old[0] != old[1] and min(old) > 1:
         return f"axes 1 and 2 exchange their lengths {old[0]} and {old[1]}"
+    if len(old) == len(new) == 3 and old == (new[1], new[0], new[2]) and old[0] != old[1]:
+        return f"axes 1 and 2 exchange their lengths {old[0]} and {old[1]}" if min(old[:2]) > 1 else None
     if len(old) == 2 and len(new) == 3:
         return _heads(positions=old[0], whole=old[1], parts=new) or _grid(old, new)
     if len(old) == 3 and len(new) == 2:
