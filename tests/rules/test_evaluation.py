@@ -121,3 +121,20 @@ def test_the_transform_is_named_that_the_dataset_is_given(code: str, train: str,
     text = SETS.replace("TRAIN", train).replace("TEST", test)
     assert [item.line for item in run(code, text)] == [line_of(text, at)]
     assert run(code, SETS.replace("TRAIN", "scale").replace("TEST", "scale")) == []
+
+
+TEACHER = RULES["MODE08"].buggy
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (".requires_grad_(False)\nstudent", ".requires_grad_(False).eval()\nstudent"),
+        ("soft = teacher(x).softmax(1)", "soft = (teacher(x) + teacher(x)).softmax(1)"),  # Monte Carlo
+        ("    optimizer.step()", "    optimizer.step()\n    teacher[0].weight.mul_(0.99)"),
+        ("nn.Dropout(0.5), ", ""),
+    ],
+)
+def test_a_teacher_that_is_noisy_on_purpose_or_not_at_all_is_spared(old: str, new: str) -> None:
+    assert old in TEACHER
+    assert run("MODE08", TEACHER.replace(old, new)) == []

@@ -7,8 +7,9 @@ rule reads the dataset, or the tensor that batches are cut from. Samples, or par
 standardized each for itself are not reported.
 
 ## Why it matters
-The same raw value becomes another number in training and in evaluation. The score hides any shift between the
-sets, depends on which samples are evaluated together, and cannot be reached for a single new sample.
+The same raw value becomes another number in training and in evaluation. The score does not show a
+shift between the sets, depends on which samples are evaluated together, and cannot be reached for a single
+new sample.
 
 ## How to fix
 Compute mean and deviation from the training data once, and use these for every other set. With scikit-learn,
