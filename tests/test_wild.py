@@ -215,14 +215,16 @@ def test_output_is_compared_at_its_end_and_without_numbers(benchmark: Any) -> No
     assert lost_lines("loss 0.52\ndone\n", "loss 0.48\n") == {"done"}
 
 
-def test_a_factor_of_the_loss_counts_only_if_weights_differ(benchmark: Any) -> None:
+def test_a_factor_of_the_loss_counts_only_if_steps_have_another_length(benchmark: Any) -> None:
     mutants = benchmark("mutants")
     original = mutants.Original.__new__(mutants.Original)
-    original.first = original.again = {"losses": [2.0], "weights": [4.0], "outputs": [], "num_graphs": 1}
+    weights = [4.0, 4.1, 4.0, 4.2]
+    original.first = original.again = {"losses": [2.0], "weights": weights, "outputs": [], "num_graphs": 1}
     original.noise = original.spread = 0.0
     scaled = {**original.first, "losses": [2.0 / 64]}
     assert original.effect(scaled) and not original.effect(scaled, is_factor=True)
-    assert original.effect({**scaled, "weights": [3.9]}, is_factor=True)
+    assert not original.effect({**scaled, "weights": [4.0, 4.1, 4.03, 4.2]}, is_factor=True)
+    assert original.effect({**scaled, "weights": [4.0, 4.01, 4.0, 4.02]}, is_factor=True)
 
 
 def test_scripts_try_the_same_operators_each_in_another_order(benchmark: Any) -> None:

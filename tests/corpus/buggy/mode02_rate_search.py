@@ -17,8 +17,8 @@ def accuracy(model, x, y):
     was = model.training
     model.eval()
     right = 0
-    for xb, yb in zip(x.split(50), y.split(50)):
-        right += int((model(xb).argmax(1) == yb).sum())  # expect: MODE02
+    for xb, yb in zip(x.split(50), y.split(50)):  # expect: MODE02
+        right += int((model(xb).argmax(1) == yb).sum())
     model.train(was)
     return right / len(y)
 

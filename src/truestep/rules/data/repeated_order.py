@@ -80,7 +80,7 @@ def _find_stored(evidence: Evidence) -> Iterator[Finding]:
     if any(word in item.name for item in evidence.operations for word in _RECURRENT):
         return
     for loader in find_loaders(evidence):
-        if loader.is_training and _is_stored(loader):
+        if loader.is_training and loader.facts.is_direct and _is_stored(loader):
             num = len(loader.trained_epochs)
             yield Finding.at(
                 loader.made or loader.epochs[0],

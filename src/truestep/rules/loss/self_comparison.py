@@ -29,6 +29,7 @@ RULE = Meta(
     code="LOSS22",
     severity="error",
     needs=(BackwardPass,),
+    caused_by=("DATA13",),
     fix='Mask the diagonal before the softmax: similarity.fill_diagonal_(float("-inf")).',
 )
 _FIX_TARGET = "Compare with the other view of each sample, first @ second.T, or mask the diagonal."

@@ -37,6 +37,7 @@ RULE = Meta(
     code="MODE07",
     severity="error",
     needs=(OptimizerStep,),
+    caused_by=("DATA03",),
     fix="Seed once, before the loop, or with a seed that contains the step or the epoch.",
 )
 _LEAST_STEPS, _LEAST_BATCHES, _LEAST_SAMPLES = 3, 3, 12

@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         shares = [
             row.update / row.weight if isfinite(row.update / row.weight) else inf
             for row in moment.facts.matrices
-            if row.weight > 0 and row.gradient > 0
+            if row.weight > 0 and (row.gradient > 0 or row.update > 0)
         ]
         if shares:
             found.setdefault(moment.facts.optimizer, []).append((moment, median(shares)))

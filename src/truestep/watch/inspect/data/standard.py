@@ -66,7 +66,8 @@ class _Sets:
     def indexed(self, _index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Rows of a tensor are chosen."""
         source = args[0]
-        if source.is_floating_point() and source.dim() >= _TABLE and len(source) >= _LEAST_ROWS:
+        is_plain = source.layout is torch.strided and source.is_floating_point()
+        if is_plain and source.dim() >= _TABLE and len(source) >= _LEAST_ROWS:
             storage = result.untyped_storage()
             self._indexed[storage._cdata] = (StorageWeakRef(storage), weakref.ref(source))
             if len(self._indexed) > _MAX_KEPT:
@@ -87,6 +88,8 @@ class _Sets:
         nums[number] = nums.get(number, 0) + 1
         tensor = None if torch.compiler.is_compiling() else first_float(given)
         if tensor is None or not (tensor.is_cpu or self._tape.is_looked_at):
+            return
+        if tensor.layout is not torch.strided:
             return
         for rows in self._sets_of(tensor):
             facts = _measure(number, is_trained, rows)

@@ -136,6 +136,8 @@ class _Masks:
             self._keep(queries, result, _Mask(index, "added", mask, 1.0))
 
     def _keep(self, scores: Tensor, result: Any, mask: _Mask | None) -> None:
+        if scores.layout is not torch.strided or getattr(result, "layout", None) is not torch.strided:
+            return
         known = self._kept.get(scores.untyped_storage()._cdata, (None, []))[1]
         masks = [*known, mask] if mask is not None else known
         if not masks or not isinstance(result, Tensor) or len(masks) > _MAX_MASKS:
@@ -148,6 +150,8 @@ class _Masks:
     def normalised(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Scores become weights: read those of masked positions."""
         scores, axis = args[:2]
+        if scores.layout is not torch.strided:
+            return
         kept = self._kept.pop(scores.untyped_storage()._cdata, None)
         for mask in kept[1] if kept is not None and scores.requires_grad else ():
             self._note(index, mask, result.detach(), axis)

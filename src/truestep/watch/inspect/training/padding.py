@@ -38,7 +38,8 @@ class _Sequences:
         """A model is called."""
         self._lengths = {}
         for _, leaf in find_tensors((args, kwargs)) if self._tape.is_looked_at else ():
-            is_sequence = leaf.dim() == _AXES and leaf.is_floating_point()
+            is_plain = leaf.layout is torch.strided and not leaf.is_meta
+            is_sequence = is_plain and leaf.dim() == _AXES and leaf.is_floating_point()
             lengths = _lengths(leaf) if is_sequence else None
             if lengths is not None:
                 self._lengths[tuple(leaf.shape[:2])] = lengths
