@@ -22,6 +22,7 @@ LATE = {
     "loop10_energy_forecaster",
     "loop22_accumulated_cycle",
     "loop22_largest_of_four",
+    "mode08_distill_teacher_mode",
     "par10_graph_regressor",
     "par11_style_probe",
     "par12_churn_model",
