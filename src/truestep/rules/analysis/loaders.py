@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.rules.analysis.places import assignments, calls, covers, name_of
+from truestep.rules.analysis.edits import call_at
+from truestep.rules.analysis.places import assignments, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Evidence
 from truestep.watch import Moment
@@ -105,7 +106,7 @@ def transform_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
     source = evidence.source(made.file) if made is not None else None
     if made is None or source is None or not loader.facts.is_direct:
         return None
-    loading = next((call for call in calls(source.tree, "DataLoader") if covers(call, made.line)), None)
+    loading = call_at(source, made.line, name="DataLoader")
     dataset = _followed(source.tree, _given_to(loading, "dataset", 0), made.line)
     transform = _followed(source.tree, _given_to(dataset, "transform", None), made.line)
     if transform is None:
@@ -113,6 +114,18 @@ def transform_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
     random = (call for call in walk(transform) if isinstance(call, ast.Call) and _is_random(call))
     first = min(random, key=lambda call: call.lineno, default=transform)
     return int(first.lineno)
+
+
+def scaled_at(evidence: Evidence, moment: Moment[Any], *, is_training: bool) -> int | None:
+    """Return the line of the transform of a model's inputs; that of the model's call if it is unknown."""
+    own = [
+        item
+        for item in find_loaders(evidence)
+        if moment.facts.model in item.models and (item.is_training if is_training else item.is_evaluation)
+    ]
+    lines = {transform_line(evidence, item) for item in own}
+    is_in_file = all(item.made is not None and item.made.file == moment.file for item in own)
+    return (lines.pop() if len(lines) == 1 and is_in_file else None) or moment.line
 
 
 def _given_to(call: ast.AST | None, name: str, place: int | None) -> ast.expr | None:

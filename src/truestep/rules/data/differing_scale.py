@@ -17,7 +17,7 @@ Use the same preprocessing for both: one function or one transform that every sp
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import find_loaders, transform_line
+from truestep.rules.analysis.loaders import scaled_at
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import InputLevels
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -62,21 +62,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if _is_plain(one) or _is_plain(other):
             yield Finding.at(
                 scored[0],
-                line=_line(evidence, scored[0]),
+                line=scaled_at(evidence, scored[0], is_training=False),
                 message="the model is evaluated on inputs of another scale than it is trained on",
                 evidence=f"both have {max(levels) + 1} evenly spaced levels: training batches from "
                 f"{one.lowest:.4g} to {one.highest:.4g}, evaluation batches from {other.lowest:.4g} to "
                 f"{other.highest:.4g}",
             )
-
-
-def _line(evidence: Evidence, moment: Moment[InputLevels]) -> int | None:
-    """Return the line of the evaluation data's transform, if it is known; else that of the model's call."""
-    for loader in find_loaders(evidence):
-        is_own = loader.is_evaluation and moment.facts.model in loader.models
-        if is_own and loader.made is not None and loader.made.file == moment.file:
-            return transform_line(evidence, loader) or moment.line
-    return moment.line
 
 
 def _is_even(facts: InputLevels) -> bool:

@@ -18,7 +18,7 @@ from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import LINEAR, place_of
-from truestep.rules.analysis.loaders import find_loaders, transform_line
+from truestep.rules.analysis.loaders import scaled_at
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.loading import InputMeasured
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             assert spread is not None
             yield Finding.at(
                 real[0],
-                line=_line(evidence, real[0]),
+                line=scaled_at(evidence, real[0], is_training=True),
                 message="the generator's range is -1 to 1, and that of the real data 0 to 1",
                 count=len(real),
                 evidence=f"the same model is given real data from {spread.lowest:.3g} to "
@@ -83,14 +83,6 @@ def _is_within(facts: InputMeasured) -> bool:
 
 def _lowest(facts: InputMeasured) -> float:
     return 0.0 if facts.spread is None else facts.spread.lowest
-
-
-def _line(evidence: Evidence, moment: Moment[InputMeasured]) -> int | None:
-    """Return the line of the transform of the real data, if it is known; else that of the model's call."""
-    for loader in find_loaders(evidence):
-        if loader.made is not None and loader.made.file == moment.file and loader.trained:
-            return transform_line(evidence, loader) or moment.line
-    return moment.line
 
 
 BUGGY = """

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import find_loaders, transform_line
+from truestep.rules.analysis.loaders import scaled_at
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.loading import InputMeasured
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -75,16 +75,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         layers = list(_first_layers(operations, tuple(moments[0].facts.shape)))
         is_meant = found[1] == _LARGE and _is_multiplied(evidence)
         if layers and None not in layers and not is_meant:
-            yield Finding.at(found[0], found[1], line=_line(evidence, found[0], found[1]), evidence=found[2])
-
-
-def _line(evidence: Evidence, moment: Moment[InputMeasured], what: str) -> int | None:
-    """Return the line of the transform without the scaling, if it is known; else that of the model's call."""
-    own = [item for item in find_loaders(evidence) if moment.facts.model in item.models and item.is_training]
-    lines = {transform_line(evidence, item) for item in own} if what == _LARGE else set()
-    is_in_file = all(item.made is not None and item.made.file == moment.file for item in own)
-    line = lines.pop() if len(lines) == 1 and is_in_file else None
-    return line or moment.line
+            first, message, text = found
+            line = scaled_at(evidence, first, is_training=True) if message == _LARGE else first.line
+            yield Finding.at(first, message, line=line, evidence=text)
 
 
 def _find_raw(moments: list[Moment[InputMeasured]]) -> tuple[Moment[InputMeasured], str, str] | None:

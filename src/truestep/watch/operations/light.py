@@ -105,23 +105,25 @@ class LightRecorder(OperationRecorder):
         number = self._models[id(module)][0]
         if number not in self._sizes:
             self._sizes[number] = sum(item.numel() for item in parts.parameters(module))
+        # One without weights, as a loss, is part of what is done with the model's output.
         is_loss = self._windows.is_after and not self._sizes[number]
         if self._is_entered and not is_loss:
             if self._windows.is_visit:
                 self._close_outside()
             self._resume()
-        if is_loss:
-            pass  # it is part of what is done with the model's output
-        elif self.is_open:
+        if self.is_open and not is_loss:
             self._windows.meet(number)
-        elif self._is_entered:
-            return
-        elif self._windows.opens_for(number, is_training=module.training):
-            self._windows.num_noted = 0
-            self._open()
-        else:
+        elif not is_loss and not self._opens_for(number, module):
             return
         self._callers.begin_forward(sys._getframe(4), module)  # that of the hook: it lives as long
+
+    def _opens_for(self, number: int, module: Any) -> bool:
+        """Begin to note for a call of a module, if it is off and has not seen one like this."""
+        if self._is_entered or not self._windows.opens_for(number, is_training=module.training):
+            return False
+        self._windows.num_noted = 0
+        self._open()
+        return True
 
     def leave_forward(self, module: Any, *_: Any) -> None:
         """It has returned."""
@@ -215,8 +217,7 @@ class LightRecorder(OperationRecorder):
         if facts.may_draw and (drawn is None or drawn.has_moved()):
             row.flags |= IS_RANDOM
         self._end_row(row, owned, changed, result, facts.is_view)
-        reader = self._tape.reader_of(facts.name)
-        if reader is not None:
+        for reader in self._tape.readers_of(facts.name):
             self.attempt(reader, row.index, args, kwargs, result)
 
     def _is_left_out(self, facts: OperationSchema) -> bool:

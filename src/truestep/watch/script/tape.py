@@ -98,7 +98,7 @@ class Tape:
         """What notes operations, if the plan asks for some; told of each step that is counted."""
         self._after_step: list[Callable[[], None]] = []
         self._listeners, self._near = _nobody(), _nobody()
-        self._readers: dict[str, Callable[..., None]] = {}
+        self._readers: dict[str, tuple[Callable[..., None], ...]] = {}
         self.failed_with: BaseException | None = None
         self._troubles, self._dismissed = set[str](), set[int]()
         self._pid = os.getpid()
@@ -194,12 +194,11 @@ class Tape:
 
     def read_operation(self, name: str, reader: Callable[..., None]) -> None:
         """Hand an operation's tensors to a reader, if the look at operations reads no bits."""
-        known = self._readers.get(name)
-        self._readers[name] = reader if known is None else _both(known, reader)
+        self._readers[name] = (*self.readers_of(name), reader)
 
-    def reader_of(self, name: str) -> Callable[..., None] | None:
+    def readers_of(self, name: str) -> tuple[Callable[..., None], ...]:
         """Return who reads an operation's tensors."""
-        return self._readers.get(name)
+        return self._readers.get(name, ())
 
     def emit(self, event: str, *things: Any) -> None:
         """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""
@@ -444,14 +443,6 @@ def plain(fact: Any) -> Any:
     if isinstance(fact, tuple | list):
         return [plain(item) for item in fact]
     return str(fact)
-
-
-def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
-    def read(*given: Any) -> None:
-        first(*given)
-        second(*given)
-
-    return read
 
 
 def _nobody() -> dict[str, list[Callable[..., None]]]:

@@ -35,7 +35,6 @@ def watch(tape: Tape) -> None:
     """Note standardized sets that models are trained on or evaluated with."""
     sets = _Sets(tape)
     tape.listen_near(forward_begins=sets.train)
-    tape.listen(forward_begins=sets.score)
     tape.attend(sets, "epoch", "batch")
     if tape.plan.operations is not None:
         for name in ("index.Tensor", "index_select.default"):
@@ -53,6 +52,7 @@ class _Sets:
         """By the memory of some of its rows: what was indexed."""
         self._num_trained: dict[int, int] = {}
         self._num_scored: dict[int, int] = {}
+        """Of models that are trained on standardized sets; others are not looked at in evaluation."""
 
     def epoch(self, loader: Any, number: int) -> None:
         self._datasets.pop(number, None)
@@ -78,8 +78,12 @@ class _Sets:
             self._look(self._num_trained, module, args or kwargs, is_trained=True)
 
     def score(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not module.training or not torch.is_grad_enabled():
+        if module.training and torch.is_grad_enabled():
+            return
+        if self._tape.number("model", module) in self._num_scored:
             self._look(self._num_scored, module, args or kwargs, is_trained=False)
+            if min(self._num_scored.values()) >= _MAX_NOTED:
+                self._tape.ignore(self.score)
 
     def _look(self, nums: dict[int, int], module: nn.Module, given: Any, *, is_trained: bool) -> None:
         number = self._tape.number("model", module)
@@ -89,13 +93,19 @@ class _Sets:
         tensor = None if torch.compiler.is_compiling() else first_float(given)
         if tensor is None or not (tensor.is_cpu or self._tape.is_looked_at):
             return
-        if tensor.layout is not torch.strided:
-            return
         for rows in self._sets_of(tensor):
             facts = _measure(number, is_trained, rows)
             if facts is not None:
                 self._tape.note(facts)
+                if is_trained and number not in self._num_scored:
+                    self._follow(number)
                 return
+
+    def _follow(self, number: int) -> None:
+        """Look at evaluations of a model too, now that it is trained on such a set."""
+        if min(self._num_scored.values(), default=_MAX_NOTED) >= _MAX_NOTED:
+            self._tape.listen(forward_begins=self.score)
+        self._num_scored[number] = 0
 
     def _sets_of(self, tensor: Tensor) -> Iterator[Any]:
         """Yield arrays of which a model's input may be some rows."""

@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from truestep.watch.evidence.facts.passes import MaskMeasured
 from truestep.watch.script.host import on_host
+from truestep.watch.script.parts import is_plain, is_real
 from truestep.watch.script.tape import Tape
 
 _MAX_NUMEL, _MAX_READ, _MAX_MASKS = 1 << 20, 1 << 18, 2
@@ -136,11 +137,11 @@ class _Masks:
             self._keep(queries, result, _Mask(index, "added", mask, 1.0))
 
     def _keep(self, scores: Tensor, result: Any, mask: _Mask | None) -> None:
-        if scores.layout is not torch.strided or getattr(result, "layout", None) is not torch.strided:
+        if not is_plain(scores) or not is_plain(result):
             return
         known = self._kept.get(scores.untyped_storage()._cdata, (None, []))[1]
         masks = [*known, mask] if mask is not None else known
-        if not masks or not isinstance(result, Tensor) or len(masks) > _MAX_MASKS:
+        if not masks or len(masks) > _MAX_MASKS:
             return
         storage = result.untyped_storage()
         self._kept[storage._cdata] = (StorageWeakRef(storage), masks)
@@ -150,7 +151,7 @@ class _Masks:
     def normalised(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Scores become weights: read those of masked positions."""
         scores, axis = args[:2]
-        if scores.layout is not torch.strided:
+        if not is_plain(scores):
             return
         kept = self._kept.pop(scores.untyped_storage()._cdata, None)
         for mask in kept[1] if kept is not None and scores.requires_grad else ():
@@ -186,13 +187,10 @@ class _Masks:
 
 def _may_be_mask(tensor: Any) -> bool:
     return (
-        isinstance(tensor, Tensor)
+        is_real(tensor)
         and not tensor.requires_grad
         and tensor.dim() >= _LENGTHS
         and 1 < tensor.numel() <= _MAX_NUMEL
-        and not tensor.is_meta
-        and tensor.layout == torch.strided
-        and not tensor.is_complex()
     )
 
 

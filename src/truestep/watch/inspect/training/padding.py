@@ -11,6 +11,7 @@ from torch import Tensor
 from truestep.watch.evidence.facts.passes import PaddedEndRead, PaddingAveraged
 from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.parts import is_plain
 from truestep.watch.script.tape import Tape
 
 _MAX_NUMEL, _MAX_LENGTHS = 1 << 18, 8
@@ -38,8 +39,7 @@ class _Sequences:
         """A model is called."""
         self._lengths = {}
         for _, leaf in find_tensors((args, kwargs)) if self._tape.is_looked_at else ():
-            is_plain = leaf.layout is torch.strided and not leaf.is_meta
-            is_sequence = is_plain and leaf.dim() == _AXES and leaf.is_floating_point()
+            is_sequence = is_plain(leaf) and leaf.dim() == _AXES and leaf.is_floating_point()
             lengths = _lengths(leaf) if is_sequence else None
             if lengths is not None:
                 self._lengths[tuple(leaf.shape[:2])] = lengths

@@ -5,11 +5,11 @@ Owns reading them, in the steps whose operations are looked at.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import BinaryGiven, NegativesLogged
 from truestep.watch.script.host import on_host
+from truestep.watch.script.parts import is_real
 from truestep.watch.script.tape import Tape
 
 _LEAST_LABELS, _MAX_LABELS, _MAX_NUMEL = 4, 1 << 14, 1 << 18
@@ -46,7 +46,7 @@ def read_signs(index: int, labels: Tensor, *, like: Tensor | None) -> BinaryGive
     is_flat = labels.dim() == 1 or (labels.dim() > 1 and labels.numel() == labels.shape[0])
     if labels.requires_grad or not is_flat or not _LEAST_LABELS <= labels.numel() <= _MAX_LABELS:
         return None
-    if not _is_plain(labels):
+    if not is_real(labels):
         return None
     if like is not None and (not like.requires_grad or like.shape != labels.shape):
         return None
@@ -60,11 +60,7 @@ def read_signs(index: int, labels: Tensor, *, like: Tensor | None) -> BinaryGive
 
 
 def _read_negatives(index: int, given: Tensor) -> NegativesLogged | None:
-    if not given.requires_grad or not _is_plain(given) or not 0 < given.numel() <= _MAX_NUMEL:
+    if not given.requires_grad or not is_real(given) or not 0 < given.numel() <= _MAX_NUMEL:
         return None
     num_negative = int((on_host(given.detach()) < 0).sum())
     return NegativesLogged(index, num_negative, given.numel()) if num_negative else None
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return not tensor.is_meta and tensor.layout == torch.strided and not tensor.is_complex()

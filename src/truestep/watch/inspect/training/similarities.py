@@ -8,6 +8,7 @@ from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import ItselfCompared, OwnPlacesScored
 from truestep.watch.script.host import on_host
+from truestep.watch.script.parts import is_real
 
 _LEAST_SAMPLES, _MAX_NUMEL = 4, 1 << 20
 _TOLERANCE, _LEAST_GAP = 1e-4, 1e-2
@@ -16,9 +17,9 @@ _TOLERANCE, _LEAST_GAP = 1e-4, 1e-2
 def read_similarities(index: int, given: Tensor) -> ItselfCompared | None:
     """Return what is known of a table, if it compares samples with themselves and no place is masked."""
     is_square = given.dim() == 2 and given.shape[0] == given.shape[1]
-    if not is_square or not given.requires_grad or given.is_meta or given.layout != torch.strided:
+    if not is_square or not given.requires_grad or not is_real(given):
         return None
-    if given.shape[0] < _LEAST_SAMPLES or given.numel() > _MAX_NUMEL or given.is_complex():
+    if given.shape[0] < _LEAST_SAMPLES or given.numel() > _MAX_NUMEL:
         return None
     table = on_host(given.detach()).float()
     scale = float(table.abs().max())

@@ -5,12 +5,12 @@ Owns reading these weights, in the steps whose operations are looked at.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import NumberWeighted
 from truestep.watch.inspect.training.signs import read_signs
 from truestep.watch.script.host import on_host
+from truestep.watch.script.parts import is_real
 from truestep.watch.script.tape import Tape
 
 _MAX_NUMEL = 1 << 18
@@ -48,5 +48,4 @@ def watch(tape: Tape) -> None:
 
 
 def _is_weights(tensor: Tensor) -> bool:
-    is_plain = not tensor.is_meta and tensor.layout == torch.strided and not tensor.is_complex()
-    return is_plain and not tensor.requires_grad and 1 < tensor.numel() <= _MAX_NUMEL
+    return is_real(tensor) and not tensor.requires_grad and 1 < tensor.numel() <= _MAX_NUMEL
