@@ -6,8 +6,10 @@ from math import prod
 
 from truestep.rules import Evidence, Finding
 from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.rules.analysis.loaders import find_loaders
 from truestep.watch import Moment, Operation
-from truestep.watch.evidence.facts.loading import RowsAligned
+from truestep.watch.evidence.facts.loading import LoaderUsed, RowsAligned
+from truestep.watch.evidence.facts.passes import ClassesScored
 from truestep.watch.evidence.operation import In
 
 _REORDERING = re.compile(r"aten\.(index|index_select|index_put|gather|take|flip|roll|scatter)\b")
@@ -20,6 +22,7 @@ _LOSSES = frozenset(
 )
 _ROLLING = ("aten.roll.default", "aten.flip.default")
 _LEAST_STEPS, _LEAST_ROWS = 2, 2
+_MANY = 0.5
 _FIX = "Change the order of inputs and labels together, or of neither."
 
 
@@ -34,6 +37,8 @@ def find_reordered(evidence: Evidence) -> Iterator[Finding]:
 def _find_moved(evidence: Evidence) -> Iterator[Finding]:
     """Find labels that are moved along the batch right before a loss whose scores are in order."""
     flow = evidence.flow
+    batches = _shuffled_batches(evidence)
+    shifted = _shifted_by_one(evidence)
     losses = [item for item in flow.all if item.name in _LOSSES and any(map(flow.is_scored, item.ins[:2]))]
     moved = [(loss, item) for loss in losses if (item := _moved_by(flow, loss)) is not None]
     by_place: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation]]] = {}
@@ -41,7 +46,7 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
         others = (one for one in losses if one is not loss and _are_of_one_pass(one, loss))
         if any(_moved_by(flow, one) is None and one.ins[1].shape == loss.ins[1].shape for one in others):
             return  # mixed samples, or an attack: labels in order are scored, too
-        if not _is_in_doubt(flow, loss, item):
+        if loss.index not in shifted and not _is_in_doubt(flow, loss, item, batches):
             of_place = by_place.setdefault((item.file, item.line), {})
             of_place.setdefault(loss.index, (loss, item))
     for pairs in by_place.values():
@@ -59,6 +64,21 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def _shuffled_batches(evidence: Evidence) -> frozenset[int]:
+    """Return the sizes of batches whose samples are in random order."""
+    random = {loader.number for loader in find_loaders(evidence) if loader.facts.is_random}
+    used = (moment.facts for moment in evidence.of(LoaderUsed))
+    return frozenset(item.batch_size for item in used if item.loader in random and item.batch_size)
+
+
+def _shifted_by_one(evidence: Evidence) -> frozenset[int]:
+    """Return the losses whose targets are the tokens that come next: as they are moved, they are right."""
+    scored = (moment.facts for moment in evidence.of(ClassesScored))
+    return frozenset(
+        item.operation_index for item in scored if len(item.shifts) > 1 and item.shifts[1].share > _MANY
+    )
+
+
 def _are_of_one_pass(one: Operation, other: Operation) -> bool:
     """Whether two losses are of one step, and both trained or both evaluated."""
     return one.step == other.step and one.ins[0].has_grad == other.ins[0].has_grad
@@ -72,7 +92,10 @@ def _moved_by(flow: OperationGraph, loss: Operation) -> Operation | None:
 
 def _move(flow: OperationGraph, loss: Operation, given: In) -> Operation | None:
     maker = flow.source(given)
-    if maker is None or not maker.ins or not maker.outs or maker.phase not in ("other", "data"):
+    if maker is None or not maker.ins or not maker.outs:
+        return None
+    is_models = maker.phase == "forward" and maker.name in _ROLLING  # which computes its loss itself
+    if not is_models and maker.phase not in ("other", "data"):
         return None
     if given.has_grad and maker.name not in _ROLLING:
         return None
@@ -92,8 +115,11 @@ def _is_moving(flow: OperationGraph, item: Operation) -> bool:
     return order is not None and order.name.startswith("aten.randperm") and order.step == item.step
 
 
-def _is_in_doubt(flow: OperationGraph, loss: Operation, item: Operation) -> bool:
-    """Whether scores are in another order too, or are computed from what the labels are made of."""
+def _is_in_doubt(flow: OperationGraph, loss: Operation, item: Operation, batches: frozenset[int]) -> bool:
+    """Whether scores are in another order too, or are computed from what the labels are made of.
+
+    A model may be asked for its own input one place on, but not for another sample of a shuffled batch.
+    """
     first, second = loss.ins[:2]
     is_output = item.ins[0].has_grad
     other = first if not is_output or first.producer != item.index else second
@@ -101,10 +127,11 @@ def _is_in_doubt(flow: OperationGraph, loss: Operation, item: Operation) -> bool
     if is_output:
         return any(map(_REORDERING.match, (one.name for one in before)))
     source = item.ins[0]
+    is_of_batch = len(source.shape) > 1 and source.shape[0] in batches
     chosen = {_choice(one) for one in flow.before(source)}
     return any(
         (_REORDERING.match(one.name) and _choice(one) not in chosen)
-        or any(_may_be(given, source) for given in one.ins)
+        or (not is_of_batch and any(_may_be(given, source) for given in one.ins))
         for one in before
     )
 
@@ -115,10 +142,11 @@ def _choice(item: Operation) -> tuple[str, tuple[tuple[int | None, tuple[int, ..
 
 
 def _may_be(given: In, source: In) -> bool:
-    """Whether two inputs may be one tensor. Of what no operation has made, only the size is known."""
+    """Whether two inputs may be one tensor: of what no operation has made, if size and memory are equal."""
     if source.producer is not None:
         return given.producer == source.producer
-    return given.producer is None and not given.has_grad and prod(given.shape) == prod(source.shape)
+    is_like = given.producer is None and not given.has_grad and prod(given.shape) == prod(source.shape)
+    return is_like and (given.memory == source.memory or not given.memory or not source.memory)
 
 
 def _check_batches(evidence: Evidence) -> Iterator[Finding]:

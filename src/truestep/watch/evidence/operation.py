@@ -5,6 +5,7 @@ Owns their rows, and which values are kept of what they gave.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from itertools import starmap
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ class In(NamedTuple):
     shape: tuple[int, ...] = ()
     has_grad: bool = False
     """Whether gradients flow back into it. Shape and this are there if the plan reads no digests."""
+    memory: int = 0
+    """Where no operation in the window wrote it: equal for tensors that may share memory. 0 if not known."""
 
 
 class Out(NamedTuple):
@@ -69,7 +72,7 @@ class Row:
     def read(written: list[Any]) -> "Row":
         """Return what `written` gave, after it was JSON."""
         row = Row(**dict(zip(_FIELDS, written, strict=True)))
-        row.ins = [item._replace(shape=tuple(item.shape)) for item in map(In._make, row.ins)]
+        row.ins = [item._replace(shape=tuple(item.shape)) for item in starmap(In, row.ins)]
         row.outs = [item._replace(shape=tuple(item.shape)) for item in map(Out._make, row.outs)]
         return row
 

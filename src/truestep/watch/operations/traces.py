@@ -306,6 +306,7 @@ class Traces:
         self._bits = bits
         self._values = Values(values_path(path))
         self._producers: dict[int, tuple[StorageWeakRef | None, int]] = {}
+        self._numbers: dict[int, int] = {}
         self._sweep_at = _MIN_SWEPT
         self._new_bytes = 0
         self.num_lasting = 0
@@ -364,12 +365,23 @@ class Traces:
             for tensor in tensors:
                 memory = memory_of(tensor)
                 known = producers.get(memory)
-                ins.append(In("", known and known[1], _shape(tensor), tensor.requires_grad))
+                shape, has_grad = _shape(tensor), tensor.requires_grad
+                if known is None:
+                    ins.append(In("", None, shape, has_grad, 0 if has_grad else self._number(tensor, memory)))
+                else:
+                    ins.append(In("", known[1], shape, has_grad))
                 if place in written:
                     changed.append(tensor)
                 else:
                     owned.add(memory)
         return ins, owned, changed
+
+    def _number(self, tensor: Tensor, memory: int) -> int:
+        """Return a number for memory that nobody known wrote: what is at its address later has it too."""
+        if not memory:
+            return 0
+        address = memory if _is_large(tensor) else tensor.untyped_storage().data_ptr()
+        return self._numbers.setdefault(address, len(self._numbers) + 1) if address else 0
 
     def follow_outs(  # limits: private to this package
         self, index: int, results: list[Tensor], *, owned: set[int], changed: list[Tensor], is_view: bool
