@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.gathering import run_text
 from truestep.check import RuleFinding, evaluate_rules
 from truestep.rules import find_rules
@@ -71,3 +73,47 @@ def test_a_seed_before_every_step_stands_for_data_and_promises_nothing() -> None
     once = text.replace("optimizer = ", "torch.manual_seed(0)\noptimizer = ")
     (told,) = unseeded(once)
     assert told.severity == "warning"
+
+
+OPTION = """import argparse, numpy, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=DEFAULT)
+args = parser.parse_args([])
+USE
+order = [*range(32)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "use", "line"),
+    [
+        ("1", "", 4),
+        ("1", "numpy.random.seed(args.seed)", 5),
+        ("1", "torch.cuda.manual_seed_all(args.seed)", 5),
+    ],
+)
+def test_an_option_that_seeds_nothing_in_torch_is_a_warning(default: str, use: str, line: int) -> None:
+    (told,) = unseeded(OPTION.replace("DEFAULT", default).replace("USE", use) + TRAINING)
+    assert (told.severity, told.finding.line) == ("warning", line)
+    assert told.finding.message.startswith("--seed is not given to torch's generator")
+
+
+@pytest.mark.parametrize(
+    ("default", "use"),
+    [
+        ("None", "if args.seed is not None: torch.manual_seed(args.seed)"),
+        ("0", "if args.seed: torch.manual_seed(args.seed)"),
+        ("7", "if numpy.pi < 3: torch.manual_seed(args.seed)"),
+        ("7", "def seed_all(): torch.manual_seed(args.seed)"),
+    ],
+)
+def test_a_seed_that_is_not_asked_for_is_a_remark(default: str, use: str) -> None:
+    (told,) = unseeded(OPTION.replace("DEFAULT", default).replace("USE", use) + TRAINING)
+    assert told.severity == "info"
+
+
+def test_a_constant_that_seeds_nothing_is_a_warning() -> None:
+    text = "import torch\nSEED = 7\norder = [*range(32)]\n" + TRAINING
+    (told,) = unseeded(text)
+    assert (told.severity, told.finding.line) == ("warning", 2)
+    assert unseeded(text.replace("order", "torch.manual_seed(SEED)\norder", 1)) == []

@@ -3,7 +3,8 @@
 ## What it finds
 Draws from torch's, NumPy's or Python's generator before any seed was set, and generators created without a
 seed, with the line of the first draw. One finding names all generators. It is a warning if the script seeds
-another generator, and a remark if the script seeds nothing.
+another generator, and a remark if the script seeds nothing. If it has a seed, as an option or a constant, and
+gives it to nothing that seeds torch, that is a warning at the line where the seed is known.
 
 ## Why it matters
 Each run starts from different weights, another split or another order. A better score may be luck, a bug may
@@ -26,6 +27,7 @@ from truestep.rules.analysis.loaders import find_loaders
 from truestep.rules.analysis.order import built_for, maker_of
 from truestep.rules.analysis.places import has_run, name_of
 from truestep.rules.analysis.syntax import walk
+from truestep.rules.repro._given_seed import find_given_seed
 from truestep.rules.repro._promise import is_asked_here, is_meant_to_repeat, seeds
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -80,12 +82,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not found:
         return
     first, others = found[0], found[1:]
+    given = find_given_seed(evidence) if first.fix and _SEED["torch"] in first.fix else None
+    if given is not None:
+        where = f"random numbers are drawn at {Path(first.file or '').name}:{first.line}"
+        first = replace(
+            first,
+            message=f"{given.name} is not given to torch's generator, which is never seeded",
+            file=given.file,
+            line=given.line,
+            evidence="; ".join(part for part in (where, first.evidence) if part),
+            fix=f"Call torch.manual_seed() with {given.name} before you create models and data.",
+        )
     places = [f"{Path(item.file or '').name}:{item.line}: {item.message}" for item in others]
     yield replace(
         first,
         evidence="; ".join(part for part in (first.evidence, *places) if part),
         fix=" ".join(dict.fromkeys(item.fix for item in found if item.fix)),
-        severity="warning" if is_meant_to_repeat(evidence) else "info",
+        severity="warning" if given is not None or is_meant_to_repeat(evidence) else "info",
     )
 
 
