@@ -5,7 +5,8 @@ if it really changes training: run bare with the same seed it has other losses, 
 than the original, which repeats itself exactly (or as well as it can). One that does not is listed as
 equivalent, one that crashes as such; neither counts. Found: `check` reports what it does not report of the
 original, by a rule that is about the mistake (or that no step was made). At its line: within 3 lines.
-Results go to --results, one line a mutant, and what is in there is not run again.
+Results go to --results, one line a mutant, and what is in there is not run again. What a mutant changes does
+not depend on truestep: with --measured, a file of earlier results, it is not measured again but checked.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
 
@@ -20,6 +21,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -85,12 +87,12 @@ def path_length(weights: Sequence[float]) -> float:
     return math.fsum(abs(one - other) for one, other in itertools.pairwise(weights))
 
 
-class Original:
-    """What the unmutated script does, twice with one seed and once with another, and what is found in it."""
+class Bare:
+    """What the unmutated script does without us: twice with one seed and once with another."""
 
     def __init__(self, place: Place) -> None:
         self.first = place.trace(lines=True)
-        self.again = again = place.trace()
+        again = place.trace()
         other = place.trace(seed=1)
         if any(run["code"] != 0 or "losses" not in run for run in (self.first, again, other)):
             raise CannotFetch(f"{place.script.name} does not run bare: {self.first['why']}")
@@ -101,11 +103,6 @@ class Original:
         self.spread = difference(self.first, other)
         self.has_same_graphs = self.first["num_graphs"] == again["num_graphs"]
         self.is_output_stable = self.first["printed"] == again["printed"]
-        answer = place.check()
-        if answer is None:
-            raise CannotFetch(f"{place.script.name} cannot be checked")
-        self.keys = {_key(item) for item in _flat(answer)}
-        self.has_steps = answer["steps"] > 0
         self.lines = set(self.first["lines"])
 
     def effect(self, mutant: dict[str, Any], *, is_factor: bool = False) -> str:
@@ -125,6 +122,23 @@ class Original:
         return ""
 
 
+class Original:
+    """The unmutated script: what is found in it, and what it does bare, once somebody asks."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        answer = place.check()
+        if answer is None:
+            raise CannotFetch(f"{place.script.name} cannot be checked")
+        self.keys = {_key(item) for item in _flat(answer)}
+        self.has_steps = answer["steps"] > 0
+
+    @cached_property
+    def bare(self) -> Bare:
+        """Its runs; the script in its place has to be the unmutated one."""
+        return Bare(self._place)
+
+
 def _flat(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for item in answer["findings"]:
         yield item
@@ -135,34 +149,47 @@ def _key(item: dict[str, Any]) -> tuple[str, int]:
     return item["code"], item["line"]
 
 
-def try_mutant(place: Place, original: Original, name: str, planted: Planted) -> dict[str, Any]:
-    """Plant a mistake, see what it changes, check, and return what was found."""
-    operator = OPERATORS[name]
+def try_mutant(
+    place: Place, original: Original, name: str, planted: Planted, known: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Plant a mistake, see what it changes unless that is known, check, and return what was found."""
+    if known is not None and known["state"] not in ("counted", "broken"):
+        return known
     row: dict[str, Any] = {"script": place.script.name, "operator": name, "line": planted.line}
     try:
         text = apply(place.source, planted)
         compile(text, "mutant", "exec")
     except SyntaxError as error:
         return {**row, "state": "not planted", "why": str(error)}
-    if planted.line not in original.lines:
-        return {**row, "state": "not run"}
+    bare = None if known else original.bare  # before its text is exchanged
     place.path.write_text(text)
     try:
-        run = place.trace()
-        if run["code"] != 0 or "losses" not in run:
-            return {**row, "state": "crashes", "why": run["why"]}
-        is_kept = operator.is_graph and planted.line in original.first["graph_lines"]
-        effect = original.effect(run, is_factor=operator.is_factor)
-        if operator.is_graph:  # without gradients it is harmless
-            effect = "graph" if is_kept else ""
-        if not effect or (operator.is_order and not effect.startswith("training")):
-            return {**row, "state": "equivalent"}
+        row |= {"effect": known["effect"]} if known else measure(place, bare, name, planted)
+        if "state" in row:
+            return row
         answer = place.check()
     finally:
         place.path.write_text(place.source.text)
     if answer is None:
-        return {**row, "state": "broken", "effect": effect}
-    return {**row, "state": "counted", "effect": effect, **judge(answer, original, operator.rules, planted)}
+        return {**row, "state": "broken"}
+    return {**row, "state": "counted", **judge(answer, original, OPERATORS[name].rules, planted)}
+
+
+def measure(place: Place, bare: Bare, name: str, planted: Planted) -> dict[str, Any]:
+    """Run what is planted bare; return what it changes, or why it does not count."""
+    operator = OPERATORS[name]
+    if planted.line not in bare.lines:
+        return {"state": "not run"}
+    run = place.trace()
+    if run["code"] != 0 or "losses" not in run:
+        return {"state": "crashes", "why": run["why"]}
+    is_kept = operator.is_graph and planted.line in bare.first["graph_lines"]
+    effect = bare.effect(run, is_factor=operator.is_factor)
+    if operator.is_graph:  # without gradients it is harmless
+        effect = "graph" if is_kept else ""
+    if not effect or (operator.is_order and not effect.startswith("training")):
+        return {"state": "equivalent"}
+    return {"effect": effect}
 
 
 def judge(
@@ -204,28 +231,40 @@ def try_script(
         try:
             place = Place(script, Path(folder), mirror=Path(asked.mirror))
             plans = [(name, [*OPERATORS[name].plant(place.source)]) for name in wanted]
-            original = Original(place) if any(planted for _, planted in plans) else None
+            original = Original(place)
+            for name, found in plans:
+                if perf_counter() > asked.end or left <= 0:
+                    return
+                rows = try_operator(place, original, name, found, asked)
+                left -= sum(row["state"] == "counted" for row in rows)
+                keep = rows or [{"script": script.name, "operator": name, "state": "does not fit"}]
+                with asked.results.open("a") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in keep)
         except (CannotFetch, SyntaxError) as error:
             print(f"{script.name}: {error}", file=sys.stderr)
-            return
-        for name, found in plans:
-            if perf_counter() > asked.end or left <= 0:
-                return
-            rows = []
-            for planted in found:
-                if (
-                    sum(row["state"] == "counted" for row in rows) >= asked.limit
-                    or len(rows) >= 3 * asked.limit
-                ):
-                    break
-                assert original is not None
-                rows.append(try_mutant(place, original, name, planted))
-            keep = rows or [{"script": script.name, "operator": name, "state": "does not fit"}]
-            left -= sum(row["state"] == "counted" for row in rows)
-            with asked.results.open("a") as file:
-                file.writelines(json.dumps(row) + "\n" for row in keep)
-            for row in rows:
-                print(json.dumps(row), file=sys.stderr, flush=True)
+
+
+def try_operator(
+    place: Place, original: Original, name: str, found: Sequence[Planted], asked: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Try one operator's mutants until enough of them count, and return what came out."""
+    known = find_known(asked.known, place.script.name, name, found)
+    rows: list[dict[str, Any]] = []
+    for planted, row in zip(found, known or itertools.repeat(None), strict=False):
+        if sum(row["state"] == "counted" for row in rows) >= asked.limit or len(rows) >= 3 * asked.limit:
+            break
+        rows.append(try_mutant(place, original, name, planted, row))
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return rows
+
+
+def find_known(
+    rows: Sequence[dict[str, Any]], script: str, name: str, found: Sequence[Planted]
+) -> list[dict[str, Any]]:
+    """Return what was measured of an operator in a script, in order, if it is about the same lines."""
+    own = [row for row in rows if (row["script"], row["operator"]) == (script, name) and "line" in row]
+    is_same = all(row["line"] == planted.line for row, planted in zip(own, found, strict=False))
+    return own if is_same and len(own) <= len(found) else []
 
 
 def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Row]:
@@ -311,8 +350,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=36000.0, help="start no further mutant after this")
     parser.add_argument("--mirror", default=os.environ.get(MIRROR, str(Path.home() / ".cache/truestep-wild")))
     parser.add_argument("--results", type=Path, default=Path("mutants-results.jsonl"))
+    parser.add_argument("--measured", type=Path, help="earlier results, whose effects are taken as they are")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    asked.known = read_results(asked.measured) if asked.measured else []
     asked.end = perf_counter() + asked.seconds
     names = asked.operators.split(",") if asked.operators else [*OPERATORS]
     if unknown := set(names) - set(OPERATORS):

@@ -217,9 +217,9 @@ def test_output_is_compared_at_its_end_and_without_numbers(benchmark: Any) -> No
 
 def test_a_factor_of_the_loss_counts_only_if_steps_have_another_length(benchmark: Any) -> None:
     mutants = benchmark("mutants")
-    original = mutants.Original.__new__(mutants.Original)
+    original = mutants.Bare.__new__(mutants.Bare)
     weights = [4.0, 4.1, 4.0, 4.2]
-    original.first = original.again = {"losses": [2.0], "weights": weights, "outputs": [], "num_graphs": 1}
+    original.first = {"losses": [2.0], "weights": weights, "outputs": [], "num_graphs": 1}
     original.noise = original.spread = 0.0
     scaled = {**original.first, "losses": [2.0 / 64]}
     assert original.effect(scaled) and not original.effect(scaled, is_factor=True)

@@ -28,7 +28,8 @@ from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, Mode
 _USES = (BatchFetched, ForwardPass, BackwardPass, ModeSet, EpochBegan)
 _EVALUATION = re.compile(r"(?<![a-z])(val(?!u|or|ve)|test|eval|dev(?!i|el)|holdout|heldout|held out)")
 _GIVEN = "given "
-_MOST_NAMES = 3
+_MOST_NAMES = 4
+_PARTING = frozenset({"Subset", "random_split"})
 _TRAINING = re.compile(r"(?<![a-z])train")
 
 
@@ -137,8 +138,10 @@ def _given_to(call: ast.AST | None, name: str, place: int | None) -> ast.expr | 
 
 
 def _followed(tree: ast.AST, value: ast.expr | None, line: int | None) -> ast.expr | None:
-    """Return what was last assigned to a name before a line; anything else as it is."""
+    """Return what was last assigned to a name before a line, of a part the whole; anything else as it is."""
     for _ in range(_MOST_NAMES):
+        if isinstance(value, ast.Call) and name_of(value.func) in _PARTING:
+            value = _given_to(value, "dataset", 0)
         name = name_of(value)
         before = [one for node, one in assignments(tree, name or "") if node.lineno < (line or 0)]
         if name is None or not before:

@@ -92,12 +92,12 @@ def _find_drawn(flow: OperationGraph) -> Iterator[Finding]:
         first = flow.maker(operation.ins[0])
         shape = operation.ins[0].shape
         is_softmax = first is not None and first.name[5:] in _NAMES[:1] and first.ins[0].shape == shape
-        if first is not None and is_softmax and len(shape) == 2 and min(shape) > 1 and axis_of(first) == 0:
+        if first is not None and is_softmax and len(shape) == 2 and shape[1] > 1 and axis_of(first) == 0:
+            sums = "does not sum to 1" if shape[0] > 1 else "is 1 for each class"
             yield Finding.at(
                 first,
                 "softmax runs over the batch, not over the classes",
-                evidence=f"dim=0 of {tuple(shape)}; multinomial then draws from each row, which does not sum "
-                "to 1",
+                evidence=f"dim=0 of {tuple(shape)}; multinomial then draws from each row, which {sums}",
             )
 
 

@@ -112,10 +112,16 @@ def _values(call: ast.Call) -> list[ast.expr]:
 
 
 def _origin(evidence: Evidence, moment: Moment[WeightsUnmoved]) -> dict[str, Any]:
-    """Return where the rate is given: where the optimizer is created, unless something schedules it."""
+    """Return where the rate is given: where the optimizer is created, unless a schedule makes it 0."""
     number = moment.facts.optimizer
-    is_scheduled = any(item.facts.optimizer == number for item in evidence.of(SchedulerMade))
-    return {} if is_scheduled else where_made(evidence, number)
+    made = [item.facts for item in evidence.of(SchedulerMade) if item.facts.optimizer == number]
+    return {} if any(map(_may_be_cause, made)) else where_made(evidence, number)
+
+
+def _may_be_cause(scheduler: SchedulerMade) -> bool:
+    """Whether the rate could be 0 because of it: it was not 0 before, or that is not known."""
+    rates = scheduler.settings.base_rates
+    return any(rates) or (not rates and scheduler.class_name != "ReduceLROnPlateau")
 
 
 def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:

@@ -4,7 +4,8 @@
 Steps that change weights by more than a fifth of their size, or by less than a millionth, in most matrices
 and at most of the steps that were checked. A warning if a step was as large as the weights and the loss
 never falls below its first value, or steps are larger than a quarter of the weights as a rule, and if the
-first step alone is larger than all matrices. The reported line is where the optimizer is created.
+first step alone is larger than all matrices, 100 times as large if there is one. The reported line is where
+the optimizer is created.
 
 ## Why it matters
 About a thousandth is common. With much more, each step undoes what earlier ones learned. With much less,
@@ -32,7 +33,7 @@ RULE = Meta(
 )
 _HIGH, _LOW = 0.2, 1e-6
 _MIN_STEPS, _MIN_HUGE, _MIN_LOSSES = 4, 2, 3
-_WHOLE, _HUGE, _QUARTER, _ERASED = 1.0, 10.0, 0.25, 2.0
+_WHOLE, _HUGE, _QUARTER, _ERASED, _ERASED_ALONE = 1.0, 10.0, 0.25, 2.0, 100.0
 """A step that changes weights by their whole size keeps nothing of what they were."""
 
 
@@ -79,8 +80,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _erased_by(moment: Moment[UpdateMeasured]) -> float | None:
     """Return the least share of a matrix that a first step changes, if it is more than all of the matrix."""
     shares = [row.update / row.weight for row in moment.facts.matrices if row.weight > 0]
-    is_whole = len(shares) == len(moment.facts.matrices) > 1 and min(shares) > _ERASED
-    return min(shares) if is_whole else None
+    if not shares or len(shares) < len(moment.facts.matrices):
+        return None
+    return min(shares) if min(shares) > (_ERASED if len(shares) > 1 else _ERASED_ALONE) else None
 
 
 def _is_learning(evidence: Evidence) -> bool:

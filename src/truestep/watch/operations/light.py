@@ -119,7 +119,11 @@ class LightRecorder(OperationRecorder):
 
     def _opens_for(self, number: int, module: Any) -> bool:
         """Begin to note for a call of a module, if it is off and has not seen one like this."""
-        if self._is_entered or not self._windows.opens_for(number, is_training=module.training):
+        if self._is_entered or self._windows.is_over:
+            return False
+        is_training = _is_training(module)
+        site = 0 if is_training else self._tape.sites.here(3)
+        if not self._windows.opens_for(number, site, is_training=is_training):
             return False
         self._windows.num_noted = 0
         self._open()
@@ -129,7 +133,7 @@ class LightRecorder(OperationRecorder):
         """It has returned."""
         if self._is_entered:
             self._callers.end_forward()
-        if self._windows.is_visit and not self._windows.is_after and not module.training:
+        if self._windows.is_visit and not self._windows.is_after and not _is_training(module):
             if torch.is_inference_mode_enabled():
                 self.close()
             else:
@@ -329,6 +333,11 @@ class LightRecorder(OperationRecorder):
                     took_s=place.took_ns / timed * place.num_calls / 1e9,
                 )
                 self._tape.mark(facts, place.site, perf_counter_ns())
+
+
+def _is_training(module: Any) -> bool:
+    """Whether a pass may be learned from: text is often generated in train mode, without gradients."""
+    return bool(module.training) and torch.is_grad_enabled()
 
 
 def _pass_by(place: Place, begun_ns: int, result: Any) -> None:
