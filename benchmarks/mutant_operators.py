@@ -545,7 +545,7 @@ _ALL = (
     _operator(optimize_a_copy, "PAR03", "PAR04", "PAR06"),
     _operator(plain_list, "PAR01"),
     _operator(repeat_layer, "PAR02"),
-    _operator(zero_weights, "PROBE04", "PROBE05", "PROBE06", "PROBE08"),
+    _operator(zero_weights, "PAR06", "PAR19", "PROBE04", "PROBE05", "PROBE06", "PROBE08"),
     _operator(softmax_twice, "LOSS01"),
     _operator(softmax_without_log, "LOSS01"),
     _operator(softmax_over_batch, "LOSS04", "PROBE01"),

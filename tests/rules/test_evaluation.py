@@ -138,3 +138,15 @@ TEACHER = RULES["MODE08"].buggy
 def test_a_teacher_that_is_noisy_on_purpose_or_not_at_all_is_spared(old: str, new: str) -> None:
     assert old in TEACHER
     assert run("MODE08", TEACHER.replace(old, new)) == []
+
+
+def test_inputs_of_another_scale_are_found_behind_an_evaluation_of_the_training_data() -> None:
+    text = SCORED.replace("torch.randn(96, 8)", "torch.randint(0, 200, (256, 64)) / 255")
+    text = (
+        text.replace("nn.Linear(8, 16)", "nn.Linear(64, 16)").replace("64]", "192]").replace("[64:", "[192:")
+    )
+    text = text.replace("target in test_loader:", "target in [*loader, *test_loader]:")
+    text = text.replace("LOSS", "scores.mean()")
+    raw = text.replace("TensorDataset(x[192:]", "TensorDataset(255 * x[192:]")
+    assert len(run("DATA16", raw)) == 1
+    assert run("DATA16", text) == []

@@ -44,9 +44,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         trained, scored = (
             [item for item in moments if item.facts.is_trained is wanted] for wanted in (True, False)
         )
-        if len(trained) < _LEAST_TRAINED or not scored or not all(_is_even(item.facts) for item in moments):
+        if len(trained) < _LEAST_TRAINED or not all(_is_even(item.facts) for item in moments):
             continue
-        one, other = trained[0].facts, scored[0].facts
+        one = trained[0].facts
+        scored = [item for item in scored if not _is_same(item.facts, one)]  # it may be training data
+        if not scored:
+            continue
+        other = scored[0].facts
         levels = [_num_levels(item.facts) for item in moments]
         are_alike = all(_is_same(item.facts, one) for item in trained) and all(
             _is_same(item.facts, other) for item in scored

@@ -3,9 +3,9 @@
 ## What it finds
 Steps that change weights by more than a fifth of their size, or by less than a millionth, in most matrices
 and at most of the steps that were checked. A warning if a step was as large as the weights and the loss
-never falls below its first value, or steps are larger than a quarter of the weights as a rule, and if the
-first step alone is larger than all matrices, 100 times as large if there is one. The reported line is where
-the optimizer is created.
+never falls below its first value, or steps are larger than a quarter of the weights as a rule, if one is
+several times as large as the weights, and if the first step alone is larger than all matrices, 100 times as
+large if there is one. The reported line is where the optimizer is created.
 
 ## Why it matters
 About a thousandth is common. With much more, each step undoes what earlier ones learned. With much less,
@@ -33,7 +33,7 @@ RULE = Meta(
 )
 _HIGH, _LOW = 0.2, 1e-6
 _MIN_STEPS, _MIN_HUGE, _MIN_LOSSES = 4, 2, 3
-_WHOLE, _HUGE, _QUARTER, _ERASED, _ERASED_ALONE = 1.0, 10.0, 0.25, 2.0, 100.0
+_WHOLE, _MANY, _HUGE, _QUARTER, _ERASED, _ERASED_ALONE = 1.0, 3.5, 10.0, 0.25, 2.0, 100.0
 """A step that changes weights by their whole size keeps nothing of what they were."""
 
 
@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for optimizer, items in found.items():
         usual = median(share for _, share in items)
         most = max(share for _, share in items)
-        is_excessive = most > _WHOLE and (usual > _QUARTER or not is_learning)
+        is_excessive = most > _WHOLE and (usual > _QUARTER or not is_learning or most > _MANY)
         is_huge = most > _HUGE and not is_learning and len(items) >= _MIN_HUGE
         is_enough = len(items) >= _MIN_STEPS
         if is_huge or (is_enough and (usual > _HIGH or 0 < most < _LOW)):

@@ -3,6 +3,7 @@
 Owns finding the spacing in the first float tensor of a few forward passes of each kind.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from truestep.watch.inspect.data.samples import array_of
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
-_MAX_READ, _MAX_NOTED, _MAX_MODELS = 16_384, 3, 16
+_MAX_READ, _MAX_NOTED, _MAX_SCORED, _MAX_MODELS = 16_384, 3, 64, 16
 _LEAST_VALUES, _LEAST_WIDTH = 256, 16
 _LEAST_LEVELS, _MOST_LEVELS, _LEAST_REPEATS = 8, 256, 2
 _CHANNELS = (1, 3, 4)
 _TOLERANCE = 0.02
+_NEAR = 0.05
+"""Of its width: how far the limits of a batch may be from those of another one in the same scale."""
 
 
 def watch(tape: Tape) -> None:
@@ -33,6 +36,8 @@ class _Levels:
         self._num_trained: dict[int, int] = {}
         self._num_scored: dict[int, int] = {}
         """Of models that are trained on levels; others are not looked at in evaluation."""
+        self._limits: dict[int, list[tuple[float, float]]] = {}
+        """What was noted of a model in evaluation: it may be run on training data first."""
 
     def train(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (self._tape.is_looked_at and module.training and torch.is_grad_enabled()):
@@ -52,25 +57,32 @@ class _Levels:
         if torch.is_grad_enabled() and module.training:
             return
         number = self._tape.number("model", module)
-        num = self._num_scored.get(number, _MAX_NOTED)
-        if num < _MAX_NOTED:
+        num = self._num_scored.get(number, _MAX_SCORED)
+        known = self._limits.setdefault(number, [])
+        if num < _MAX_SCORED and len(known) < _MAX_NOTED:
             self._num_scored[number] = num + 1
-            self._note(number, False, args or kwargs)
-            if min(self._num_scored.values()) >= _MAX_NOTED:
+            facts = self._note(number, False, args or kwargs, known)
+            if facts is not None:
+                known.append((facts.lowest, facts.highest))
+            if min(self._num_scored.values()) >= _MAX_SCORED:
                 self._tape.ignore(self.score)
 
-    def _note(self, number: int, is_trained: bool, given: Any) -> InputLevels | None:
+    def _note(  # limits: private to this class
+        self, number: int, is_trained: bool, given: Any, known: Sequence[tuple[float, float]] = ()
+    ) -> InputLevels | None:
         tensor = None if torch.compiler.is_compiling() else first_float(given)
         if tensor is None or not (tensor.is_cpu or self._tape.is_looked_at):  # the script would wait
             return None
-        facts = _read(number, is_trained, tensor)
+        facts = _read(number, is_trained, tensor, known)
         if facts is not None:
             self._tape.note(facts)
         return facts
 
 
-def _read(model: int, is_trained: bool, tensor: Tensor) -> InputLevels | None:
-    """Return the levels of an input; of pictures, whose channels may differ in scale, those of the first."""
+def _read(  # limits: private to this module
+    model: int, is_trained: bool, tensor: Tensor, known: Sequence[tuple[float, float]]
+) -> InputLevels | None:
+    """Return the levels of an input with limits that are not known yet; of pictures those of one channel."""
     if tensor.dim() == 4 and tensor.shape[1] in _CHANNELS:
         tensor = tensor[:, 0]
     if tensor.numel() < _LEAST_VALUES or tensor.dtype is torch.float16:
@@ -81,6 +93,9 @@ def _read(model: int, is_trained: bool, tensor: Tensor) -> InputLevels | None:
     values = rows.reshape(-1)
     lowest, highest = float(values.min()), float(values.max())
     if not np.isfinite(lowest) or not np.isfinite(highest):
+        return None
+    near = _NEAR * (highest - lowest)
+    if any(abs(lowest - one) <= near and abs(highest - other) <= near for one, other in known):
         return None
     some = values[:: -(-len(values) // _MAX_READ) | 1].astype(np.float64)
     return InputLevels(model, is_trained, list(tensor.shape), lowest, highest, _spacing(some))
