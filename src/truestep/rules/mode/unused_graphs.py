@@ -22,6 +22,8 @@ from dataclasses import replace
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, insert_before, put_under
+from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.syntax import walk
 from truestep.rules.mode._passes import (
     MIN_RUN,
     Pass,
@@ -113,9 +115,24 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
 
 
 def _line(evidence: Evidence, first: Pass) -> int | None:
-    """Return the line of the loop that evaluates, if it is near the pass; else that of the pass."""
+    """Return the line of the loop that evaluates, if it is near the pass; else that of the pass.
+
+    Where the script decorates other functions, the one that evaluates lacks a decorator.
+    """
+    source = evidence.source(first.moment.file)
+    function = None if source is None else around(source, first.moment.line, ast.FunctionDef)
+    if source is not None and function is not None and not trains(function) and _decorates(source):
+        first_line: int = min([function.lineno, *(item.lineno for item in function.decorator_list)])
+        return first_line
     line, called = evaluation_line(evidence, first.moment), first.moment.line
     return line if line is not None and called is not None and called - line <= _NEAR else called
+
+
+def _decorates(source: Source) -> bool:
+    """Whether a function of the script has a decorator that turns gradients off."""
+    functions = (node for node in walk(source.tree) if isinstance(node, ast.FunctionDef))
+    names = {name_of(getattr(item, "func", item)) for node in functions for item in node.decorator_list}
+    return not names.isdisjoint({"no_grad", "inference_mode"})
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:

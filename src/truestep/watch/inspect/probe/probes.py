@@ -320,7 +320,7 @@ def probe_samples(  # limits: private to this package
     first = next(leaf for _, leaf in find_tensors(few))
     size = first.shape[0]
     output = _find_scores(plain, first)
-    is_collated = whole.shape in shapes
+    is_collated = any(_has_samples_of(whole.shape, shape) for shape in shapes)
     is_fixed = size > max(_FEW)  # a model that takes no other number of rows may know them: a graph's nodes
     is_certain = is_collated or (not shapes and item.is_new and not is_fixed)
     if output is None or not is_certain:
@@ -354,6 +354,13 @@ def probe_samples(  # limits: private to this package
     place, operation = find_spread(tape, replica, few, changed, size=size)
     is_classifier = has_classes and len(alike) == 1
     return facts._replace(is_classifier=is_classifier, place=place, operation=operation)
+
+
+def _has_samples_of(given: torch.Size, collated: torch.Size) -> bool:
+    """Whether a tensor is a batch, or a view of one that keeps its first axis."""
+    size = given[0]
+    is_view = given.numel() == collated.numel() and collated[:1] == given[:1]
+    return given == collated or (is_view and [*given].count(size) == [*collated].count(size) == 1)
 
 
 def _probe_rows(tape: Tape, replica: nn.Module, item: _Example) -> PlaceInBatch | None:
