@@ -108,9 +108,8 @@ class Result:
             return None
         if self.evidence.has(BackwardPass):
             return (
-                "No optimizer step ran, so training was not checked. There were backward passes, but most "
-                "rules need the steps of a torch.optim.Optimizer. If a class of yours updates the weights, "
-                "derive it from torch.optim.Optimizer."
+                "No optimizer step ran, so training was not checked. There were backward passes, but the "
+                "weights did not change after them. Pass the script that updates them, with its arguments."
             )
         return (
             "No optimizer step ran, so nothing was checked. Does the script train in a process that it "

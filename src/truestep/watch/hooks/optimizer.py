@@ -27,6 +27,27 @@ from truestep.watch.script.tape import Tape
 _NUM_FIRST = 8
 
 
+class Turns:
+    """Which step begins the next step of training: optimizers that take turns make one together."""
+
+    def __init__(self, known: dict[int, tuple[int, Any]]) -> None:
+        self._known = known
+        self._taken: set[int] = set()
+        """The optimizers that have made their part of this step."""
+
+    def take(self, number: int) -> bool:
+        """An optimizer makes a step: return whether it begins the next."""
+        counts = number in self._taken or self._are_gone()
+        if counts:
+            self._taken.clear()
+        self._taken.add(number)
+        return counts
+
+    def _are_gone(self) -> bool:
+        """Whether none is left to go on: a script may make a new one for each task."""
+        return all(-number - 1 in self._known for number in self._taken)
+
+
 class Steps:
     """Every optimizer: torch hooks the step of each class when the first of its kind is made."""
 
@@ -36,8 +57,7 @@ class Steps:
         self._draws = Draws(tape)
         self._is_inside = False
         self._known = tape.things("optimizer")
-        self._stepped: set[int] = set()
-        """The optimizers that have made their part of this step."""
+        self._turns = Turns(self._known)
         self._rates: dict[int, list[Any]] = {}
 
     def meet(self, optimizer: Optimizer) -> Observation:
@@ -82,19 +102,12 @@ class Steps:
         """Return the optimizer's number, and whether it begins the next step."""
         known = self._known.get(id(optimizer))
         number = self._tape.number("optimizer", optimizer) if known is None else known[0]
-        counts = number in self._stepped or self._are_gone()
-        if counts:
-            self._stepped.clear()
-        self._stepped.add(number)
+        counts = self._turns.take(number)
         if self._chain is not None:
             self._chain.take_before(optimizer, number, has_closure=has_closure)
             if not has_closure:
                 self._chain.take_gradients(optimizer)
         return number, counts
-
-    def _are_gone(self) -> bool:
-        """Whether none is left to go on: a script may make a new one for each task."""
-        return all(-number - 1 in self._known for number in self._stepped)
 
     def _changed_rates(self, optimizer: Optimizer, number: int) -> list[float] | None:
         rates: list[Any] = [group.get("lr") for group in optimizer.param_groups]

@@ -37,6 +37,7 @@ from truestep.watch.inspect.training import (
     adversaries,
     arrivals,
     biases,
+    by_hand,
     course,
     derivatives,
     drawn,
@@ -58,6 +59,7 @@ from truestep.watch.script.tape import Tape
 
 _INSPECTORS = (
     exhausted.watch,  # it reads the peak of the device's memory: before the others take any
+    by_hand.watch,  # before those whom it tells of steps
     gradients.watch,
     graphs.watch,
     schedules.watch,

@@ -44,6 +44,7 @@ EVENTS = (
     "backward_ends",
     "step_begins",  # the optimizer, its number
     "step_ends",
+    "stepped_by_hand",  # what stands for the optimizer, its number
     "zero_begins",  # the optimizer or the module, and whether its gradients are zeroed in place
     "zero_ends",
     "clip_begins",  # the parameters, None if they come from a generator

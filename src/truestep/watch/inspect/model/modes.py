@@ -42,7 +42,7 @@ def watch(tape: Tape) -> None:
     """Note each forward pass that may be an evaluation, and those that backward passes reach."""
     modes = _Modes(tape)
     tape.attend(modes, "forward_begins", "backward_begins", "step_begins")
-    tape.attend(modes, "forward_ends", "backward_ends", "step_ends")
+    tape.attend(modes, "forward_ends", "backward_ends", "step_ends", "stepped_by_hand")
 
 
 class _Layers:
@@ -291,6 +291,13 @@ class _Modes:
 
     def step_ends(self, _optimizer: Optimizer, _number: int) -> None:
         self._since_step = 0
+
+    def stepped_by_hand(self, owner: Any, number: int) -> None:
+        """The script has updated its weights itself."""
+        self._since_step = 0
+        if self._owned.get(number) != len(self._models):
+            self._owned[number] = len(self._models)
+            self._note_owners(owner, number)
 
 
 def _has_gradient(optimizer: Optimizer) -> bool:

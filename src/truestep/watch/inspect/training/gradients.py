@@ -29,14 +29,14 @@ from truestep.watch.evidence.facts.optimizing import (
 )
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.training.passes import PassInputs
+from truestep.watch.inspect.training.spots import Spot, factor_of, find_spots, read_again
 from truestep.watch.script import parts
 from truestep.watch.script.host import LateValues
 from truestep.watch.script.leaves import has_value
 from truestep.watch.script.refs import ByIdentity, Ref
 from truestep.watch.script.tape import Tape
 
-_MAX_KEPT, _MAX_SPOTS = 16, 4
-_MAX_NUMEL, _MAX_SPOT_NUMEL = 1 << 20, 1 << 16
+_MAX_KEPT, _MAX_NUMEL = 16, 1 << 20
 _MAX_PASSES = 128
 """Of one step: a script may make many, or no step at all."""
 _MAX_PENDING = 4096
@@ -52,7 +52,7 @@ def watch(tape: Tape) -> None:
     """Note, at each step of an optimizer that is looked at, where its gradients came from."""
     book = _Book(tape)
     events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
-    tape.attend(book, *events, "unscale_begins", "unscale_ends", "counted")
+    tape.attend(book, *events, "unscale_begins", "unscale_ends", "stepped_by_hand", "counted")
     tape.attend(book.pass_inputs, "forward_begins", "forward_ends", near=True)
     tape.attend(book.pass_inputs, "batch")
     put(tape, _HOOKS, book)
@@ -68,26 +68,6 @@ class _Pass:
     is_used: bool = False
     num_pending: int = 0
     """How many optimizers have gradients of it that no step has used."""
-
-
-@dataclass(frozen=True)
-class _Spot:
-    """The largest gradient of a parameter, and the weight there."""
-
-    reference: "weakref.ref[Tensor]"
-    index: int
-    gradient: float
-    weight: float
-
-    def gradient_now(self) -> float:
-        parameter = self.reference()
-        grad = None if parameter is None else parameter.grad
-        return 0.0 if grad is None else _at(grad, self.index)
-
-    @property
-    def has_moved(self) -> bool:
-        parameter = self.reference()
-        return parameter is not None and _at(parameter, self.index) != self.weight
 
 
 @dataclass(slots=True)
@@ -110,7 +90,7 @@ class _Page:
     """Whether the backward pass of a site reaches its parameters."""
     varied: set[int] = field(default_factory=set)
     """Sites of which that is true only at times, as one in a function that all losses go through."""
-    spots: list[_Spot] = field(default_factory=list)
+    spots: list[Spot] = field(default_factory=list)
     clip_site: int = 0
     """Where its gradients were clipped since the last backward pass."""
     clips_inside: list[int] = field(default_factory=list)
@@ -316,7 +296,7 @@ class _Book:
             page.clips_inside = [*page.clips_inside[:1], page.clip_site]
             page.clip_site = 0
         if self._is_close:
-            page.spots = _spots(page.parameters)
+            page.spots = find_spots(page.parameters)
 
     def zero_begins(self, owner: Optimizer | nn.Module, _keeps: bool) -> None:
         if self._new:
@@ -376,7 +356,7 @@ class _Book:
             for page in pages.values():
                 page.clip_site = self._tape.sites.here() if page.pending else 0
         for page in pages.values():
-            page.spots = _read_again(page.spots)
+            page.spots = read_again(page.spots)
 
     def unscale_begins(self, scaler: Any, optimizer: Optimizer) -> None:
         page = self._page(optimizer)
@@ -388,7 +368,7 @@ class _Book:
 
     def unscale_ends(self, _scaler: Any, optimizer: Optimizer) -> None:
         page = self._page(optimizer)
-        page.spots = _read_again(page.spots)
+        page.spots = read_again(page.spots)
 
     def _end_scaled(self, optimizer: Optimizer) -> None:
         """A scaler was asked for a step: if it made none, it threw the gradients away on purpose."""
@@ -418,7 +398,7 @@ class _Book:
             num_trainable=sum(item.requires_grad for item in parameters),
             num_with_gradient=sum(item.grad is not None for item in parameters),
             passes=[item.number for item in page.pending[:_MAX_PASSES]],
-            factor=_factor(page.spots),
+            factor=factor_of(page.spots),
             stale_at=table[page.stale_site] if page.num_stale else None,
             clipped_at=[table[site] for site in page.clips_inside[:2]],
             is_again=self._tape.under_way.is_stepping and not page.pending and _are_untouched(page),
@@ -451,6 +431,14 @@ class _Book:
                 (Ref(item), Ref(item.grad), item.grad._version) for item in spread if item.grad is not None
             ]
             self._has_kept = True
+
+    def stepped_by_hand(self, owner: Any, number: int) -> None:
+        """The script has updated its weights itself. What was before the first time is not known."""
+        if number in self._pages:
+            self.step_begins(owner, number)
+            self.step_ends(owner, number)
+        else:
+            self._page(owner)
 
     def _find_nonfinite(self, optimizer: Optimizer, number: int) -> None:
         is_left_out = getattr(optimizer, "found_inf", None) is not None  # by a fused optimizer itself
@@ -510,22 +498,6 @@ def _state(parameters: list[Tensor]) -> list[tuple[int, int] | None]:
     return [None if grad is None else (id(grad), grad._version) for grad in grads]
 
 
-def _at(tensor: Tensor, index: int) -> float:
-    found = tensor.detach().reshape(-1)[index].item()
-    return float(found.real + found.imag)
-
-
-def _spot(parameter: Tensor, index: int) -> _Spot:
-    grad = parameter.grad
-    gradient = 0.0 if grad is None else _at(grad, index)
-    return _Spot(Ref(parameter), index, gradient, _at(parameter, index))
-
-
-def _read_again(spots: list[_Spot]) -> list[_Spot]:
-    found = [(spot.reference(), spot.index) for spot in spots]
-    return [_spot(parameter, index) for parameter, index in found if parameter is not None]
-
-
 def _alive(
     kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]",
 ) -> Iterator[tuple[Tensor, Tensor, int]]:
@@ -534,24 +506,6 @@ def _alive(
         parameter, grad = parameter_at(), grad_at()
         if parameter is not None and grad is not None:
             yield parameter, grad, version
-
-
-def _spots(parameters: list[Tensor]) -> list[_Spot]:
-    usable = [
-        item
-        for item in parameters
-        if parts.is_plain(item) and parts.is_plain(item.grad) and 0 < item.numel() <= _MAX_SPOT_NUMEL
-    ]
-    spread = parts.spread(usable, _MAX_SPOTS)
-    found = [_spot(item, int(item.grad.detach().abs().argmax())) for item in spread if item.grad is not None]
-    return [spot for spot in found if spot.gradient]
-
-
-def _factor(spots: list[_Spot]) -> float | None:
-    """Return by how much gradients were multiplied since they were last read; None if they were not."""
-    ratios = [spot.gradient_now() / spot.gradient for spot in spots if spot.gradient]
-    changed = [ratio for ratio in ratios if ratio != 1.0]
-    return changed[0] if changed and math.isfinite(changed[0]) else None
 
 
 def _gradient_state(given: list[Tensor], pages: dict[int, _Page]) -> str:

@@ -30,7 +30,7 @@ _MAX_PARTS = 8
 _NUM_FIRST = 8
 _MAX_MARKS, _NUM_KEPT, _MIN_AGE = 16, 4, 2
 _MIN_OUTPUT_AGE, _MAX_BELOW = 12, 8
-_MAX_WEIGHTS, _NUM_VALUES = 4, 8
+_MAX_WEIGHTS = 4
 _MARK, _PASS = "truestep.mark", "truestep.pass"
 _MAX_REPEATS, _TOLERANCE = 32, 0.01
 _THROUGH = ("View", "Reshape", "Squeeze", "Unsqueeze", "ToCopy", "Clone", "Alias", "UnsafeView", "Expand")
@@ -40,7 +40,7 @@ _sequence_number = torch._C._autograd._get_sequence_nr
 
 def watch(tape: Tape) -> None:
     """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
-    tape.attend(_Graphs(tape), "backward_begins", "counted", "closing")
+    tape.attend(_Graphs(tape), "backward_begins", "stepped_by_hand", "counted", "closing")
 
 
 class _Mark:
@@ -80,18 +80,20 @@ class _Graphs:
         self._first_at: dict[int, int] = {}
         """The step in which a site's first backward pass was."""
 
-        self._turn = 0
-        """How many steps were made, by an optimizer or, if there is none, by hand."""
-        self._weights: list[tuple[weakref.ref[Tensor], list[float]]] = []
-        self._nodes_then = 0
-        """Some weights under the last loss while no step was made, and how many nodes there were."""
+        self._turn = self._nodes_then = 0
+        """How many steps were made, and how many nodes there were at the last loss."""
+        self._is_by_hand = False
         self._earlier: tuple[int, int] | None = None
         """The pass that began at the same loss as the one under way: its number and its site."""
         self._largest: list[_Largest] = []
         self._num_repeats = 0
 
+    def stepped_by_hand(self, *_: Any) -> None:
+        self._is_by_hand = True
+
     def counted(self) -> None:
-        self._last_node = _num_nodes()
+        # A step by hand is noticed later, when the next loss may have been computed.
+        self._last_node = self._nodes_then if self._is_by_hand else _num_nodes()
         self._num_here = 0
         self._turn += 1
 
@@ -100,9 +102,7 @@ class _Graphs:
         self._number += how == "backward"
         self._num_here += 1
         self._earlier = None
-        if not self._tape.num_steps:
-            self._find_own_step()
-        elif how != "backward":
+        if self._tape.num_steps and how != "backward":
             return
         if how != "backward":
             if self._num_here <= _MAX_PASSES and any(loss.requires_grad for loss in losses):
@@ -167,19 +167,7 @@ class _Graphs:
             terms=terms,
         )
         self._tape.note(facts)
-        if not self._tape.num_steps:
-            self._weights = [(Ref(item), _some(item)) for item in graph.first if _is_readable(item)]
-            self._nodes_then = _num_nodes()
-
-    def _find_own_step(self) -> None:
-        """Weights that have changed since the last pass were changed by the script itself."""
-        for kept, values in self._weights:
-            weight = kept()
-            if weight is not None and _is_readable(weight) and _some(weight) != values:
-                self._turn += 1
-                self._last_node = self._nodes_then
-                self._weights = []
-                return
+        self._nodes_then = _num_nodes()
 
     def _is_due(self, site: int) -> bool:
         step = self._tape.num_steps
@@ -275,17 +263,6 @@ def _find_terms(node: Any) -> list[Any]:
         if name != "AccumulateGrad":
             found.append(node)
     return found
-
-
-def _is_readable(tensor: Tensor) -> bool:
-    if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type != "cpu" or not tensor.numel():
-        return False
-    # Sharded, and not gathered now: its memory was given back.
-    return tensor.layout is torch.strided and tensor.untyped_storage().size() > 0
-
-
-def _some(tensor: Tensor) -> list[float]:
-    return list(tensor.detach().reshape(-1)[:_NUM_VALUES].tolist())
 
 
 def _num_nodes() -> int:
