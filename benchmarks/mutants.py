@@ -96,6 +96,8 @@ class Bare:
         other = place.trace(seed=1)
         if any(run["code"] != 0 or "losses" not in run for run in (self.first, again, other)):
             raise CannotFetch(f"{place.script.name} does not run bare: {self.first['why']}")
+        if not self.first["losses"]:
+            raise CannotFetch(f"{place.script.name} makes no backward pass, so that nothing can be planted")
         if len(self.first["weights"]) > 1 and not path_length(self.first["weights"]):
             raise CannotFetch(f"{place.script.name}: its weights do not move, so that nothing can be planted")
         self.noise = difference(self.first, again)

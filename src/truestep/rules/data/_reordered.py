@@ -43,7 +43,7 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
     moved = [(loss, item) for loss in losses if (item := _moved_by(flow, loss)) is not None]
     by_place: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation]]] = {}
     for loss, item in moved:
-        others = (one for one in losses if one is not loss and _are_of_one_pass(one, loss))
+        others = (one for one in losses if one is not loss and _are_of_one_pass(flow, one, loss))
         if any(_moved_by(flow, one) is None and one.ins[1].shape == loss.ins[1].shape for one in others):
             return  # mixed samples, or an attack: labels in order are scored, too
         if loss.index not in shifted and not _is_in_doubt(flow, loss, item, batches):
@@ -51,12 +51,15 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
             of_place.setdefault(loss.index, (loss, item))
     for pairs in by_place.values():
         loss, item = pairs[min(pairs)]
-        if len(pairs) >= _LEAST_STEPS and item.line is not None:
+        is_enough = (
+            len(pairs) >= _LEAST_STEPS or not loss.ins[0].has_grad
+        )  # a whole set may be evaluated once
+        if is_enough and item.line is not None:
             yield Finding.at(
                 item,
                 "labels are compared with the outputs of other samples",
                 count=len(pairs),
-                evidence=f"in {len(pairs)} batches, {item.name.split('.')[1]} moves "
+                evidence=f"in {len(pairs)} batch{'es' * (len(pairs) > 1)}, {item.name.split('.')[1]} moves "
                 f"{'outputs' if item.ins[0].has_grad else 'labels'} of shape {tuple(item.ins[0].shape)} "
                 "along the batch, and nothing moves the others; the loss "
                 f"{place_of(loss, item.file)} compares them",
@@ -79,9 +82,12 @@ def _shifted_by_one(evidence: Evidence) -> frozenset[int]:
     )
 
 
-def _are_of_one_pass(one: Operation, other: Operation) -> bool:
-    """Whether two losses are of one step, and both trained or both evaluated."""
-    return one.step == other.step and one.ins[0].has_grad == other.ins[0].has_grad
+def _are_of_one_pass(flow: OperationGraph, one: Operation, other: Operation) -> bool:
+    """Whether two losses are of one step, and of one pass in an evaluation, where all are of one step."""
+    if one.step != other.step or one.ins[0].has_grad != other.ins[0].has_grad:
+        return False
+    before = {item.index for item in flow.before(one.ins[0])}
+    return one.ins[0].has_grad or any(item.index in before for item in flow.before(other.ins[0]))
 
 
 def _moved_by(flow: OperationGraph, loss: Operation) -> Operation | None:

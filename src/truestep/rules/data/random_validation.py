@@ -2,7 +2,7 @@
 
 ## What it finds
 An evaluation loader whose samples differ from one epoch to the next while their labels stay the same. If it
-has one epoch only, and does not shuffle, its first samples are read twice in a copy of the process.
+has one epoch only, the first samples of its dataset are read twice in a copy of the process.
 
 ## Why it matters
 Random crops, flips and noise are for training. In validation they change the score although the weights are

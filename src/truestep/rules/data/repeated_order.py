@@ -4,7 +4,8 @@
 A training loader with a shuffling `DistributedSampler` whose `epoch` is the same in every epoch. The same
 holds for your own samplers and datasets that have a `set_epoch`, if every epoch has the same samples in the
 same order. Also (a warning) a training loader that goes through its data in their stored order in each of
-several epochs. Recurrent models are left out: what follows in time may belong together.
+several epochs, or in the first one if a loop around it goes through them again. Recurrent models are left
+out unless each sample has one class: what follows in time may belong together.
 
 ## Why it matters
 `DistributedSampler` shuffles by its seed and its epoch number, so that all processes agree. If you never call
@@ -22,11 +23,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.edits import call_at
+from truestep.rules.analysis.edits import around, call_at
 from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
-from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.places import calls, covers, name_of
 from truestep.rules.analysis.syntax import walk
-from truestep.watch.evidence.facts.loading import EpochNumber, EpochSet, LoaderOrder
+from truestep.watch.evidence.facts.loading import EpochNumber, EpochSet, LoaderOrder, LoaderUsed
 
 RULE = Meta(
     code="DATA03",
@@ -35,13 +36,15 @@ RULE = Meta(
     fix="Call sampler.set_epoch(epoch) before iterating the loader, in every epoch.",
 )
 _LEAST_BATCHES, _LEAST_STORED = 3, 4
+_LOOPS = (ast.For, ast.While)
+_CLASSES = "aten.nll_loss_forward"
 _RECURRENT = ("lstm", "gru", "rnn")
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a loader with such a sampler was iterated more than once."""
     loaders = find_loaders(evidence)
-    if any(_is_stored(loader) for loader in loaders):
+    if any(_is_stored(evidence, loader) for loader in loaders):
         return True
     return any(len(_epochs(loader)) > 1 for loader in loaders) or any(_rebuilt(loaders))
 
@@ -77,20 +80,29 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _find_stored(evidence: Evidence) -> Iterator[Finding]:
     """Find training loaders that nothing shuffles."""
-    if any(word in item.name for item in evidence.operations for word in _RECURRENT):
-        return
+    is_recurrent = any(word in item.name for item in evidence.operations for word in _RECURRENT)
     for loader in find_loaders(evidence):
-        if loader.is_training and loader.facts.is_direct and _is_stored(loader):
-            num = len(loader.trained_epochs)
+        if is_recurrent and not _has_classes(evidence, loader):
+            continue
+        if loader.is_training and loader.facts.is_direct and _is_stored(evidence, loader):
+            num, size = len(loader.trained_epochs), len(loader.batches) // len(loader.epochs)
             yield Finding.at(
                 loader.made or loader.epochs[0],
                 "every epoch has the same order: the training data are never shuffled",
                 line=_shuffle_line(evidence, loader),
                 severity="warning",
-                evidence=f"{num} epochs of {len(loader.batches) // len(loader.epochs)} batches, each in the "
-                "order in which the dataset stores its samples",
+                evidence=f"{num} epoch{'s' * (num > 1)} of {size} batches, in the order in which the dataset "
+                "stores its samples",
                 fix="Pass shuffle=True to this DataLoader.",
             )
+
+
+def _has_classes(evidence: Evidence, loader: ObservedLoader) -> bool:
+    """Whether each sample has one class, and so is a sequence of its own."""
+    losses = [item for item in evidence.operations if item.name.startswith(_CLASSES) and len(item.ins) > 1]
+    shapes = {item.ins[1].shape for item in losses}
+    used = (moment.facts for moment in evidence.of(LoaderUsed) if moment.facts.loader == loader.number)
+    return any((item.batch_size,) in shapes for item in used)
 
 
 def _shuffle_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
@@ -102,10 +114,28 @@ def _shuffle_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
     return words[0].value.lineno if words else place.line
 
 
-def _is_stored(loader: ObservedLoader) -> bool:
-    """Whether several epochs were trained on in the order of the dataset."""
+def _is_stored(evidence: Evidence, loader: ObservedLoader) -> bool:
+    """Whether epochs are trained on in the order of the dataset, and there are several."""
     num = len(loader.batches) // max(len(loader.epochs), 1)
-    return loader.facts.is_ordered and len(loader.trained_epochs) > 1 and num >= _LEAST_STORED
+    num_epochs = len(loader.trained_epochs)
+    is_long = loader.facts.is_ordered and num >= _LEAST_STORED
+    return is_long and (num_epochs > 1 or (num_epochs == 1 and _is_repeating(evidence, loader)))
+
+
+def _is_repeating(evidence: Evidence, loader: ObservedLoader) -> bool:
+    """Whether a loop of the script goes through the loader again, in which it is not made anew."""
+    place = loader.epochs[0]
+    source = evidence.source(place.file)
+    if source is None or loader.made is None:
+        return False
+    loop = around(source, place.line, *_LOOPS, ast.FunctionDef)
+    if isinstance(loop, ast.FunctionDef):
+        loops = [
+            around(source, call.lineno, *_LOOPS, ast.FunctionDef) for call in calls(source.tree, loop.name)
+        ]
+        loop = loops[0] if len(loops) == 1 else None
+    is_anew = loader.made.file == place.file and isinstance(loop, ast.stmt) and covers(loop, loader.made.line)
+    return isinstance(loop, _LOOPS) and not is_anew
 
 
 def _rebuilt(loaders: list[ObservedLoader]) -> Iterator[tuple[ObservedLoader, list[int]]]:

@@ -19,7 +19,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.loop._passes import find_passes, is_looked_at, reads_gradients, used_places, usual_number
+from truestep.rules.loop._passes import (
+    Pass,
+    find_passes,
+    is_looked_at,
+    reads_gradients,
+    used_places,
+    usual_number,
+)
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,
@@ -119,6 +126,13 @@ def _is_before(step: Moment[OptimizerStep], passed: Place) -> bool:
     return is_same and step.line is not None and passed.line is not None and step.line < passed.line
 
 
+def _has_inputs(item: Pass) -> bool:
+    """Whether the gradient of a tensor was computed that no optimizer has."""
+    assert item.graph is not None
+    others = item.graph.other_sizes
+    return bool(others) and sum(item.facts.num_reached) < item.graph.num_parameters + len(others)
+
+
 def _dropped(evidence: Evidence) -> Iterator[Moment[GradientsDropped]]:
     passes = find_passes(evidence)
     used = used_places(evidence, passes)
@@ -130,8 +144,7 @@ def _dropped(evidence: Evidence) -> Iterator[Moment[GradientsDropped]]:
             continue
         thrown = [passes[number] for number in facts.passes if number in passes]
         if len(thrown) < len(facts.passes) or any(
-            item.graph is None or (item.graph.other_sizes and not item.facts.num_grad_calls)
-            for item in thrown
+            item.graph is None or (_has_inputs(item) and not item.facts.num_grad_calls) for item in thrown
         ):
             continue
         if usual_number(evidence, facts.optimizer) > len(thrown):  # what is left of an accumulation

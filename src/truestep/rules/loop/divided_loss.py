@@ -7,7 +7,7 @@ every optimizer step applies a single backward pass. Losses of several terms are
 ## Why it matters
 The division is right for accumulation, where the gradients of several micro-batches are summed. Without it
 gradients are too small by that number, and so are the steps, unless the optimizer divides by the gradient's
-size, as Adam does. Clipping never sets in.
+size, as Adam does. Clipping never sets in, and weight decay that is added to the gradient becomes too large.
 
 ## How to fix
 Pass the mean loss itself to `backward()`. If you meant to accumulate, step once per that number of batches.
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.optimizers import coupled_decays, find_optimizer
 from truestep.rules.loop._passes import Pass, find_passes, is_adaptive
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,
@@ -71,7 +72,9 @@ def _divisor(item: Pass) -> int | None:
 
 def _is_harmful(evidence: Evidence, optimizer: int) -> bool:
     is_clipped = any(optimizer in moment.facts.optimizers for moment in evidence.of(GradientsClipped))
-    return is_clipped or not is_adaptive(evidence, optimizer)
+    found = find_optimizer(evidence, optimizer)
+    is_decayed = found is not None and bool(coupled_decays(found))  # the decay is not divided
+    return is_clipped or is_decayed or not is_adaptive(evidence, optimizer)
 
 
 BUGGY = """

@@ -46,6 +46,11 @@ _ERRORS = frozenset(
     f"aten.{name}.default" for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", *_BINARY)
 )
 _MAX_WALK = 200
+_SEEN_THROUGH = frozenset(
+    f"aten.{name}"
+    for name in ("detach.default", "view.default", "_unsafe_view.default", "squeeze.default", "squeeze.dim")
+)
+_OWN = ("forward", "other")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -107,7 +112,7 @@ def _error_of(flow: OperationGraph, given: In) -> Operation | None:
 def _entered(flow: OperationGraph, error: Operation) -> Operation | None:
     """Return where what a model computes with a gradient loses it, on its way into an error."""
     before = flow.before(error.ins[0], limit=_MAX_WALK) + flow.before(error.ins[1], limit=_MAX_WALK)
-    own = [item for item in before if item.phase == "forward" and item.step == error.step]
+    own = [item for item in before if item.phase in _OWN and item.step == error.step]
     for item in sorted(own, key=lambda item: item.index):
         makers = [flow.maker(given) for given in item.ins if given.has_grad]
         is_lost = not any(given.has_grad for given in _uses(flow, item))
@@ -120,8 +125,8 @@ def _entered(flow: OperationGraph, error: Operation) -> Operation | None:
 
 
 def _uses(flow: OperationGraph, item: Operation) -> list[In]:
-    """Return what is made of a result; some derivatives keep a detached one."""
-    users = [user for user in flow.users(item) if user.name != "aten.detach.default"]
+    """Return what is made of a result: what is made of its views is listed too, and derivatives detach it."""
+    users = [user for user in flow.users(item) if user.name not in _SEEN_THROUGH]
     return [given for user in users for given in user.ins if given.producer == item.index]
 
 

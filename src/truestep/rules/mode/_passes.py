@@ -6,13 +6,13 @@ Owns telling evaluation from what only looks like it: targets, samples and stati
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from truestep.rules import Evidence, Source
 from truestep.rules.analysis.edits import around
-from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.places import calls, covers, has_run, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, LoaderUsed
@@ -196,12 +196,44 @@ def evaluation_line(evidence: Evidence, moment: Moment[Any]) -> int | None:
     source = evidence.source(moment.file)
     if source is None:
         return moment.line
-    loop = loop_around(source, moment.line)
-    first = moment.line if loop is None or trains(loop) else loop.lineno
+    first, loop = moment.line, loop_around(source, moment.line)
+    while loop is not None and not _leads_to_training(source, loop):
+        first, loop = loop.lineno, loop_around(source, loop.lineno)
     block = around(source, first, ast.With)
     names = set() if block is None else {name_of(node) for item in block.items for node in walk(item)}
     is_near = block is not None and block.body[0].lineno <= (first or 0) and names & _WITHOUT_GRADIENTS
     return block.lineno if is_near else first
+
+
+def called_from(evidence: Evidence, moment: Moment[Any]) -> Moment[Any]:
+    """Return a pass that a model makes in its own method as made at the one line that calls the method."""
+    source = evidence.source(moment.file)
+    method = None if source is None else around(source, moment.line, ast.FunctionDef)
+    if method is None or not any(covers(call, moment.line) and _is_own(call) for call in _calls(method)):
+        return moment
+    found = [
+        (other, call.lineno)
+        for other in evidence.sources
+        for call in calls(other.tree, method.name)
+        if not _is_own(call) and has_run(evidence, other, line=call.lineno)
+    ]
+    if len(found) != 1:
+        return moment
+    caller, line = found[0]
+    function = around(caller, line, ast.FunctionDef, ast.AsyncFunctionDef)
+    return replace(
+        moment, file=caller.path, line=line, function="<module>" if function is None else function.name
+    )
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [item for item in walk(node) if isinstance(item, ast.Call)]
+
+
+def _is_own(call: ast.Call) -> bool:
+    """Whether an object calls itself, or what is its own."""
+    function = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+    return name_of(function) == "self"
 
 
 def loop_around(source: Source, line: int | None) -> Any:
@@ -216,6 +248,13 @@ def trains(node: ast.AST) -> bool:
     """Whether code calls what makes steps."""
     names = {item.attr for item in walk(node) if isinstance(item, ast.Attribute)}
     return bool(names & {"backward", "step", "manual_backward"})
+
+
+def _leads_to_training(source: Source, node: ast.AST) -> bool:
+    """Whether code trains, or calls a function of its file that does."""
+    called = {name_of(call.func) for call in _calls(node)}
+    functions = [item for item in walk(source.tree) if isinstance(item, ast.FunctionDef)]
+    return trains(node) or any(item.name in called and trains(item) for item in functions)
 
 
 def layers_text(layers: LayersListed, names: list[str]) -> str:

@@ -15,6 +15,7 @@ Call `model.train()` at the beginning of every training epoch, not once before t
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.mode._passes import Pass, layers_text, loop_around, owners, read_passes
@@ -75,20 +76,27 @@ def _finding(evidence: Evidence, item: Pass, passes: list[Pass], why: str) -> Fi
 
 
 def _asked_here(evidence: Evidence, item: Pass, passes: list[Pass]) -> Moment[ModeSet] | None:
-    """Return the `eval()` that comes right before training, in the same function."""
+    """Return the `eval()` that stands where `train()` belongs.
+
+    It comes right before training, in the same function or after an evaluation in eval mode.
+    """
     assert item.layers is not None
-    off = [
+    asked = [
         moment
         for moment in evidence.of(ModeSet)
         if moment.at_s < item.moment.at_s and moment.facts.class_name == item.layers.class_name
     ]
-    if not off or off[-1].facts.is_training or off[-1].function != item.moment.function:
+    own = [other for other in passes if other.facts.model == item.facts.model]
+    if not asked or asked[-1].facts.is_training or _between(own, asked[-1], item.moment):
         return None
-    between = any(
-        other.facts.model == item.facts.model and off[-1].at_s < other.moment.at_s < item.moment.at_s
-        for other in passes
-    )
-    return None if between else off[-1]
+    is_near = asked[-1].function == item.moment.function
+    is_again = len(asked) > 1 and not asked[-2].facts.is_training and _between(own, asked[-2], asked[-1])
+    return asked[-1] if is_near or is_again else None
+
+
+def _between(passes: list[Pass], first: Moment[Any], last: Moment[Any]) -> bool:
+    """Whether a pass was made between two moments."""
+    return any(first.at_s < other.moment.at_s < last.at_s for other in passes)
 
 
 def _leads_to_step(evidence: Evidence, item: Pass, optimizers: set[int]) -> bool:

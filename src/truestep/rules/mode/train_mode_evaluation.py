@@ -22,9 +22,9 @@ from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, insert_after, insert_before, text_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.mode._passes import (
-    MIN_RUN,
     Pass,
     by_place,
+    called_from,
     evaluation_line,
     evaluation_loaders,
     fed_by,
@@ -107,15 +107,16 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
             evidence=f"{text}; first evaluated at line {first.moment.line}",
             count=1,
         )
-    line = evaluation_line(evidence, first.moment)
+    moment = called_from(evidence, first.moment)
+    line = evaluation_line(evidence, moment)
     where = "" if line == first.moment.line else f"; first evaluated at line {first.moment.line}"
     return Finding.at(
-        first.moment,
+        moment,
         f"{name} is evaluated in train mode: eval() is missing",
         line=line,
         evidence=text + where,
         count=1,
-        details={"called": first.moment.line},
+        details={"called": moment.line},
     )
 
 
@@ -149,7 +150,7 @@ def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
 def _is_once(run: list[Pass]) -> bool:
     """Whether several inputs are passed through once each."""
     known = [item.facts.given for item in run]
-    return len(known) >= MIN_RUN and min(known) >= 0 and len(set(known)) == len(known)
+    return len(known) > 1 and min(known) >= 0 and len(set(known)) == len(known)
 
 
 def _num_optimizers(evidence: Evidence) -> int:

@@ -19,6 +19,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, insert_before, put_under
@@ -28,6 +29,7 @@ from truestep.rules.mode._passes import (
     MIN_RUN,
     Pass,
     by_place,
+    called_from,
     evaluation_line,
     evaluation_loaders,
     fed_by,
@@ -37,6 +39,7 @@ from truestep.rules.mode._passes import (
     trained_by_hand,
     trains,
 )
+from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, PassExamined
 
 RULE = Meta(
@@ -48,7 +51,7 @@ RULE = Meta(
 )
 _MIN_EVAL = 2
 _EVALUATION = re.compile(r"eval|valid|test|accura|score|metric|predict|infer", re.IGNORECASE)
-_NEAR = 6
+_NEAR = 10
 """Lines between a loop and a pass in it."""
 
 
@@ -68,7 +71,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for item in [*idle, *(item for item in unused if item.facts.model in by_hand)]:
         if not item.facts.is_training:  # of whatever model: folds and searches make one after the other
             in_eval[item.place[:2]].append(item)
-    certain = {place: found for place, found in in_eval.items() if len(found) >= _MIN_EVAL}
+    certain = {
+        place: found
+        for place, found in in_eval.items()
+        if len(found) >= _MIN_EVAL or (_says_so(found) and found[0].facts.size > 1)
+    }
     # An attack or a map of saliency needs gradients in an evaluation: it cannot be put under no_grad().
     with_gradients = {item.facts.model for item in passes if item.is_used and not item.facts.is_training}
     for found in certain.values():
@@ -91,7 +98,12 @@ def _is_evaluation(evidence: Evidence, group: list[Pass]) -> bool:
     is_over = evidence.first.ended == "finished" and all(
         item.moment.step == evidence.first.num_steps for item in group
     )
-    return is_over or bool(_EVALUATION.search(group[0].moment.function or ""))
+    return is_over or _says_so(group)
+
+
+def _says_so(group: list[Pass]) -> bool:
+    """Whether the function's name says that it evaluates."""
+    return bool(_EVALUATION.search(group[0].moment.function or ""))
 
 
 def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
@@ -101,30 +113,31 @@ def _finding(evidence: Evidence, found: list[Pass]) -> Finding:
         moment.took_s for moment in evidence.of(ForwardPass) if (moment.line, moment.facts.model) in places
     ]
     mode = "train" if first.facts.is_training else "eval"
-    line = _line(evidence, first)
+    moment = called_from(evidence, first.moment)
+    line = _line(evidence, moment)
     where = "" if line == first.moment.line else f"; the first is at line {first.moment.line}"
     return Finding.at(
-        first.moment,
+        moment,
         "this evaluation builds an autograd graph that is never used: torch.no_grad() is missing",
         line=line,
         evidence=f"{len(found)} passes in {mode} mode with gradients enabled; no backward pass reached one"
         f"{where}",
-        details={"called": first.moment.line},
+        details={"called": moment.line},
         cost=f"each pass keeps its activations in memory; these passes took {1e3 * sum(times):.1f} ms",
     )
 
 
-def _line(evidence: Evidence, first: Pass) -> int | None:
+def _line(evidence: Evidence, moment: Moment[Any]) -> int | None:
     """Return the line of the loop that evaluates, if it is near the pass; else that of the pass.
 
     Where the script decorates other functions, the one that evaluates lacks a decorator.
     """
-    source = evidence.source(first.moment.file)
-    function = None if source is None else around(source, first.moment.line, ast.FunctionDef)
+    source = evidence.source(moment.file)
+    function = None if source is None else around(source, moment.line, ast.FunctionDef)
     if source is not None and function is not None and not trains(function) and _decorates(source):
         first_line: int = min([function.lineno, *(item.lineno for item in function.decorator_list)])
         return first_line
-    line, called = evaluation_line(evidence, first.moment), first.moment.line
+    line, called = evaluation_line(evidence, moment), moment.line
     return line if line is not None and called is not None and called - line <= _NEAR else called
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import Edit, call_at, replace_node, text_of
+from truestep.rules.analysis.optimizers import coupled_decays
 from truestep.rules.par._roster import at, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import ParametersListed
@@ -26,16 +27,14 @@ RULE = Meta(
     needs=(OptimizerStep, ParametersListed),
     fix="Use torch.optim.AdamW, whose decay does not depend on the gradient's scale.",
 )
-_COUPLED = ("Adam", "NAdam", "RAdam", "Adamax", "SparseAdam")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find decay that is scaled like a gradient."""
     roster = read_roster(evidence)
     for optimizer in roster.stepped if roster is not None else ():
-        decays = [group.weight_decay for group in optimizer.groups]
-        is_decoupled = any(group.is_decoupled for group in optimizer.groups)
-        if optimizer.class_name in _COUPLED and any(decays) and not is_decoupled:
+        decays = coupled_decays(optimizer)
+        if decays:
             yield Finding(
                 message=f"{optimizer.class_name} adds weight decay to the gradient and rescales it: "
                 "it is not the decay of AdamW",

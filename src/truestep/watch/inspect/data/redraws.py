@@ -1,4 +1,4 @@
-"""Samples that are read twice: whether a loader that does not shuffle gives another input for the same label.
+"""Samples that are read twice: whether a dataset gives another input for the same label.
 
 Owns the reading, in a forked copy of the process. Which loaders evaluate is left to the rules.
 """
@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, SequentialSampler
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from truestep.watch.evidence.facts.loading import SamplesRedrawn
 from truestep.watch.inspect.data.samples import find_parts
@@ -33,7 +33,7 @@ class _Redraws:
             return
         self._met.add(number)
         is_stream = isinstance(loader.dataset, IterableDataset)
-        if is_stream or type(loader.sampler) is not SequentialSampler:
+        if is_stream or type(loader.sampler) not in (SequentialSampler, RandomSampler):
             return
         try:
             with self._tape.under_way.copying():

@@ -1,0 +1,86 @@
+"""Training data in their stored order are found in the first epoch, if a loop goes through them again."""
+
+import pytest
+
+from tests.gathering import run_text
+from truestep.rules import Finding, find_rules
+
+RULES = {rule.meta.code: rule for rule in find_rules()}
+
+START = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(96, 4)
+data = TensorDataset(x, x.sum(1, keepdim=True))
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def train(loader):
+    for x, y in loader:
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+
+
+"""
+
+MADE = "loader = DataLoader(data, 16)\n"
+CALLED = MADE + "for epoch in range(1):\n    train(loader)\n"
+AROUND = (
+    MADE
+    + """for epoch in range(1):
+    for x, y in loader:
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+"""
+)
+ONCE = MADE + "train(loader)\n"
+ANEW = "for fold in range(1):\n    loader = DataLoader(data, 16)\n    train(loader)\n"
+TWICE = MADE + "train(loader)\nif x is None:\n    train(loader)\n"
+
+
+def found_in(text: str) -> list[Finding]:
+    ran = run_text(START + text)
+    assert ran.code == 0, ran.output
+    return list(RULES["DATA03"].check(ran.evidence))
+
+
+@pytest.mark.parametrize("text", [CALLED, AROUND], ids=["called", "around"])
+def test_one_epoch_in_a_loop_is_enough(text: str) -> None:
+    line = (START + text).split("\n").index(MADE.strip()) + 1
+    assert [(item.line, item.severity) for item in found_in(text)] == [(line, "warning")]
+    assert found_in(text.replace("16)", "16, shuffle=True)")) == []
+
+
+@pytest.mark.parametrize("text", [ONCE, ANEW, TWICE], ids=["once", "anew", "twice"])
+def test_data_that_are_gone_through_once_need_no_shuffling(text: str) -> None:
+    assert found_in(text) == []
+
+
+RECURRENT = """
+rows = torch.randn(96, 5, 4)
+read, out = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
+optimizer = torch.optim.SGD([*read.parameters(), *out.parameters()], lr=0.01)
+loader = DataLoader(TensorDataset(rows, TARGET), 16)
+for epoch in range(2):
+    for given, target in loader:
+        optimizer.zero_grad()
+        LOSS.backward()
+        optimizer.step()
+"""
+
+
+def test_sequences_with_one_class_each_are_shuffled_and_those_that_may_follow_each_other_are_not() -> None:
+    one = RECURRENT.replace("TARGET", "torch.randint(3, (96,))")
+    one = one.replace("LOSS", "nn.functional.cross_entropy(out(read(given)[0][:, -1]), target)")
+    assert len(found_in(one)) == 1
+    each = RECURRENT.replace("TARGET", "torch.randint(3, (96, 5))")
+    each = each.replace(
+        "LOSS", "nn.functional.cross_entropy(out(read(given)[0]).flatten(0, 1), target.flatten())"
+    )
+    assert found_in(each) == []
