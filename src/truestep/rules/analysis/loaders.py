@@ -7,7 +7,7 @@ import ast
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from truestep.watch.evidence.facts.loading import (
     EpochBegan,
     LoaderMade,
     LoaderOrder,
+    LoaderUsed,
     SamplesSeen,
 )
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModeSet
@@ -108,7 +109,9 @@ def transform_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
     if made is None or source is None or not loader.facts.is_direct:
         return None
     loading = call_at(source, made.line, name="DataLoader")
-    dataset = _followed(source.tree, _given_to(loading, "dataset", 0), made.line)
+    used = (moment.facts for moment in evidence.of(LoaderUsed) if moment.facts.loader == loader.number)
+    given = _given_to(loading, "dataset", 0)
+    dataset = _followed(source.tree, given, made.line, kinds={item.dataset for item in used})
     transform = _followed(source.tree, _given_to(dataset, "transform", None), made.line)
     if transform is None:
         return None
@@ -137,8 +140,13 @@ def _given_to(call: ast.AST | None, name: str, place: int | None) -> ast.expr | 
     return next(named, call.args[place] if place is not None and len(call.args) > place else None)
 
 
-def _followed(tree: ast.AST, value: ast.expr | None, line: int | None) -> ast.expr | None:
-    """Return what was last assigned to a name before a line, of a part the whole; anything else as it is."""
+def _followed(
+    tree: ast.AST, value: ast.expr | None, line: int | None, *, kinds: Collection[str] = ()
+) -> ast.expr | None:
+    """Return what was last assigned to a name before a line, of a part the whole; anything else as it is.
+
+    Of several calls, as in branches, the one that makes an object of one of these kinds.
+    """
     for _ in range(_MOST_NAMES):
         if isinstance(value, ast.Call) and name_of(value.func) in _PARTING:
             value = _given_to(value, "dataset", 0)
@@ -146,7 +154,8 @@ def _followed(tree: ast.AST, value: ast.expr | None, line: int | None) -> ast.ex
         before = [one for node, one in assignments(tree, name or "") if node.lineno < (line or 0)]
         if name is None or not before:
             break
-        value = before[-1]
+        fitting = [one for one in before if isinstance(one, ast.Call) and name_of(one.func) in kinds]
+        value = (fitting or before)[-1]
     return None if name_of(value) else value
 
 

@@ -101,7 +101,8 @@ def _report(evidence: Evidence, moments: list[Moment[GradientsDropped]]) -> Find
     )
     steps = [item for item in evidence.of(OptimizerStep) if item.facts.optimizer == first.facts.optimizer]
     early = next((item for item in steps if _is_before(item, passed)), None)
-    if not steps and passed.file and evidence.first.ended == "finished":
+    is_missing = not steps or (early is None and _lacks_steps(evidence, first.facts))
+    if is_missing and passed.file and evidence.first.ended == "finished":
         return Finding.at(
             first,
             "no optimizer step uses the gradients of this backward pass: step() is missing",
@@ -118,6 +119,15 @@ def _report(evidence: Evidence, moments: list[Moment[GradientsDropped]]) -> Find
             fix="Call optimizer.step() after the backward pass.",
         )
     return Finding.at(first, "gradients are zeroed before a step uses them", evidence=text)
+
+
+def _lacks_steps(evidence: Evidence, facts: GradientsDropped) -> bool:
+    """Whether no step has used passes of this line, and an optimizer whose weights they reach makes none."""
+    passes = find_passes(evidence)
+    place = (facts.backward_at.file, facts.backward_at.line)
+    reached = {number for item in facts.passes if item in passes for number in passes[item].facts.optimizers}
+    stepped = {moment.facts.optimizer for moment in evidence.of(OptimizerStep)}
+    return place not in used_places(evidence, passes) and not reached <= stepped
 
 
 def _is_before(step: Moment[OptimizerStep], passed: Place) -> bool:

@@ -6,14 +6,16 @@ Owns finding it in the source, and the line at which a reader looks for the call
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Source
-from truestep.rules.analysis.places import Function, has_run, name_of
+from truestep.rules.analysis.places import Function, covers, has_run, name_of
 from truestep.rules.analysis.syntax import walk
 
 _NAME = re.compile(r"(?:.*_)?seed|manualseed", re.IGNORECASE)
 _SEEDING = re.compile(r"seed", re.IGNORECASE)
+_DEVICE = re.compile(r"device|is_available|accel|cuda")
 _OTHERS = re.compile(r"(?:.*\.)?(?:cuda|xpu|mps|np|numpy|random|env|envs|\w*_?space)\.\w+")
 """Calls that seed something else than torch's generator of the CPU."""
 
@@ -25,7 +27,7 @@ class GivenSeed(NamedTuple):
     """As the user knows it: `--seed` or `SEED`."""
     file: str
     line: int
-    """Where it is used last as a seed, or where options are read, or where it is set."""
+    """Where it is used last as a seed, or where options are read and a device chosen, or where it is set."""
 
 
 def find_given_seed(evidence: Evidence) -> GivenSeed | None:
@@ -88,7 +90,13 @@ def _may_seed_torch(source: Source, name: str) -> bool:
 
 
 def _read_at(source: Source) -> int | None:
-    """Return the line that reads the script's options."""
+    """Return the line that reads the script's options; if a device is chosen right after it, that of this."""
     names = ("parse_args", "parse_known_args")
     calls = (node for node in walk(source.tree) if isinstance(node, ast.Call))
-    return max((call.lineno for call in calls if name_of(call.func) in names), default=None)
+    line = max((call.lineno for call in calls if name_of(call.func) in names), default=None)
+    for node in walk(source.tree):
+        body = getattr(node, "body", None)
+        for first, second in pairwise(body if isinstance(body, list) else ()):
+            if covers(first, line) and _DEVICE.search(ast.unparse(second)):
+                return second.end_lineno if isinstance(second, ast.Assign | ast.If) else line
+    return line

@@ -50,6 +50,8 @@ def replicate(model: nn.Module, hosted: Mapping[int, Tensor] | None = None) -> n
             memo |= {id(item): item for item in model.parameters()}
         memo |= hosted or {}
         replica = copy.deepcopy(model, memo)
+        for module, name, function in _closures(model):
+            setattr(memo[id(module)], name, _rebound(function, memo))
         replica.requires_grad_(False)
     except Exception:  # noqa: BLE001 - whatever the user's classes do when they are copied
         return None
@@ -65,16 +67,43 @@ def _has_others() -> bool:
 def _shared(model: nn.Module) -> list[Any] | None:
     """Return objects that the model holds and that are no part of it; None if it cannot be copied."""
     shared: list[Any] = []
+    own = {id(module) for module in model.modules()}
     for module in model.modules():
         if _is_special(module):
             return None
         for name, value in vars(module).items():
-            if name not in _OWN and not _sort_out(value, shared, depth=0):
+            if name in _OWN or (_is_closure(value) and all(id(item) in own for item in _held(value))):
+                continue
+            if not _sort_out(value, shared, depth=0):
                 return None
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer) or nn.parameter.is_lazy(tensor):
             return None
     return shared
+
+
+def _is_closure(value: Any) -> bool:
+    return isinstance(value, types.FunctionType) and bool(value.__closure__)
+
+
+def _held(function: Any) -> list[Any]:
+    """Return what a function of the script holds; a model may keep one that calls some of its parts."""
+    return [cell.cell_contents for cell in function.__closure__]
+
+
+def _closures(model: nn.Module) -> list[tuple[nn.Module, str, Any]]:
+    """Return the functions that modules hold and that call parts of the model, and where they are."""
+    every = ((module, name, value) for module in model.modules() for name, value in vars(module).items())
+    return [item for item in every if _is_closure(item[2])]
+
+
+def _rebound(function: Any, memo: Mapping[int, Any]) -> Any:
+    """Return a function that calls the copies of the parts that this one calls."""
+    cells = tuple(types.CellType(memo[id(item)]) for item in _held(function))
+    code, name = function.__code__, function.__name__
+    made = types.FunctionType(code, function.__globals__, name, function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def is_large(model: nn.Module) -> bool:

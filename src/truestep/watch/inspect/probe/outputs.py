@@ -55,4 +55,6 @@ def by_position(  # limits: private to this package
             # Classes may come before positions.
             if axis and leaf.dim() > 2 and (leaf.shape[0], leaf.shape[2]) == shape:
                 return leaf.permute(2, 0, 1, *range(3, leaf.dim()))
+            if leaf.shape[0] == length * size:  # as the loss takes them
+                return leaf.reshape(*shape, *leaf.shape[1:]).transpose(0, axis)
     return None

@@ -42,7 +42,6 @@ _MANY = 8
 _NUM_PASSES, _MAX_S = 9, 15.0
 """Forward passes of a probe, about, and how long they may take in a large model."""
 _CHANGED, _SHIFTED = 1e-3, 0.95
-_IGNORED = -100
 _MARK = "truestep model"
 _TARGETS = ("NllLossBackward0", "NllLoss2DBackward0", "MseLossBackward0", "SmoothL1LossBackward0")
 
@@ -513,7 +512,9 @@ def scored_positions(  # limits: private to this package
             continue
         shaped = target.reshape((rest[0], num, *rest[1:])).transpose(0, 1) if axis else target.reshape(shape)
         shaped = shaped[: length - 1]
-        counts = shaped != _IGNORED
+        counts = (
+            shaped.isfinite() if shaped.is_floating_point() else shaped >= 0
+        )  # what no class has is ignored
         if int(counts.sum()) < _MIN_LENGTH or _agree(shaped, following, counts) < _SHIFTED:
             continue
         if _agree(shaped, tokens[: length - 1], counts) < _SHIFTED:
