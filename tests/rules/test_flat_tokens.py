@@ -1,4 +1,4 @@
-"""A visible future is found behind flat outputs, ignored targets, and functions that hold parts of the model."""
+"""A visible future is found behind flat outputs, ignored targets and functions of the model."""
 
 import pytest
 
