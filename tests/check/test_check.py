@@ -116,8 +116,12 @@ def test_text_shows_the_line_and_what_to_do(tmp_path: Path) -> None:
             "import torch\nweight = torch.ones(2, requires_grad=True)\nweight.sum().backward()\n",
             "the weights did not change",
         ),
+        (
+            "import torch\nw = torch.ones(1, requires_grad=True)\nw.data -= torch.autograd.grad(w, w)[0]\n",
+            "torch.autograd.grad are not counted",
+        ),
     ],
-    ids=["finished", "subprocess", "no-step", "no-update"],
+    ids=["finished", "subprocess", "no-step", "no-update", "functional"],
 )
 def test_a_run_without_an_optimizer_step_is_inconclusive(tmp_path: Path, text: str, reason: str) -> None:
     write(tmp_path, text)

@@ -32,6 +32,15 @@ _NON_FINITE = "LOOP11"
 INTERRUPTED = (-2, 130, -15, 143)
 """Exit codes of a script that Ctrl-C or SIGTERM has ended."""
 _OPTIONS = ("--steps", "--processes", "--select", "--ignore", "--fix", "--format")
+_WITHOUT_STEPS = {
+    "backward": "No optimizer step ran, so training was not checked. There were backward passes, but the "
+    "weights did not change after them. Pass the script that updates them, with its arguments.",
+    "grad": "No optimizer step ran, so training was not checked. Steps that the script makes itself with "
+    "torch.autograd.grad are not counted.",
+    None: "No optimizer step ran, so nothing was checked. Does the script train in a process that it starts, "
+    "need arguments to train, or find its training finished? Pass the script and the arguments that train.",
+}
+"""By the kind of backward passes that ran."""
 
 
 @dataclass(kw_only=True)
@@ -106,16 +115,8 @@ class Result:
             return f"the script failed (exit code {self.code}): {reason}" + _hint(self.arguments)
         if self.num_steps:
             return None
-        if self.evidence.has(BackwardPass):
-            return (
-                "No optimizer step ran, so training was not checked. There were backward passes, but the "
-                "weights did not change after them. Pass the script that updates them, with its arguments."
-            )
-        return (
-            "No optimizer step ran, so nothing was checked. Does the script train in a process that it "
-            "starts, need arguments to train, or find its training finished? Pass the script and the "
-            "arguments that train."
-        )
+        hows = {moment.facts.how for moment in self.evidence.of(BackwardPass)}
+        return _WITHOUT_STEPS["backward" if "backward" in hows else "grad" if hows else None]
 
 
 def _hint(arguments: Sequence[str]) -> str:

@@ -46,8 +46,8 @@ def train_one_epoch(model, loader, optimizer):
 def evaluate(model, loader):
     model.eval()
     squared, count = 0.0, 0
-    for history, target in loader:
-        forecast = model(history)  # expect: MODE02
+    for history, target in loader:  # expect: MODE02
+        forecast = model(history)
         squared += nn.functional.mse_loss(forecast, target, reduction="sum").item()
         count += len(target)
     return (squared / count) ** 0.5

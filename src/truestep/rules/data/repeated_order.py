@@ -33,6 +33,7 @@ RULE = Meta(
     code="DATA03",
     severity="error",
     needs=(LoaderOrder,),
+    caused_by=("DATA04",),
     fix="Call sampler.set_epoch(epoch) before iterating the loader, in every epoch.",
 )
 _LEAST_BATCHES, _LEAST_STORED = 3, 4

@@ -45,6 +45,7 @@ EVENTS = (
     "step_begins",  # the optimizer, its number
     "step_ends",
     "stepped_by_hand",  # what stands for the optimizer, its number
+    "turned_by_hand",  # by a script that asked for gradients as a function's result
     "zero_begins",  # the optimizer or the module, and whether its gradients are zeroed in place
     "zero_ends",
     "clip_begins",  # the parameters, None if they come from a generator

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.hooks.optimizer import Turns
 from truestep.watch.hooks.table import Hook, Observation, put
-from truestep.watch.inspect.training.spots import Spot, find_spots
+from truestep.watch.inspect.training.spots import Spot, find_spots, find_weights
 from truestep.watch.script.autograd import find_nodes
 from truestep.watch.script.refs import ByIdentity, Ref
 from truestep.watch.script.tape import Tape
@@ -52,7 +52,8 @@ class _StepsByHand:
         self._site = 0
         self._found: dict[int, list[UpdatedByHand]] = {}
         """What was updated after the last pass at a site."""
-        self._is_assumed = False
+        self._is_assumed = self._is_functional = False
+        """Whether it was `torch.autograd.grad`, of which no step is counted."""
 
     def made(self, _optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
         """An optimizer is made: from here on the steps are its own."""
@@ -70,22 +71,24 @@ class _StepsByHand:
     def closing(self) -> None:
         self._look()
 
-    def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
+    def backward_begins(self, losses: tuple[Tensor, ...], _how: str) -> None:
         self._look()
         is_known = any(kept() is not None for kept in self._weights.values())
-        if how == "backward" and (self._tape.is_looked_at or not is_known):
+        if self._tape.is_looked_at or not is_known:
             leaves = [node.variable for node in find_nodes(losses, ("AccumulateGrad",), limit=_MAX_NODES)]
             self._weights = {key: kept for key, kept in self._weights.items() if kept() is not None}
             self._weights |= {id(leaf): Ref(leaf) for leaf in leaves}
 
     def backward_ends(self, _losses: tuple[Tensor, ...], how: str) -> None:
-        if how != "backward":
+        if how != "backward" and not self._is_functional and (self._pending or self._is_assumed):
             return
+        self._is_functional = how != "backward"
         self._site = self._tape.under_way.backward_site
         weights = [weight for kept in self._weights.values() if (weight := kept()) is not None]
         is_quick = self._tape.is_looked_at or all(weight.is_cpu for weight in weights)
-        self._pending = find_spots(weights, most=_MAX_WEIGHTS) if is_quick else []
-        self._is_assumed = not is_quick  # reading would make the script wait
+        find = find_weights if self._is_functional else find_spots
+        self._pending = find(weights, most=_MAX_WEIGHTS) if is_quick else []
+        self._is_assumed = not is_quick and not self._is_functional  # reading would make the script wait
 
     def _look(self) -> None:
         """Find out whether the script has updated its weights since its last backward pass."""
@@ -94,6 +97,10 @@ class _StepsByHand:
         else:
             changed = [spot for spot in self._pending if spot.has_moved]
             if not changed:
+                return
+            if self._is_functional:
+                self._pending = []
+                self._tape.emit("turned_by_hand")
                 return
             self._pending = [spot for spot in self._pending if spot not in changed]
             owners = self._found[self._site] = self._owners_of(changed)

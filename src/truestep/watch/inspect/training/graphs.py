@@ -40,7 +40,7 @@ _sequence_number = torch._C._autograd._get_sequence_nr
 
 def watch(tape: Tape) -> None:
     """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
-    tape.attend(_Graphs(tape), "backward_begins", "stepped_by_hand", "counted", "closing")
+    tape.attend(_Graphs(tape), "backward_begins", "stepped_by_hand", "turned_by_hand", "counted", "closing")
 
 
 class _Mark:
@@ -90,6 +90,10 @@ class _Graphs:
 
     def stepped_by_hand(self, *_: Any) -> None:
         self._is_by_hand = True
+
+    def turned_by_hand(self) -> None:
+        self._is_by_hand = True
+        self.counted()
 
     def counted(self) -> None:
         # A step by hand is noticed later, when the next loss may have been computed.

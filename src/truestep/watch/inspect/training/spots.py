@@ -54,6 +54,12 @@ def find_spots(parameters: list[Tensor], *, most: int = _MAX_SPOTS) -> list[Spot
     return [spot for spot in found if spot.gradient]
 
 
+def find_weights(parameters: list[Tensor], *, most: int) -> list[Spot]:
+    """Return the largest weights of some parameters, which need no gradients."""
+    usable = [item for item in parameters if is_usable(item)]
+    return [_spot(item, int(item.detach().abs().argmax())) for item in parts.spread(usable, most)]
+
+
 def read_again(spots: list[Spot]) -> list[Spot]:
     """Return what is there now."""
     found = [(spot.reference(), spot.index) for spot in spots]
