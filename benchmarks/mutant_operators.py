@@ -558,7 +558,7 @@ _ALL = (
     _operator(clamp_logits, "PROBE04", "PROBE06", "LOSS10", "LOSS12"),
     _operator(wrong_axis, "PROBE01", "LOSS04", "LOSS03"),
     _operator(reshape_for_transpose, "PROBE01", "PROBE02", "PROBE09", "PROBE12"),
-    _operator(mix_samples, "PROBE01", "PROBE09"),
+    _operator(mix_samples, "PROBE01", "PROBE02", "PROBE09"),
     _operator(drop_mask, "PROBE02", "LOSS07"),
     _operator(predict_the_input, "PROBE02", "LOSS08", "LOSS11"),
     _operator(shuffle_off, "DATA04", "DATA03", is_order=True),

@@ -4,7 +4,8 @@ Every operator of `mutant_operators` is tried on every script of the wild corpus
 if it really changes training: run bare with the same seed it has other losses, weights, graphs or outputs
 than the original, which repeats itself exactly (or as well as it can). One that does not is listed as
 equivalent, one that crashes as such; neither counts. Found: `check` reports what it does not report of the
-original, by a rule that is about the mistake (or that no step was made). At its line: within 3 lines.
+original, by a rule that is about the mistake (or that no step was made). A warning is new where
+there was a remark. At its line: within 3 lines.
 Results go to --results, one line a mutant, and what is in there is not run again. What a mutant changes does
 not depend on truestep: with --measured, a file of earlier results, it is not measured again but checked.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
@@ -147,8 +148,8 @@ def _flat(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from item["consequences"]
 
 
-def _key(item: dict[str, Any]) -> tuple[str, int]:
-    return item["code"], item["line"]
+def _key(item: dict[str, Any]) -> tuple[str, int, bool]:
+    return item["code"], item["line"], item["severity"] == "info"
 
 
 def try_mutant(

@@ -200,3 +200,119 @@ for step in range(4):
     cut = text.replace("cross_entropy(real,", "cross_entropy(real.detach(),")
     assert lines("LOSS06", cut) == [line_of(cut, "first =")]
     assert lines("LOSS06", text) == []
+
+
+def test_a_text_that_is_made_after_training_needs_no_graph() -> None:
+    text = """
+for epoch in range(3):
+    train()
+with torch.no_grad():
+    row = x[:1]
+    for place in range(9):
+        row = F.one_hot(model(row).argmax(1), 4).repeat(1, 2).float()
+"""
+    kept = text.replace("with torch.no_grad():", "if True:")
+    assert lines("MODE02", kept) == [line_of(kept, "for place")]
+    assert lines("MODE02", text) == []
+
+
+def test_the_last_game_of_a_policy_that_learns_is_no_evaluation() -> None:
+    text = """
+for game in range(4):
+    chances = [F.log_softmax(model(row[None]), 1)[0, 0] for row in x[:9]]
+    if game < 3:
+        optimizer.zero_grad()
+        (-torch.stack(chances).sum()).backward()
+        optimizer.step()
+"""
+    assert lines("MODE02", text) == []
+
+
+def test_a_first_step_larger_than_all_weights_is_found_where_nothing_is_learned() -> None:
+    text = """
+deep = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+optimizer = torch.optim.Adam(deep.parameters(), lr=RATE)
+for step in range(16):
+    optimizer.zero_grad()
+    (deep(x).tanh() - x[:, 4:].clamp(-0.1, 0.1)).abs().mean().backward()
+    optimizer.step()
+"""
+    found = run("PROBE07", text.replace("RATE", "0.38"))
+    assert [(item.line, item.severity) for item in found] == [(line_of(text, "optimizer ="), "warning")]
+    assert run("PROBE07", text.replace("RATE", "0.001")) == []
+
+
+def test_what_an_optimizer_lacks_of_a_model_of_a_library_is_found() -> None:
+    text = """
+from transformers import BertConfig, BertModel
+
+sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+model = BertModel(BertConfig(vocab_size=12, **sizes), add_pooling_layer=False)
+optimizer = torch.optim.Adam([*model.parameters()][2:])
+tokens = torch.randint(0, 12, (4, 6))
+for step in range(4):
+    optimizer.zero_grad()
+    model(tokens).last_hidden_state.square().mean().backward()
+    optimizer.step()
+"""
+    assert lines("PAR04", text) == [line_of(text, "optimizer =")]
+    assert lines("PAR04", text.replace("[2:]", "")) == []
+
+
+def test_an_evaluation_begins_at_the_block_around_the_call() -> None:
+    text = """
+def score(rows):
+    return [model(row).argmax(1) for row in rows.split(8)]
+
+
+for epoch in range(3):
+    train()
+    model.eval()
+    with torch.no_grad():
+        score(x[64:])
+    model.train()
+"""
+    assert lines("MODE01", text.replace("model.eval()", "pass")) == [line_of(text, "with torch")]
+    assert lines("MODE01", text) == []
+
+
+def test_a_copy_whose_frozen_part_is_left_alone_is_no_model_that_is_trained() -> None:
+    text = """
+import copy
+
+model = Net()
+model.layers[0].requires_grad_(False)
+optimizer = torch.optim.Adam(copy.deepcopy(model).parameters())
+train()
+"""
+    assert lines("PAR03", text) == [line_of(text, "optimizer = torch.optim.Adam(copy")]
+    assert lines("PAR03", text.replace("copy.deepcopy(model)", "model")) == []
+
+
+def test_an_autoencoder_that_ends_in_tanh_reconstructs_data_of_the_same_range() -> None:
+    text = """
+images = torch.rand(64, 8)
+model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 8), nn.Tanh())
+optimizer = torch.optim.Adam(model.parameters())
+for rows in images.split(16):
+    optimizer.zero_grad()
+    F.mse_loss(model(rows), rows).backward()
+    optimizer.step()
+"""
+    assert lines("DATA18", text) == [line_of(text, "F.mse_loss")]
+    assert lines("DATA18", text.replace("torch.rand(64, 8)", "2 * torch.rand(64, 8) - 1")) == []
+    assert lines("DATA18", text.replace("nn.Tanh()", "nn.Sigmoid()")) == []
+    assert lines("DATA18", text.replace("(rows), rows)", "(rows), torch.rand(16, 8))")) == []
+
+
+def test_training_that_forgets_train_is_no_evaluation_with_gradients() -> None:
+    text = """
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(3):
+    train()
+    model.eval()
+    for data, target in test_loader:
+        F.cross_entropy(model(data), target).item()
+"""
+    assert [(item.line, item.severity) for item in run("MODE02", text)] == [(line_of(text, "for data"), None)]

@@ -50,7 +50,10 @@ def found_in(text: str) -> list[Finding]:
     return list(RULES["DATA03"].check(ran.evidence))
 
 
-@pytest.mark.parametrize("text", [CALLED, AROUND], ids=["called", "around"])
+BESIDE = CALLED.replace("    train(loader)", "    model.train()\n    train(loader)")
+
+
+@pytest.mark.parametrize("text", [CALLED, AROUND, BESIDE], ids=["called", "around", "beside"])
 def test_one_epoch_in_a_loop_is_enough(text: str) -> None:
     line = (START + text).split("\n").index(MADE.strip()) + 1
     assert [(item.line, item.severity) for item in found_in(text)] == [(line, "warning")]

@@ -131,9 +131,9 @@ def _is_repeating(evidence: Evidence, loader: ObservedLoader) -> bool:
         return False
     loop = around(source, place.line, *_LOOPS, ast.FunctionDef)
     if isinstance(loop, ast.FunctionDef):
-        loops = [
-            around(source, call.lineno, *_LOOPS, ast.FunctionDef) for call in calls(source.tree, loop.name)
-        ]
+        called = list(calls(source.tree, loop.name))
+        called = [call for call in called if isinstance(call.func, ast.Name)] or called  # model.train()
+        loops = [around(source, call.lineno, *_LOOPS, ast.FunctionDef) for call in called]
         loop = loops[0] if len(loops) == 1 else None
     is_anew = loader.made.file == place.file and isinstance(loop, ast.stmt) and covers(loop, loader.made.line)
     return isinstance(loop, _LOOPS) and not is_anew

@@ -192,17 +192,34 @@ def trained_by_hand(evidence: Evidence, passes: Iterable[Pass]) -> set[int]:
 
 
 def evaluation_line(evidence: Evidence, moment: Moment[Any]) -> int | None:
-    """Return where a pass's evaluation begins: its loop, or the block without gradients around that."""
+    """Return where a pass's evaluation begins: its loop, or the block without gradients around that.
+
+    The block may be where the function that evaluates is called.
+    """
     source = evidence.source(moment.file)
     if source is None:
         return moment.line
     first, loop = moment.line, loop_around(source, moment.line)
     while loop is not None and not _leads_to_training(source, loop):
         first, loop = loop.lineno, loop_around(source, loop.lineno)
-    block = around(source, first, ast.With)
+    block = _without_gradients(source, first)
+    if block is not None and block.body[0].lineno <= (first or 0):
+        return block.lineno
+    function = around(source, moment.line, ast.FunctionDef)
+    blocks = [
+        _without_gradients(source, call.lineno)
+        for call in (() if function is None else calls(source.tree, function.name))
+        if has_run(evidence, source, line=call.lineno)
+    ]
+    around_calls = {block.lineno for block in blocks if block is not None}
+    return around_calls.pop() if len(around_calls) == 1 and None not in blocks else first
+
+
+def _without_gradients(source: Source, line: int | None) -> ast.With | None:
+    """Return the block around a line, if it is one without gradients."""
+    block = around(source, line, ast.With)
     names = set() if block is None else {name_of(node) for item in block.items for node in walk(item)}
-    is_near = block is not None and block.body[0].lineno <= (first or 0) and names & _WITHOUT_GRADIENTS
-    return block.lineno if is_near else first
+    return block if isinstance(block, ast.With) and names & _WITHOUT_GRADIENTS else None
 
 
 def called_from(evidence: Evidence, moment: Moment[Any]) -> Moment[Any]:

@@ -77,7 +77,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if len(found) >= _MIN_EVAL or (_says_so(found) and found[0].facts.size > 1)
     }
     # An attack or a map of saliency needs gradients in an evaluation: it cannot be put under no_grad().
-    with_gradients = {item.facts.model for item in passes if item.is_used and not item.facts.is_training}
+    # Where the model is also trained in train mode, train() is missing after an evaluation.
+    used = {item.place for item in passes if item.is_used}
+    training = {item.place for item in passes if item.is_used and item.facts.is_training}
+    with_gradients = {
+        item.facts.model
+        for item in passes
+        if item.is_used and not item.facts.is_training and item.place not in training
+    }
     for found in certain.values():
         finding = _finding(evidence, found)
         yield replace(finding, severity="info") if found[0].facts.model in with_gradients else finding
@@ -85,19 +92,22 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if place[:2] in certain:
             continue
         found = [item for item in group if fed.get(item.facts.number) in loaders]
-        if len(found) < MIN_RUN and has_evaluation_run(group) and _is_evaluation(evidence, group):
+        is_evaluation = has_evaluation_run(group) and _is_evaluation(
+            evidence, group, is_own=place not in used
+        )
+        if len(found) < MIN_RUN and is_evaluation:
             found = group
         if len(found) >= MIN_RUN:
             yield _finding(evidence, found)
 
 
-def _is_evaluation(evidence: Evidence, group: list[Pass]) -> bool:
+def _is_evaluation(evidence: Evidence, group: list[Pass], *, is_own: bool) -> bool:
     """Whether training is over, or the function says what it is for; inputs are batches."""
-    if min(item.facts.size for item in group) < 2:  # one observation after the other: a policy plays
-        return False
     is_over = evidence.first.ended == "finished" and all(
         item.moment.step == evidence.first.num_steps for item in group
     )
+    if min(item.facts.size for item in group) < 2:  # one observation after the other: a policy plays
+        return is_over and is_own
     return is_over or _says_so(group)
 
 

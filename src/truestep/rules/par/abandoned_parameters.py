@@ -58,7 +58,7 @@ def find_abandoned(roster: Roster, optimizer: Optimizer) -> tuple[list[Parameter
         item
         for item in roster.unmoved
         if item.hidden is None and item.last_step >= optimizer.first_step
-        if len(lost) == len(own) or (item.num_passes and item.model in models)
+        if len(lost) == sum(not one.is_frozen for one in own) or (item.num_passes and item.model in models)
     ]
     return lost, new
 

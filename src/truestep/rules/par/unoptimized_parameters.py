@@ -45,9 +45,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     found: dict[int, list[Parameter]] = {}
     may_be_loaded = evidence.is_part or evidence.has(FileLoaded)
     is_new = not may_be_loaded and not any(item.is_loaded for item in roster.parameters)
-    trained = {item.model for item in roster.parameters if item.groups} if is_new else set()
+    trained = [item for item in roster.parameters if item.groups] if is_new else []
     for item in roster.left_out:
-        if item.hidden is None and _is_forgotten(item, is_new=item.model in trained):
+        beside = [other for other in trained if other.model == item.model and _is_of_its_kind(other, item)]
+        if item.hidden is None and _is_forgotten(item, is_new=bool(beside)):
             found.setdefault(_optimizer_of(item, roster).number, []).append(item)
     for index, items in found.items():
         optimizer = roster.optimizers[index]
@@ -67,9 +68,14 @@ def _is_forgotten(item: Parameter, *, is_new: bool) -> bool:
 
     Where nothing was loaded, there is nothing below a head of the same model that is worth keeping.
     """
-    if item.is_loaded or not item.is_training or item.origin == "other":
+    if item.is_loaded or not item.is_training or (item.origin == "other" and not is_new):
         return False
     return is_new or item.share <= (_MAX_SHARE if item.is_beside else _MAX_SHARE_BELOW)
+
+
+def _is_of_its_kind(trained: Parameter, item: Parameter) -> bool:
+    """Whether a library's part is left out of what the optimizer has of that library's."""
+    return item.origin != "other" or trained.origin == "other"
 
 
 def _optimizer_of(item: Parameter, roster: Roster) -> Optimizer:

@@ -4,8 +4,9 @@
 Steps that change weights by more than a fifth of their size, or by less than a millionth, in most matrices
 and at most of the steps that were checked. A warning if a step was as large as the weights and the loss
 never falls below its first value, or steps are larger than a quarter of the weights as a rule, if one is
-several times as large as the weights, and if the first step alone is larger than all matrices, 100 times as
-large if there is one. The reported line is where the optimizer is created.
+several times as large as the weights, and if the first step alone is twice as large as all matrices (as large
+if the loss never falls, 100 times as large if there is one). The reported line is where the optimizer is
+created.
 
 ## Why it matters
 About a thousandth is common. With much more, each step undoes what earlier ones learned. With much less,
@@ -65,7 +66,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 severity="warning" if is_excessive else None,
                 **where_made(evidence, optimizer),
             )
-        elif erased := _erased_by(items[0][0]):
+        elif erased := _erased_by(items[0][0], is_learning=is_learning):
             yield Finding.at(
                 items[0][0],
                 "the first step is larger than the weights it changes",
@@ -77,12 +78,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _erased_by(moment: Moment[UpdateMeasured]) -> float | None:
+def _erased_by(moment: Moment[UpdateMeasured], *, is_learning: bool) -> float | None:
     """Return the least share of a matrix that a first step changes, if it is more than all of the matrix."""
     shares = [row.update / row.weight for row in moment.facts.matrices if row.weight > 0]
     if not shares or len(shares) < len(moment.facts.matrices):
         return None
-    return min(shares) if min(shares) > (_ERASED if len(shares) > 1 else _ERASED_ALONE) else None
+    least = _ERASED_ALONE if len(shares) == 1 else _ERASED if is_learning else _WHOLE
+    return min(shares) if min(shares) > least else None
 
 
 def _is_learning(evidence: Evidence) -> bool:
