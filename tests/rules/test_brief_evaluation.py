@@ -228,6 +228,16 @@ for game in range(4):
     assert lines("MODE02", text) == []
 
 
+LEARNING = """    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight -= 0.05 * weight.grad
+            weight.grad = None
+    optimizer.zero_grad()
+"""
+
+
 def test_a_first_step_larger_than_all_weights_is_found_where_nothing_is_learned() -> None:
     text = """
 deep = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
@@ -240,6 +250,10 @@ for step in range(16):
     found = run("PROBE07", text.replace("RATE", "0.38"))
     assert [(item.line, item.severity) for item in found] == [(line_of(text, "optimizer ="), "warning")]
     assert run("PROBE07", text.replace("RATE", "0.001")) == []
+    beside = text.replace("    (deep", LEARNING + "    (deep").replace("RATE", "0.38")
+    assert [(item.line, item.severity) for item in run("PROBE07", beside)] == [
+        (line_of(text, "optimizer ="), "warning")
+    ]
 
 
 def test_what_an_optimizer_lacks_of_a_model_of_a_library_is_found() -> None:
@@ -316,3 +330,31 @@ for epoch in range(3):
         F.cross_entropy(model(data), target).item()
 """
     assert [(item.line, item.severity) for item in run("MODE02", text)] == [(line_of(text, "for data"), None)]
+
+
+def test_an_evaluation_that_asks_for_gradients_inside_of_the_model_is_no_training() -> None:
+    text = """
+class Energy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x):
+        guess = torch.zeros(len(x), 4, requires_grad=True)
+        energy = (self.net(x) - guess).square().sum()
+        return guess - torch.autograd.grad(energy, guess, create_graph=True)[0]
+
+
+model = Energy()
+optimizer = torch.optim.Adam(model.parameters())
+test_loader = DataLoader(TensorDataset(x[64:], y[64:]), 8)
+for epoch in range(2):
+    model.train()
+    train()
+    model.eval()
+    for data, target in test_loader:
+        F.cross_entropy(model(data), target).item()
+"""
+    assert lines("DATA03", text) == []
+    sorted_ = text.replace("for epoch", "loader = DataLoader(TensorDataset(x[:64], y[:64]), 16)\nfor epoch")
+    assert lines("DATA03", sorted_) == [line_of(text, "for epoch")]

@@ -231,10 +231,16 @@ def _find_first_makers(loaders: list[ObservedLoader]) -> None:
 
 
 def _uses(evidence: Evidence) -> Iterator[tuple[Moment[BatchFetched], list[Moment[Any]]]]:
-    """Yield each batch with what happened before the next."""
+    """Yield each batch with what happened before the next.
+
+    Where there is `backward()`, a model that calls `torch.autograd.grad` is not trained by that.
+    """
     batch: Moment[BatchFetched] | None = None
     follows: list[Moment[Any]] = []
+    is_called = any(moment.facts.how == "backward" for moment in evidence.of(BackwardPass))
     for moment in evidence.of(*_USES):
+        if is_called and isinstance(moment.facts, BackwardPass) and moment.facts.how != "backward":
+            continue
         if isinstance(moment.facts, BatchFetched):
             if batch is not None:
                 yield batch, follows

@@ -16,6 +16,7 @@ training takes forever. The ratio is a better guide to the learning rate than th
 Lower or raise the learning rate by the missing factor, or warm it up.
 """
 
+from bisect import bisect
 from collections.abc import Iterator
 from math import inf, isfinite
 from statistics import median
@@ -49,8 +50,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ]
         if shares:
             found.setdefault(moment.facts.optimizer, []).append((moment, median(shares)))
-    is_learning = _is_learning(evidence)
     for optimizer, items in found.items():
+        is_learning = _is_learning(evidence, [moment for moment, _ in items])
         usual = median(share for _, share in items)
         most = max(share for _, share in items)
         is_excessive = most > _WHOLE and (usual > _QUARTER or not is_learning or most > _MANY)
@@ -87,16 +88,21 @@ def _erased_by(moment: Moment[UpdateMeasured], *, is_learning: bool) -> float | 
     return min(shares) if min(shares) > least else None
 
 
-def _is_learning(evidence: Evidence) -> bool:
-    """Whether a loss has fallen, as far as it was read; each line that calls backward has its own."""
+def _is_learning(evidence: Evidence, steps: list[Moment[UpdateMeasured]]) -> bool:
+    """Whether a loss has fallen that steps were made for; each line that calls backward has its own."""
+    levels = evidence.of(LossLevel)
     by_line: dict[tuple[str | None, int | None], list[float]] = {}
-    for moment in evidence.of(LossLevel):
+    for moment in levels:
         loss = moment.facts.loss
         value = loss if isinstance(loss, float) and isfinite(loss) else inf
         by_line.setdefault((moment.file, moment.line), []).append(value)
-    if max(map(len, by_line.values()), default=0) < _MIN_LOSSES:
+    times = [moment.at_s for moment in levels]
+    last = [bisect(times, step.at_s) - 1 for step in steps]
+    lines = {(levels[place].file, levels[place].line) for place in last if place >= 0} or by_line.keys()
+    own = [by_line[line] for line in lines]
+    if max(map(len, own), default=0) < _MIN_LOSSES:
         return True
-    return any(min(losses[1:], default=inf) < losses[0] for losses in by_line.values())
+    return any(min(losses[1:], default=inf) < losses[0] for losses in own)
 
 
 BUGGY = """
