@@ -499,8 +499,8 @@ class Operator:
 
     plant: Callable[[Source], Iterator[Planted]]
     rules: frozenset[str] = field(default=frozenset())
-    is_graph: bool = False
-    """Whether it changes what is kept of the graph wherever it runs with gradients on, not the numbers."""
+    is_kept: bool = False
+    """Whether it keeps the graph of a tensor that has one, and changes no numbers."""
     is_factor: bool = False
     """Whether it multiplies the loss: then only weights show whether training changes."""
     is_order: bool = False
@@ -519,7 +519,7 @@ _ALL = (
     _operator(double_step, "LOOP17"),
     _operator(double_backward, "LOOP03", is_factor=True),
     _operator(detach_loss, "LOOP12", "PAR06"),
-    _operator(keep_loss, "LOOP15", is_graph=True),
+    _operator(keep_loss, "LOOP15", is_kept=True),
     _operator(average_twice, "LOSS09", "PROBE05", "PROBE07", "LOOP03", "LOOP21", is_factor=True),
     _operator(drop_clip, "PROBE05", "PROBE07", "LOOP11"),
     _operator(clip_after_step, "LOOP05"),
@@ -534,7 +534,7 @@ _ALL = (
     _operator(drop_train, "MODE03"),
     _operator(train_for_eval, "MODE01"),
     _operator(eval_for_train, "MODE03"),
-    _operator(drop_no_grad, "MODE02", "LOOP15", is_graph=True),
+    _operator(drop_no_grad, "MODE02", "LOOP15"),
     _operator(undying_dropout, "MODE04"),
     _operator(drop_detach, "PROBE03", "LOOP13", "LOOP15", "LOOP02", "LOOP01", "PAR04"),
     _operator(detach_prediction, "LOOP12", "PROBE03", "PAR06", "LOSS06"),

@@ -4,6 +4,7 @@ Usage: python mutant_trace.py OUT SEED LINES SCRIPT ARGS... Generators are seede
 and SEED is added to every seed that it sets: with one SEED two runs differ only by what is in the script.
 """
 
+import ast
 import json
 import random
 import sys
@@ -29,8 +30,8 @@ class Trace:
         self.outputs: list[float] = []
         self.num_graphs = 0
         self.lines: set[int] = set()
-        self.graph_lines: set[int] = set()
-        """Those that ran with gradients on."""
+        self.kept_lines: set[int] = set()
+        """Those that ask a tensor with a graph for its number."""
 
     def watch_backward(self) -> None:
         plain = torch.autograd.backward
@@ -55,23 +56,34 @@ class Trace:
                 self.outputs.append(float(output.detach().double().abs().sum()))
 
     def watch_lines(self, path: str) -> None:
+        names: dict[int, set[str]] = {}
+        for call in ast.walk(ast.parse(Path(path).read_text())):
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and call.func.attr == "item"
+            ):
+                inside_of = {node.id for node in ast.walk(call.func.value) if isinstance(node, ast.Name)}
+                names.setdefault(call.lineno, set()).update(inside_of)
+
         def inside(frame: FrameType, event: str, _: Any) -> Any:
             if event == "line":
-                self.see(frame.f_lineno)
+                line = frame.f_lineno
+                self.lines.add(line)
+                if line in names and line not in self.kept_lines:
+                    known = {**frame.f_globals, **frame.f_locals}
+                    values = [known.get(name) for name in names[line]]
+                    if any(torch.is_tensor(value) and value.requires_grad for value in values):
+                        self.kept_lines.add(line)
             return inside
 
         def tracer(frame: FrameType, _event: str, _: Any) -> Any:
             if frame.f_code.co_filename != path:
                 return None
-            self.see(frame.f_lineno)
+            self.lines.add(frame.f_lineno)
             return inside
 
         sys.settrace(tracer)
-
-    def see(self, line: int) -> None:
-        self.lines.add(line)
-        if torch.is_grad_enabled():
-            self.graph_lines.add(line)
 
     def as_fields(self) -> dict[str, Any]:
         return {
@@ -80,7 +92,7 @@ class Trace:
             "outputs": self.outputs,
             "num_graphs": self.num_graphs,
             "lines": sorted(self.lines),
-            "graph_lines": sorted(self.graph_lines),
+            "kept_lines": sorted(self.kept_lines),
         }
 
 

@@ -186,10 +186,9 @@ def measure(place: Place, bare: Bare, name: str, planted: Planted) -> dict[str, 
     run = place.trace()
     if run["code"] != 0 or "losses" not in run:
         return {"state": "crashes", "why": run["why"]}
-    is_kept = operator.is_graph and planted.line in bare.first["graph_lines"]
     effect = bare.effect(run, is_factor=operator.is_factor)
-    if operator.is_graph:  # without gradients it is harmless
-        effect = "graph" if is_kept else ""
+    if operator.is_kept:
+        effect = "graph" if planted.line in bare.first["kept_lines"] else ""
     if not effect or (operator.is_order and not effect.startswith("training")):
         return {"state": "equivalent"}
     return {"effect": effect}

@@ -358,3 +358,27 @@ for epoch in range(2):
     assert lines("DATA03", text) == []
     sorted_ = text.replace("for epoch", "loader = DataLoader(TensorDataset(x[:64], y[:64]), 16)\nfor epoch")
     assert lines("DATA03", sorted_) == [line_of(text, "for epoch")]
+
+
+def test_a_loss_that_is_averaged_anew_is_still_differentiated_twice() -> None:
+    text = """
+for step in range(4):
+    errors = F.cross_entropy(model(x), y, reduction="none")
+    optimizer.zero_grad()
+    errors.mean().backward(retain_graph=True)
+    optimizer.step()
+"""
+    again = text.replace("    optimizer.step()", "    errors.mean().backward()\n    optimizer.step()")
+    assert lines("LOOP03", again) != []
+    assert lines("LOOP03", text) == []
+
+
+def test_a_tensor_that_is_written_to_is_another_input() -> None:
+    text = """
+for epoch in range(3):
+    train()
+row = torch.zeros(1, 8)
+for place in range(9):
+    row[:, :4] = model(row).detach().softmax(1)
+"""
+    assert lines("MODE02", text) == [line_of(text, "for place")]

@@ -36,7 +36,7 @@ RULE = Meta(
     caused_by=("DATA04",),
     fix="Call sampler.set_epoch(epoch) before iterating the loader, in every epoch.",
 )
-_LEAST_BATCHES, _LEAST_STORED = 3, 4
+_LEAST_BATCHES = 3
 _LOOPS = (ast.For, ast.While)
 _CLASSES = "aten.nll_loss_forward"
 _RECURRENT = ("lstm", "gru", "rnn")
@@ -119,7 +119,7 @@ def _is_stored(evidence: Evidence, loader: ObservedLoader) -> bool:
     """Whether epochs are trained on in the order of the dataset, and there are several."""
     num = len(loader.batches) // max(len(loader.epochs), 1)
     num_epochs = len(loader.trained_epochs)
-    is_long = loader.facts.is_ordered and num >= _LEAST_STORED
+    is_long = loader.facts.is_ordered and num >= _LEAST_BATCHES
     return is_long and (num_epochs > 1 or (num_epochs == 1 and _is_repeating(evidence, loader)))
 
 

@@ -130,7 +130,7 @@ class _Modes:
         self._used: list[int] = []
         self._is_needed = False
         """Whether the pass under way has made a backward pass of its own, as for forces."""
-        self._inputs: dict[int, tuple[Any, int]] = {}
+        self._inputs: dict[int, tuple[Any, int, int]] = {}
         self._num_inputs = 0
         self._owned: dict[int, int] = {}
         self._met: set[tuple[int, int]] = set()
@@ -234,18 +234,19 @@ class _Modes:
         return bool(nodes)
 
     def _input_number(self, given: Tensor | None) -> int:
-        """Return a number for a tensor: the same one as long as it lives."""
+        """Return a number for a tensor: the same one as long as it lives and is not written to."""
         if given is None:
             return -1
+        version = -1 if type(given) is not Tensor or given.is_inference() else given._version
         known = self._inputs.get(id(given))
-        if known is not None and known[0]() is given:
-            return known[1]
+        if known is not None and known[0]() is given and known[1] == version:
+            return known[2]
         if len(self._inputs) >= _MAX_INPUTS:
             self._inputs = {key: item for key, item in self._inputs.items() if item[0]() is not None}
             if len(self._inputs) >= _MAX_INPUTS:
                 return -1
         self._num_inputs += 1
-        self._inputs[id(given)] = (Ref(given), self._num_inputs)
+        self._inputs[id(given)] = (Ref(given), version, self._num_inputs)
         return self._num_inputs
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
