@@ -87,3 +87,22 @@ def test_sequences_with_one_class_each_are_shuffled_and_those_that_may_follow_ea
         "LOSS", "nn.functional.cross_entropy(out(read(given)[0]).flatten(0, 1), target.flatten())"
     )
     assert found_in(each) == []
+
+
+def test_a_dataset_that_draws_its_samples_has_no_stored_order() -> None:
+    text = """
+class Pairs(torch.utils.data.Dataset):
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, place):
+        other = int(torch.randint(96, ()))
+        return x[other], x[other].sum(0, keepdim=True)
+
+
+loader = DataLoader(Pairs(), 16)
+for epoch in range(2):
+    train(loader)
+"""
+    assert found_in(text) == []
+    assert len(found_in(text.replace("other = int(torch.randint(96, ()))", "other = place"))) == 1

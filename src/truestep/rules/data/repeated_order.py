@@ -5,7 +5,8 @@ A training loader with a shuffling `DistributedSampler` whose `epoch` is the sam
 holds for your own samplers and datasets that have a `set_epoch`, if every epoch has the same samples in the
 same order. Also (a warning) a training loader that goes through its data in their stored order in each of
 several epochs, or in the first one if a loop around it goes through them again. Recurrent models are left
-out unless each sample has one class: what follows in time may belong together.
+out unless each sample has one class: what follows in time may belong together. So are datasets that draw
+which sample they return.
 
 ## Why it matters
 `DistributedSampler` shuffles by its seed and its epoch number, so that all processes agree. If you never call
@@ -39,6 +40,7 @@ RULE = Meta(
 _LEAST_BATCHES = 3
 _LOOPS = (ast.For, ast.While)
 _CLASSES = "aten.nll_loss_forward"
+_CHOOSING = frozenset({"randint", "randrange", "choice", "choices", "sample", "integers", "randperm"})
 _RECURRENT = ("lstm", "gru", "rnn")
 
 
@@ -83,7 +85,7 @@ def _find_stored(evidence: Evidence) -> Iterator[Finding]:
     """Find training loaders that nothing shuffles."""
     is_recurrent = any(word in item.name for item in evidence.operations for word in _RECURRENT)
     for loader in find_loaders(evidence):
-        if is_recurrent and not _has_classes(evidence, loader):
+        if (is_recurrent and not _has_classes(evidence, loader)) or _draws_samples(evidence, loader):
             continue
         if loader.is_training and loader.facts.is_direct and _is_stored(evidence, loader):
             num, size = len(loader.trained_epochs), len(loader.batches) // len(loader.epochs)
@@ -96,6 +98,21 @@ def _find_stored(evidence: Evidence) -> Iterator[Finding]:
                 "stores its samples",
                 fix="Pass shuffle=True to this DataLoader.",
             )
+
+
+def _draws_samples(evidence: Evidence, loader: ObservedLoader) -> bool:
+    """Whether the dataset's own code draws which of its samples it returns, whatever it is asked for."""
+    names = {item.facts.dataset for item in evidence.of(LoaderUsed) if item.facts.loader == loader.number}
+    made = [
+        method
+        for source in evidence.sources
+        for node in walk(source.tree)
+        if isinstance(node, ast.ClassDef) and node.name in names
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and method.name == "__getitem__"
+    ]
+    called = {name_of(call.func) for method in made for call in walk(method) if isinstance(call, ast.Call)}
+    return not called.isdisjoint(_CHOOSING)
 
 
 def _has_classes(evidence: Evidence, loader: ObservedLoader) -> bool:
