@@ -178,7 +178,7 @@ def test_a_mutant_is_found_only_by_a_new_finding_of_its_rules(benchmark: Any) ->
     (planted,) = benchmark("mutant_operators").OPERATORS["drop_zero_grad"].plant(source)
 
     class Known:
-        keys = frozenset({("LOOP01", 50)})
+        keys = frozenset({("LOOP01", 50, False)})
         has_steps = True
 
     def judge(line: int, code: str = "LOOP01", severity: str = "error") -> tuple[bool, bool]:

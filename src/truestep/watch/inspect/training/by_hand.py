@@ -17,13 +17,14 @@ from truestep.watch.script.autograd import find_nodes
 from truestep.watch.script.refs import ByIdentity, Ref
 from truestep.watch.script.tape import Tape
 
+_EVENTS = ("forward_begins", "zero_begins", "backward_begins", "backward_ends", "step_begins", "closing")
 _MAX_NODES, _MAX_WEIGHTS = 20_000, 64
 
 
 def watch(tape: Tape) -> None:
     """Count the steps of scripts without an optimizer; to be put in place before those who want to know."""
     steps = _StepsByHand(tape)
-    tape.attend(steps, "forward_begins", "zero_begins", "backward_begins", "backward_ends", "closing")
+    tape.attend(steps, *_EVENTS)
     put(tape, [Hook("torch.optim.Optimizer.__init__", _StepsByHand.made)], steps)
 
 
@@ -58,9 +59,14 @@ class _StepsByHand:
     def made(self, _optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
         """An optimizer is made: from here on the steps are its own."""
         yield
-        self._tape.ignore(
-            self.forward_begins, self.zero_begins, self.backward_begins, self.backward_ends, self.closing
-        )
+        self._end()
+
+    def step_begins(self, *_: Any) -> None:
+        """An optimizer steps that was made before the observation."""
+        self._end()
+
+    def _end(self) -> None:
+        self._tape.ignore(*(getattr(self, name) for name in _EVENTS))
 
     def forward_begins(self, *_: Any) -> None:
         self._look()
