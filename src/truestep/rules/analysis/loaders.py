@@ -102,6 +102,11 @@ class ObservedLoader:
         return None
 
 
+def uses_of(evidence: Evidence, loader: ObservedLoader) -> list[LoaderUsed]:
+    """Return what was noted of a loader as it began its first epoch."""
+    return [moment.facts for moment in evidence.of(LoaderUsed) if moment.facts.loader == loader.number]
+
+
 def transform_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
     """Return the line of the transform that a loader's dataset is given, if the script shows it."""
     made = loader.made
@@ -109,9 +114,9 @@ def transform_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
     if made is None or source is None or not loader.facts.is_direct:
         return None
     loading = call_at(source, made.line, name="DataLoader")
-    used = (moment.facts for moment in evidence.of(LoaderUsed) if moment.facts.loader == loader.number)
     given = _given_to(loading, "dataset", 0)
-    dataset = _followed(source.tree, given, made.line, kinds={item.dataset for item in used})
+    kinds = {item.dataset for item in uses_of(evidence, loader)}
+    dataset = _followed(source.tree, given, made.line, kinds=kinds)
     transform = _followed(source.tree, _given_to(dataset, "transform", None), made.line)
     if transform is None:
         return None

@@ -25,10 +25,10 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.edits import around, call_at
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders, uses_of
 from truestep.rules.analysis.places import calls, covers, name_of
 from truestep.rules.analysis.syntax import walk
-from truestep.watch.evidence.facts.loading import EpochNumber, EpochSet, LoaderOrder, LoaderUsed
+from truestep.watch.evidence.facts.loading import EpochNumber, EpochSet, LoaderOrder
 
 RULE = Meta(
     code="DATA03",
@@ -85,9 +85,10 @@ def _find_stored(evidence: Evidence) -> Iterator[Finding]:
     """Find training loaders that nothing shuffles."""
     is_recurrent = any(word in item.name for item in evidence.operations for word in _RECURRENT)
     for loader in find_loaders(evidence):
-        if (is_recurrent and not _has_classes(evidence, loader)) or _draws_samples(evidence, loader):
+        if is_recurrent and not _has_classes(evidence, loader):
             continue
-        if loader.is_training and loader.facts.is_direct and _is_stored(evidence, loader):
+        is_meant = loader.is_training and loader.facts.is_direct
+        if is_meant and _is_stored(evidence, loader) and not _draws_samples(evidence, loader):
             num, size = len(loader.trained_epochs), len(loader.batches) // len(loader.epochs)
             yield Finding.at(
                 loader.made or loader.epochs[0],
@@ -102,7 +103,7 @@ def _find_stored(evidence: Evidence) -> Iterator[Finding]:
 
 def _draws_samples(evidence: Evidence, loader: ObservedLoader) -> bool:
     """Whether the dataset's own code draws which of its samples it returns, whatever it is asked for."""
-    names = {item.facts.dataset for item in evidence.of(LoaderUsed) if item.facts.loader == loader.number}
+    names = {item.dataset for item in uses_of(evidence, loader)}
     made = [
         method
         for source in evidence.sources
@@ -119,8 +120,7 @@ def _has_classes(evidence: Evidence, loader: ObservedLoader) -> bool:
     """Whether each sample has one class, and so is a sequence of its own."""
     losses = [item for item in evidence.operations if item.name.startswith(_CLASSES) and len(item.ins) > 1]
     shapes = {item.ins[1].shape for item in losses}
-    used = (moment.facts for moment in evidence.of(LoaderUsed) if moment.facts.loader == loader.number)
-    return any((item.batch_size,) in shapes for item in used)
+    return any((item.batch_size,) in shapes for item in uses_of(evidence, loader))
 
 
 def _shuffle_line(evidence: Evidence, loader: ObservedLoader) -> int | None:

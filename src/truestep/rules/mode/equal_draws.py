@@ -22,11 +22,11 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import LINEAR, OperationGraph, place_of
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
+from truestep.rules.analysis.loaders import ObservedLoader, find_loaders, uses_of
 from truestep.rules.analysis.places import Function, calls, covers
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment, Operation
-from truestep.watch.evidence.facts.loading import BatchFetched, LoaderUsed, SamplesSeen
+from truestep.watch.evidence.facts.loading import BatchFetched, SamplesSeen
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass, NumbersGiven
 from truestep.watch.evidence.facts.structure import StateLoaded
@@ -179,10 +179,9 @@ def _made_at(evidence: Evidence, draw: Operation) -> Site | None:
 def _find_epochs(evidence: Evidence) -> Iterator[Finding]:
     """Find loaders that shuffle and give the same order in several epochs."""
     made: dict[tuple[Site, int], list[Epoch]] = {}
-    used = (moment.facts for moment in evidence.of(LoaderUsed))
-    shuffling = {facts.loader for facts in used if "Random" in facts.sampler}
     for loader in find_loaders(evidence):
-        if loader.is_training and loader.made is not None and loader.number in shuffling:
+        is_shuffling = any("Random" in item.sampler for item in uses_of(evidence, loader))
+        if loader.is_training and loader.made is not None and is_shuffling:
             key = ((loader.made.file, loader.made.line), loader.facts.dataset)
             for samples in loader.samples:
                 if samples.epoch in loader.trained_epochs and samples.epoch < len(loader.epochs):

@@ -53,7 +53,8 @@ class _StepsByHand:
         self._site = 0
         self._found: dict[int, list[UpdatedByHand]] = {}
         """What was updated after the last pass at a site."""
-        self._is_assumed = self._is_functional = False
+        self._is_assumed = False
+        self._is_functional = False
         """Whether it was `torch.autograd.grad`, of which no step is counted."""
 
     def made(self, _optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
