@@ -91,6 +91,12 @@ BUGGY = {
 }
 CLEAN = {
     "wrapped": HEAD + LOADER + MODEL + LOOP + SAVE_ONE + END,
+    "called by its forward": HEAD
+    + LOADER
+    + MODEL
+    + LOOP.replace("model(a)", "model.forward(a)")
+    + SAVE_ONE
+    + END,
     "sharded and clipped": HEAD + LOADER + SHARDED + LOOP.replace("# clip", GOOD_CLIP) + END,
     "one split": HEAD + SPLIT + MODEL + LOOP + EVALUATE + END,
     "joined": HEAD

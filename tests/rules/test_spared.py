@@ -555,3 +555,26 @@ def test_a_pickled_module_is_a_remark_unless_the_file_is_somebody_elses() -> Non
     assert [item.severity for item in run("CKPT03", PICKLED)] == ["info", None]
     own = PICKLED.replace('os.rename(path, path + "2")\n', "").replace('path + "2"', "path")
     assert [item.severity for item in run("CKPT03", own)] == ["info", "info"]
+
+
+WRAPPED = """
+import os, tempfile
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+with tempfile.TemporaryDirectory() as folder:
+    store = "file://" + os.path.join(folder, "store")
+    dist.init_process_group("gloo", init_method=store, world_size=1, rank=0)
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(4):
+        loss = CALL.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    dist.destroy_process_group()
+"""
+
+
+def test_a_wrapper_whose_forward_is_called_averages_gradients() -> None:
+    assert run("DIST01", WRAPPED.replace("CALL", "model.forward(torch.randn(8, 4))")) == []
+    assert len(run("DIST01", WRAPPED.replace("CALL", "model.module(torch.randn(8, 4))"))) == 4

@@ -4,6 +4,7 @@ import pytest
 
 from tests.gathering import run_text
 from truestep.rules import Finding, find_rules
+from truestep.watch.evidence.facts.loading import LoaderMade, LoaderOrder, LoaderUsed
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
 
@@ -106,3 +107,42 @@ for epoch in range(2):
 """
     assert found_in(text) == []
     assert len(found_in(text.replace("other = int(torch.randint(96, ()))", "other = place"))) == 1
+
+
+BATCHES = """
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
+loader = DataLoader(data, batch_sampler=BatchSampler({}, 16, drop_last=False))
+for epoch in range(2):
+    train(loader)
+"""
+WEIGHTED = "WeightedRandomSampler(torch.ones(96), 96)"
+SUBSET = "torch.utils.data.SubsetRandomSampler(range(0, 96, 2))"
+
+
+@pytest.mark.parametrize("sampler", ["RandomSampler(data)", WEIGHTED, SUBSET])
+def test_a_batch_sampler_that_shuffles_is_believed(sampler: str) -> None:
+    assert found_in(BATCHES.format(sampler)) == []
+    found = found_in(BATCHES.format("SequentialSampler(data)"))
+    assert [item.message for item in found] == [
+        "every epoch has the same order: the training data are never shuffled"
+    ]
+
+
+def test_what_a_batch_sampler_draws_is_what_is_noted() -> None:
+    ran = run_text(START + BATCHES.format("RandomSampler(data)"))
+    (made,) = (moment.facts for moment in ran.evidence.of(LoaderMade))
+    (used,) = (moment.facts for moment in ran.evidence.of(LoaderUsed))
+    assert (made.is_random, made.is_ordered, used.sampler) == (True, False, "RandomSampler")
+    ran = run_text(START + BATCHES.format(SUBSET))
+    first = ran.evidence.of(LoaderOrder)[0].facts
+    assert first.indices == [*range(0, 96, 2)]
+
+
+def test_weights_of_a_batch_sampler_are_read() -> None:
+    labels = "labels = (torch.arange(96) % 8 == 0).long()\ndata = TensorDataset(x, labels)\n"
+    wrong = "WeightedRandomSampler(torch.where(labels == 1, 0.1, 0.9), 96)"
+    text = labels + BATCHES.format(wrong).replace(
+        "    train(loader)", "    for x, y in loader:\n        model(x)"
+    )
+    ran = run_text(START + text)
+    assert len(list(RULES["DATA12"].check(ran.evidence))) == 1

@@ -182,6 +182,40 @@ train(model, DataLoader(rows, 4))
 """
 
 
+MODULES = """
+class Both(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part, self.last = part, nn.Linear(3, 1)
+    def forward(self, x): return self.last(self.part(x))
+MAKE
+model.train() if TRAINS else None
+with torch.no_grad():
+    model(rows[:4])
+train(Both(model), DataLoader(rows, 4))
+print("done")
+"""
+NORMS = "nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))"
+MADE = {
+    "frozen": f"model = torch.jit.freeze(torch.jit.script({NORMS}.eval()))",
+    "optimized": f"model = torch.jit.optimize_for_inference(torch.jit.script({NORMS}.eval()))",
+    "scripted": f"model = torch.jit.script({NORMS})",
+    "traced": f"model = torch.jit.trace({NORMS}.eval(), rows)",
+    "exported": f"model = torch.export.export({NORMS}.eval(), (rows[:4],)).module()",
+    "lazy": "model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())",
+    "traced by fx": f"import torch.fx; model = torch.fx.symbolic_trace({NORMS})",
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_modules_that_lack_what_others_have_are_observed(tmp_path: Path, made: str) -> None:
+    trains = str(made in ("scripted", "lazy", "traced by fx"))
+    text = MODULES.replace("MAKE", MADE[made]).replace("TRAINS", trains)
+    process = watch_text(tmp_path, LOOP + text, plan=check_plan())
+    assert process.num_steps == 2
+    assert process.troubles == []
+
+
 @pytest.mark.parametrize("text", [PROFILED, TRACED], ids=["profiled", "traced"])
 def test_a_model_that_torch_itself_looks_into_is_let_be(tmp_path: Path, text: str) -> None:
     assert watch_text(tmp_path, LOOP + text, plan=check_plan()).num_steps == 2

@@ -15,6 +15,7 @@ from truestep.bits import matmul_precision
 from truestep.tune.knobs._blocks import blocks
 from truestep.tune.knobs._evaluation import is_evaluation
 from truestep.watch.hooks.table import Hook, put
+from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
@@ -79,8 +80,7 @@ class FactsSoFar:
 
     @staticmethod
     def _is_shuffled(loader: Any) -> bool:
-        sampler = getattr(loader, "sampler", None)
-        return not isinstance(sampler, torch.utils.data.SequentialSampler)
+        return not isinstance(order_of(loader), torch.utils.data.SequentialSampler)
 
     def _meet_model(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
         if is_evaluation(module) and self._evaluates != "no_grad":

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
 Forward = Callable[..., Any]
@@ -40,4 +41,4 @@ def in_evaluation(tape: Tape, make: Callable[[nn.Module, Forward], Forward]) -> 
 
 def is_evaluation(module: nn.Module) -> bool:
     """Whether a pass through this module would be one for evaluation."""
-    return not module.training and not torch.is_grad_enabled()
+    return not parts.is_training(module) and not torch.is_grad_enabled()

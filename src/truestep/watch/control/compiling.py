@@ -26,6 +26,7 @@ from torch import nn
 
 from truestep.watch.control import graphs, passes
 from truestep.watch.control.passes import Call
+from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
 RESULT_FILE = "compiled.json"
@@ -91,7 +92,7 @@ class _Audit:
     def take(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a call of an outermost module that trains."""
         module = getattr(module, "_orig_mod", module)
-        if not (torch.is_grad_enabled() and module.training):
+        if not (torch.is_grad_enabled() and parts.is_training(module)):
             return
         if not any(item.requires_grad for item in module.parameters()):
             return

@@ -17,6 +17,7 @@ import torch
 
 from truestep.watch.digests.keeping import loop_line, script_frames
 from truestep.watch.digests.values import Things, describe, dump
+from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
 KEPT_FILE = "kept.pickle"
@@ -62,7 +63,7 @@ class _Moment:
 
     def _forward(self, module: Any, *_: Any) -> None:
         if self._count or self._at is None:
-            is_trained = torch.is_grad_enabled() and module.training
+            is_trained = torch.is_grad_enabled() and parts.is_training(module)
             if is_trained and not self._is_over:
                 self._close()
 

@@ -10,6 +10,7 @@ from typing import Any
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, EpochSet, LoaderUsed
 from truestep.watch.hooks.table import Hook, Observation
 from truestep.watch.script.leaves import outline
+from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
 
 _UNKNOWN = -1
@@ -78,7 +79,7 @@ STATEFUL = (  # torchdata's loader has iterators of its own
 
 
 def _introduce(tape: Tape, loader: Any, number: int) -> None:
-    parts = (loader, loader.dataset, getattr(loader, "sampler", None))
+    parts = (loader, loader.dataset, order_of(loader))
     name, dataset, sampler = (type(item).__qualname__ for item in parts)
     sizes = (loader.batch_size, loader.num_workers, _length(loader, tape))
     tape.note(LoaderUsed(number, name, dataset, sampler, *sizes))

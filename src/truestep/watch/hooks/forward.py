@@ -51,7 +51,7 @@ class Forward:
             chain.take_inputs(module, (args, kwargs))
         is_grad, is_inference = _is_grad(), _is_inference()
         tensors = outline(args) if args else outline(kwargs)
-        facts = ForwardPass(number, module.training, is_grad, is_inference, tensors)
+        facts = ForwardPass(number, parts.is_training(module), is_grad, is_inference, tensors)
         under_way.forward_site = site = tape.sites.here(3)
         if is_seen:
             tape.emit("forward_begins", module, args, kwargs)

@@ -209,8 +209,13 @@ class Callers:
     def _state(self, inner: Any, outer: Any, paths: dict[int, str] | None) -> int:
         if not isinstance(inner, nn.Module) or not isinstance(outer, nn.Module):
             return 0
-        is_foreign = paths is not None and id(inner) not in paths and inner.training and not outer.training
-        return IN_EVALUATION * (not inner.training) + IS_FOREIGN * is_foreign
+        is_foreign = (
+            paths is not None
+            and id(inner) not in paths
+            and parts.is_training(inner)
+            and not parts.is_training(outer)
+        )
+        return IN_EVALUATION * (not parts.is_training(inner)) + IS_FOREIGN * is_foreign
 
     def _classify(self, frame: FrameType) -> int:
         code, file = frame.f_code, frame.f_code.co_filename

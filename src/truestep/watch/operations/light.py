@@ -337,7 +337,7 @@ class LightRecorder(OperationRecorder):
 
 def _is_training(module: Any) -> bool:
     """Whether a pass may be learned from: text is often generated in train mode, without gradients."""
-    return bool(module.training) and torch.is_grad_enabled()
+    return parts.is_training(module) and torch.is_grad_enabled()
 
 
 def _pass_by(place: Place, begun_ns: int, result: Any) -> None:

@@ -32,6 +32,11 @@ def named_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         waiting += reversed(inner)
 
 
+def is_training(module: nn.Module) -> bool:
+    """Whether a module is in train mode. A frozen script module has no mode any more: it evaluates."""
+    return bool(getattr(module, "training", False))
+
+
 def modules(root: nn.Module) -> Iterator[nn.Module]:
     """Yield a model and all modules in it."""
     return (module for _, module in named_modules(root))

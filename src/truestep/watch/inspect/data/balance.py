@@ -12,6 +12,7 @@ from torch.utils.data import Subset, TensorDataset, WeightedRandomSampler
 
 from truestep.watch.evidence.facts.loading import ClassDraws, SamplesUnweighted
 from truestep.watch.inspect.data.samples import is_readable
+from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
 
 _MAX_SAMPLES, _MAX_CLASSES = 1 << 18, 64
@@ -24,7 +25,8 @@ def watch(tape: Tape) -> None:
     def epoch(loader: Any, number: int) -> None:
         if number not in met:
             met.add(number)
-            if type(loader.sampler) is WeightedRandomSampler and is_readable(loader.sampler.weights):
+            order = order_of(loader)
+            if type(order) is WeightedRandomSampler and is_readable(order.weights):
                 facts = _draws(loader, number) or _missing(loader, number)
                 if facts is not None:
                     tape.note(facts)
@@ -33,7 +35,7 @@ def watch(tape: Tape) -> None:
 
 
 def _draws(loader: Any, number: int) -> ClassDraws | None:
-    weights = loader.sampler.weights.tolist()
+    weights = order_of(loader).weights.tolist()
     if len(weights) > _MAX_SAMPLES or sum(weights) <= 0:
         return None
     found = [labels for labels in _labels(loader.dataset) if len(labels) == len(weights)]
@@ -50,7 +52,7 @@ def _draws(loader: Any, number: int) -> ClassDraws | None:
 
 
 def _missing(loader: Any, number: int) -> SamplesUnweighted | None:
-    num, num_samples = len(loader.sampler.weights), _length(loader.dataset)
+    num, num_samples = len(order_of(loader).weights), _length(loader.dataset)
     return SamplesUnweighted(number, num, num_samples) if num < num_samples else None
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from truestep.watch.evidence.facts.loading import InputLevels
 from truestep.watch.inspect.data.inputs import first_float
 from truestep.watch.inspect.data.samples import array_of
+from truestep.watch.script import parts
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
@@ -40,7 +41,7 @@ class _Levels:
         """What was noted of a model in evaluation: it may be run on training data first."""
 
     def train(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not (self._tape.is_looked_at and module.training and torch.is_grad_enabled()):
+        if not (self._tape.is_looked_at and parts.is_training(module) and torch.is_grad_enabled()):
             return
         number = self._tape.number("model", module)
         num = self._num_trained.get(number, 0)
@@ -54,7 +55,7 @@ class _Levels:
             self._num_scored[number] = 0
 
     def score(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.is_grad_enabled() and module.training:
+        if torch.is_grad_enabled() and parts.is_training(module):
             return
         number = self._tape.number("model", module)
         num = self._num_scored.get(number, _MAX_SCORED)

@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 from truestep.watch.evidence.facts.loading import SamplesRedrawn
 from truestep.watch.inspect.data.samples import find_parts
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
+from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
 
 _MAX_LOADERS, _NUM_SAMPLES = 4, 8
@@ -33,7 +34,7 @@ class _Redraws:
             return
         self._met.add(number)
         is_stream = isinstance(loader.dataset, IterableDataset)
-        if is_stream or type(loader.sampler) not in (SequentialSampler, RandomSampler):
+        if is_stream or type(order_of(loader)) not in (SequentialSampler, RandomSampler):
             return
         try:
             with self._tape.under_way.copying():

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.data import (
-    BatchSampler,
     DistributedSampler,
     IterableDataset,
     SequentialSampler,
@@ -28,6 +27,7 @@ from truestep.watch.evidence.facts.loading import EpochNumber, Labels, LoaderMad
 from truestep.watch.hooks.table import Hook, Observation, calling_frame, put
 from truestep.watch.inspect.data.labels import outline_labels
 from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.orders import order_of, orders_of
 from truestep.watch.script.tape import Tape
 
 Function = Callable[..., Any]
@@ -67,14 +67,14 @@ def _maker_of(loader: Any) -> str:
 
 
 def _describe(tape: Tape, loader: Any, is_direct: bool) -> LoaderMade:
-    batches = getattr(loader, "batch_sampler", None)
+    order = order_of(loader)
     return LoaderMade(
         tape.number("loader", loader),
         is_direct=is_direct,
         dataset=id(loader.dataset),
         is_iterable=isinstance(loader.dataset, IterableDataset),
-        is_ordered=type(loader.sampler) is SequentialSampler and type(batches) in (BatchSampler, type(None)),
-        is_random=type(loader.sampler).__name__ == "RandomSampler" and not _is_seeded(loader.sampler),
+        is_ordered=type(order) is SequentialSampler,
+        is_random=type(order).__name__ == "RandomSampler" and not _is_seeded(order),
         num_workers=loader.num_workers,
         is_persistent=bool(getattr(loader, "persistent_workers", False)),
         has_init=getattr(loader, "worker_init_fn", None) is not None,
@@ -181,10 +181,11 @@ def _order(loader: Any, number: int, *, is_first: bool) -> LoaderOrder:
     """Return what decides which samples come, and in which order."""
     distributed: EpochNumber | None = None
     numbered: EpochNumber | None = None
-    for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
+    orders = orders_of(loader)
+    for sampler in orders:
         if isinstance(sampler, DistributedSampler):
             distributed = EpochNumber(bool(sampler.shuffle), int(sampler.epoch), type(sampler).__name__)
-    for thing in (loader.sampler, getattr(loader, "batch_sampler", None), loader.dataset):
+    for thing in (*orders, loader.dataset):
         known = getattr(thing, "__dict__", {})  # asks no property, and no `__getattr__` of the user's
         is_numbered = type(known.get("epoch")) is int and callable(getattr(type(thing), "set_epoch", None))
         if is_numbered and known.get("shuffle") is not False:
@@ -197,8 +198,9 @@ def _order(loader: Any, number: int, *, is_first: bool) -> LoaderOrder:
 def _indices(loader: Any) -> tuple[int, list[int] | None]:
     """Return the dataset under all subsets, and which of its samples are taken; None for all."""
     dataset, indices = loader.dataset, None
-    if isinstance(loader.sampler, SubsetRandomSampler):
-        indices = loader.sampler.indices
+    order = orders_of(loader)[-1]
+    if isinstance(order, SubsetRandomSampler):
+        indices = order.indices
     while type(dataset) is Subset:
         inner = dataset.indices
         indices = inner if indices is None else [inner[index] for index in indices]

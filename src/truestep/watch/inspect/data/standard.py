@@ -18,6 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from truestep.watch.evidence.facts.loading import SetStandardized
 from truestep.watch.inspect.data.inputs import first_float
 from truestep.watch.inspect.data.samples import array_of
+from truestep.watch.script import parts
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
@@ -74,11 +75,11 @@ class _Sets:
                 del self._indexed[next(iter(self._indexed))]
 
     def train(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._tape.is_looked_at and module.training and torch.is_grad_enabled():
+        if self._tape.is_looked_at and parts.is_training(module) and torch.is_grad_enabled():
             self._look(self._num_trained, module, args or kwargs, is_trained=True)
 
     def score(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if module.training and torch.is_grad_enabled():
+        if parts.is_training(module) and torch.is_grad_enabled():
             return
         if self._tape.number("model", module) in self._num_scored:
             self._look(self._num_scored, module, args or kwargs, is_trained=False)

@@ -39,6 +39,16 @@ def watch(tape: Tape) -> None:
     tape.listen_near(forward_begins=forward_begins)
 
 
+def is_inside(owner: nn.Module) -> bool:
+    """Whether the `forward` of a module is under way, called directly or not."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and frame.f_locals.get("self") is owner:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _find_forward(frame: FrameType | None, module: Any) -> tuple[nn.Module, int] | None:
     """Return the module in whose `forward` this is, and how many calls further up it was called."""
     for depth in range(1, _MAX_FRAMES):

@@ -64,7 +64,7 @@ class _Layers:
 
     def glance(self, model: nn.Module) -> tuple[bool, ...]:
         """Return the flags of a few layers: all are switched together, as a rule."""
-        found = [model.training]
+        found = [parts.is_training(model)]
         for group in (self.drops, self.norms):
             for item in (group[:1], group[-1:]):
                 module = item[0]() if item else None
@@ -149,7 +149,7 @@ class _Modes:
             self._look_at_layers(model, layers)
         if self._probes:
             self._drop_probes()
-        if layers.norms and model.training and self._num_single < _MAX_SINGLE:
+        if layers.norms and parts.is_training(model) and self._num_single < _MAX_SINGLE:
             given = _first_tensor((args, kwargs))
             if given is not None and given.dim() > 1 and given.shape[0] == 1 and torch.is_grad_enabled():
                 self._put_probes(model, layers)
@@ -188,7 +188,7 @@ class _Modes:
             self._drop_probes()
         number = self._models[id(model)][0]
         has_grad = torch.is_grad_enabled()
-        key = (self._tape.under_way.forward_site, number, model.training, has_grad)
+        key = (self._tape.under_way.forward_site, number, parts.is_training(model), has_grad)
         num = self._num_noted.get(key, 0)
         if num >= (_MAX_NOTED if since else _NUM_FIRST) and not self._single:
             return
@@ -198,7 +198,7 @@ class _Modes:
         size = 0 if given is None or not given.dim() else given.shape[0]
         facts = PassExamined(
             model=number,
-            is_training=model.training,
+            is_training=parts.is_training(model),
             is_grad_enabled=has_grad,
             number=ordinal,
             has_graph=is_tracked,
@@ -329,16 +329,18 @@ class _Settings:
         modes = self._modes.get(number)
         if modes is None:
             modes = self._modes[number] = {"training": None, "train": None, "eval": None}
-        if modes["training"] == model.training and not (model.training and self._tape.is_looked_at):
+        if modes["training"] == parts.is_training(model) and not (
+            parts.is_training(model) and self._tape.is_looked_at
+        ):
             return
         now = dict(_settings(model))
-        if not model.training:
+        if not parts.is_training(model):
             modes["eval"] = now
         elif modes["training"] is False and modes["train"] and modes["eval"]:
             self._compare(model, modes["train"], evaluated=modes["eval"], now=now)
-        if model.training:
+        if parts.is_training(model):
             modes["train"] = now
-        modes["training"] = model.training
+        modes["training"] = parts.is_training(model)
 
     def _compare(
         self, model: nn.Module, before: dict[str, Any], *, evaluated: dict[str, Any], now: dict[str, Any]

@@ -38,7 +38,7 @@ class _Ranks:
         self._is_shared = ByIdentity[nn.Module, bool]()
 
     def forward_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if not (module.training and torch.is_grad_enabled() and _size() > 1):
+        if not (parts.is_training(module) and torch.is_grad_enabled() and _size() > 1):
             return
         if module not in self._is_shared:
             self._is_shared[module] = any(map(_spans_all, parts.modules(module)))

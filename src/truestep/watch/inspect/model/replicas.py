@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from truestep.watch.digests.fold import fold
 from truestep.watch.evidence.facts.surroundings import BESIDE, UNWRAPPED, ReplicaDigested, WrapperBypassed
 from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.inspect.model.direct import is_inside
 from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
@@ -77,7 +78,9 @@ class _Replicas:
             if wrapper is None:
                 continue
             if id(module) in known.parts:
-                if torch.is_grad_enabled() and module.training and known.passed_by is None:
+                if is_inside(wrapper):  # `wrapper.forward(x)` prepares the exchange as a call does
+                    known.num_calls += 1
+                elif torch.is_grad_enabled() and parts.is_training(module) and known.passed_by is None:
                     known.passed_by = self._tape.sites.here(1)
                     known.part = type(module).__qualname__
             elif module is wrapper or self._holds(module, wrapper):

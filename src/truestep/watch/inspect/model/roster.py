@@ -328,8 +328,8 @@ class _Roster:
         for parameter, path, module, kind in found:
             self._called.add(id(parameter))
             entry = self._entry(parameter)
-            if root.training or entry.path is None:  # an evaluation says nothing about training
-                entry.is_training = module.training
+            if parts.is_training(root) or entry.path is None:  # an evaluation says nothing about training
+                entry.is_training = parts.is_training(module)
             if entry.path is None or entry.size < len(found):
                 entry.path, entry.size, entry.model = path, len(found), number
                 entry.holder, entry.origin = kind.__qualname__, self._kinds.origin(kind)

@@ -49,7 +49,7 @@ class _Statistics:
         if not paths:
             return
         number = self._tape.number("model", root)
-        if root.training:
+        if parts.is_training(root):
             if number not in self._trained and len(self._trained) < _MAX_TRAINED:
                 self._trained[number] = weakref.ref(root)
             return
