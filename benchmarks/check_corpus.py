@@ -44,7 +44,7 @@ FORKS = multiprocessing.get_context("forkserver")
 IMPORTS = "import torch, torch._dynamo, torch.utils.data"
 ABOUT = {
     "TA100": {"LOOP11", "DATA07"},
-    "TA102": {"PROBE05", "LOSS10"},
+    "TA102": {"LOSS10"},
     "TA103": {"PROBE04", "PAR06"},
     "TA104": {"LOOP12", "PAR03", "PAR05", "PAR06", "PROBE03"},
     "TA105": {"PROBE04", "PROBE06"},
