@@ -3,7 +3,8 @@
 ## What it finds
 An optimizer whose groups without weight decay miss most biases or all normalization weights, because names in
 the filter match nothing: a warning. An optimizer that misses them possibly on purpose, and one with weight
-decay for everything, are reported as info. Groups that split a model by its layers are not reported.
+decay for everything, are reported as info. Groups that split a model by its layers are not reported, and
+neither are optimizers with a `step` of their own, which may skip parameters whatever their groups say.
 
 ## Why it matters
 Decay pulls scales and shifts towards zero for no reason: a normalization weight should be near one. A filter
@@ -18,6 +19,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.optimizers import decay_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.par._roster import at, names, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -42,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         own = [item for item in roster.of(optimizer) if not item.is_frozen] if roster is not None else []
         vectors = [item for item in own if len(item.shape) <= 1 and item.path is not None]
         decayed = [item for item in vectors if _decay_of(item, optimizer)]
-        kinds = {bool(group.weight_decay) for group in optimizer.groups}
+        kinds = {bool(decay_of(optimizer, number)) for number in range(len(optimizer.groups))}
         if not decayed:
             continue
         if kinds == {True, False}:
@@ -54,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 message="weight decay also pulls biases and normalization weights towards zero",
                 **at(optimizer.made_at),
                 step=optimizer.first_step + 1,
-                evidence=f"{len(decayed)} vectors are decayed: {names(decayed)}",
+                evidence=f"{_values(decayed, optimizer)} applies to {len(decayed)} vectors: {names(decayed)}",
             )
 
 
@@ -70,7 +72,8 @@ def _missed(
         message=message + (": names in the filter match no parameter" if is_wrong else ""),
         **at(optimizer.made_at),
         step=optimizer.first_step + 1,
-        evidence=f"{len(decayed)} of {len(vectors)} vectors are decayed: {names(decayed)}"
+        evidence=f"{_values(decayed, optimizer)} applies to {len(decayed)} of {len(vectors)} vectors: "
+        f"{names(decayed)}"
         + (f"; no parameter is named {', '.join(dead[:4])}" if dead else ""),
         severity="warning" if is_wrong else None,
     )
@@ -92,8 +95,13 @@ def _filters(source: Source) -> Iterator[str]:
 
 
 def _decay_of(item: Parameter, optimizer: Optimizer) -> float:
-    group = item.groups.get(optimizer.number, 0)
-    return optimizer.groups[group].weight_decay if group < len(optimizer.groups) else 0.0
+    return decay_of(optimizer, item.groups.get(optimizer.number, 0))
+
+
+def _values(decayed: list[Parameter], optimizer: Optimizer) -> str:
+    """Return the values of weight decay that they get, as in `weight_decay=0.01`."""
+    values = sorted({_decay_of(item, optimizer) for item in decayed})
+    return f"weight_decay={' and '.join(f'{value:g}' for value in values)}"
 
 
 def _misses(vectors: list[Parameter], decayed: list[Parameter]) -> bool:

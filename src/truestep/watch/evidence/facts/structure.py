@@ -207,6 +207,8 @@ class Optimizer(NamedTuple):
     is_frozen: bool
     """Whether at all its steps all its parameters were frozen and without gradients."""
     groups: list[Group]
+    has_own_step: bool
+    """Whether its `step` is not torch's: what it makes of the numbers in its groups is not known."""
 
 
 @kind(varies_from="parameters")

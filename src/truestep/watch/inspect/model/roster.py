@@ -107,6 +107,7 @@ class _Page:
 
     index: int
     class_name: str
+    has_own_step: bool
     site: int
     was_frozen: bool = False
     step_site: int = 0
@@ -128,6 +129,7 @@ class _Page:
             num_steps=self.num_steps,
             is_frozen=self.is_frozen,
             groups=self.groups,
+            has_own_step=self.has_own_step,
         )
 
 
@@ -212,7 +214,9 @@ class _Roster:
         if page is None:
             is_brief = len(self._all_pages) >= _MAX_PAGES
             index = -1 if is_brief else self._tape.number("optimizer", optimizer)  # as all other facts say it
-            page = _Page(index, type(optimizer).__qualname__, site, was_frozen=True)
+            page = _Page(
+                index, type(optimizer).__qualname__, _has_own_step(optimizer), site, was_frozen=True
+            )
             self._pages[optimizer] = page
             if not is_brief:
                 self._all_pages.append(page)
@@ -455,6 +459,11 @@ def read_sample(tensor: Tensor) -> list[float] | None:
 
 def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
     return (item for group in optimizer.param_groups for item in group["params"])
+
+
+def _has_own_step(optimizer: Optimizer) -> bool:
+    """Whether somebody else than torch has written its step. What torch wraps around one keeps its module."""
+    return not type(optimizer).step.__module__.startswith("torch.optim.")
 
 
 def _has_trainable(optimizer: Optimizer) -> bool:
