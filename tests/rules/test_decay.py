@@ -1,4 +1,4 @@
-"""Weight decay is reported where the optimizer applies it, with its value; not where its groups only name it."""
+"""Weight decay is reported where the optimizer applies it, with its value."""
 
 import re
 
@@ -41,7 +41,9 @@ def test_decay_that_an_optimizer_of_the_users_may_skip_is_not_reported(name: str
 
 @pytest.mark.parametrize(("decay", "is_reported"), [("0.1", True), ("1e-8", False)])
 def test_decay_is_reported_with_its_value_unless_it_is_negligible(decay: str, is_reported: bool) -> None:
-    found = run("PAR08", TRAINING.format(optimizer=f"torch.optim.Adam(model.parameters(), weight_decay={decay})"))
+    found = run(
+        "PAR08", TRAINING.format(optimizer=f"torch.optim.Adam(model.parameters(), weight_decay={decay})")
+    )
     assert len(found) == is_reported
     for finding in found:
         assert re.search(r"weight_decay=0\.1 applies to 4 vectors: 0\.bias, 1\.weight", finding.evidence)

@@ -50,6 +50,36 @@ def test_a_line_that_never_ran_is_not_named() -> None:
     assert "RandomState" not in told.finding.evidence
 
 
+LIBRARY = """
+import random, torch
+def build():
+    return torch.ones(random.randint(8, 9), 4)
+"""
+
+
+def drawn_in_library(folder: Path, library: str, seed: str = "") -> list[RuleFinding]:
+    packages = folder / "site-packages"
+    packages.mkdir()
+    (packages / "made_up.py").write_text(library)
+    path = f"import random, sys, torch\ntorch.manual_seed(0)\n{seed}\nsys.path.insert(0, {str(packages)!r})\n"
+    return unseeded(path + "import made_up\nx = made_up.build()\norder = range(8)\n" + TRAINING)
+
+
+def test_a_draw_inside_of_a_library_is_reported_at_the_line_that_called_it(tmp_path: Path) -> None:
+    (told,) = drawn_in_library(tmp_path, LIBRARY)
+    assert (told.severity, told.finding.line) == ("warning", 6)
+    assert "random.randint() with 1 values, in made_up.build()" in told.finding.evidence
+
+
+def test_a_draw_inside_of_a_library_is_not_reported_if_the_script_seeds_it(tmp_path: Path) -> None:
+    assert not drawn_in_library(tmp_path, LIBRARY, "random.seed(0)")
+
+
+def test_a_draw_of_library_code_without_tensors_is_not_reported(tmp_path: Path) -> None:
+    pause = LIBRARY.replace("random, torch", "random").replace("torch.ones(", "sum((").replace("4)", "4))")
+    assert not drawn_in_library(tmp_path, pause)
+
+
 def test_a_seed_that_a_library_takes_back_is_no_seed_of_the_script(tmp_path: Path) -> None:
     folder = tmp_path / "site-packages"
     folder.mkdir()

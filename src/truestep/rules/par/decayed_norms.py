@@ -4,7 +4,7 @@
 An optimizer whose groups without weight decay miss most biases or all normalization weights, because names in
 the filter match nothing: a warning. An optimizer that misses them possibly on purpose, and one with weight
 decay for everything, are reported as info. Groups that split a model by its layers are not reported, and
-neither are optimizers with a `step` of their own, which may skip parameters whatever their groups say.
+neither are optimizers whose `step` is not torch's, which may skip parameters whatever their groups say.
 
 ## Why it matters
 Decay pulls scales and shifts towards zero for no reason: a normalization weight should be near one. A filter
@@ -73,8 +73,7 @@ def _missed(
         **at(optimizer.made_at),
         step=optimizer.first_step + 1,
         evidence=f"{_values(decayed, optimizer)} applies to {len(decayed)} of {len(vectors)} vectors: "
-        f"{names(decayed)}"
-        + (f"; no parameter is named {', '.join(dead[:4])}" if dead else ""),
+        f"{names(decayed)}" + (f"; no parameter is named {', '.join(dead[:4])}" if dead else ""),
         severity="warning" if is_wrong else None,
     )
 

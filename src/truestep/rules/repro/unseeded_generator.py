@@ -2,9 +2,10 @@
 
 ## What it finds
 Draws from torch's, NumPy's or Python's generator before any seed was set, and generators created without a
-seed, with the line of the first draw. One finding names all generators. It is a warning if the script seeds
-another generator, and a remark if the script seeds nothing. If it has a seed, as an option or a constant, and
-gives it to nothing that seeds torch, that is a warning at the line where the seed is known.
+seed, with the line of the first draw. If a library draws, it is your line that called the library.
+One finding names all generators. It is a warning if the script seeds another generator, and a remark if the
+script seeds nothing. If it has a seed, as an option or a constant, and gives it to nothing that seeds torch,
+that is a warning at the line where the seed is known.
 
 ## Why it matters
 Each run starts from different weights, another split or another order. A better score may be luck, a bug may
@@ -176,7 +177,8 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
     draws = [item for item in draws if item.facts.number is None or item.facts.number not in chosen]
     heavy = [item for item in draws if item.facts.size >= _MUCH or item.facts.function in _ORDERING]
     # One number may be a port or a run's name; a seed that comes later says that the rest is meant to repeat.
-    reported = heavy if seeded else draws if len(draws) > 1 else heavy
+    is_enough = len(draws) > 1 or any(item.facts.library for item in draws)
+    reported = draws if is_enough and not seeded else heavy
     name = "NumPy's" if generator == "numpy" else "Python's"
     if reported:
         first = reported[0].facts
@@ -184,7 +186,8 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
         yield Finding.at(
             reported[0],
             f"random numbers come from {name} global generator{when}",
-            evidence=f"the first draw is random.{first.function}() with {first.size} values",
+            evidence=f"the first draw is random.{first.function}() with {first.size} values"
+            + (f", in {first.library}()" if first.library else ""),
             fix=f"Call {_SEED[generator]} at the start of the script.",
         )
     elif generator == "numpy" and not seeded and not draws and _has_moved(evidence):

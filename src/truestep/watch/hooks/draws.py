@@ -30,9 +30,10 @@ class _Draws:
 
     def _observe(self, function: str, args: tuple[Any, ...]) -> Observation:
         result = yield
-        place = self._tape.sites.reached()
+        place = self._tape.sites.reached() or self._tape.sites.reached_library()
         if place is None:
             return
+        site, library = place
         self._num_noted += 1
         self._is_open = self._num_noted < _MAX_NOTED
         drawn = args[0] if result is None and args else result
@@ -43,7 +44,7 @@ class _Draws:
         kind = getattr(getattr(drawn, "dtype", None), "kind", "")
         if drawn is not None and size == 1 and kind in ("i", "u"):
             number = int(drawn.item())
-        self._tape.mark(NumbersDrawn(self._name, function, size, number), place[0], perf_counter_ns())
+        self._tape.mark(NumbersDrawn(self._name, function, size, number, library), site, perf_counter_ns())
 
     def close(self, /, *_: Any, **__: Any) -> None:
         """Somebody seeds it."""

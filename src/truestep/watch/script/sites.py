@@ -5,7 +5,7 @@ Owns what counts as the user's own: neither torch, nor installed packages, nor t
 
 import os
 import sys
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 
 from truestep.watch.evidence.kinds import Place
 
@@ -95,6 +95,26 @@ class Sites:
             frame = frame.f_back
         return None
 
+    def reached_library(self) -> tuple[int, str] | None:
+        """Return the user's site from which a library was called that computes, and its function.
+
+        None: the user's lines ask themselves, Python or torch does, or a library whose code at that place
+        knows neither tensors nor arrays, as for the pause before it tries a download again.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__") in _TRANSPARENT:
+            frame = frame.f_back
+        if frame is None or self.is_own(frame.f_code.co_filename):
+            return None
+        if self.is_engine(frame.f_code.co_filename) or not _computes(frame):
+            return None
+        name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
+        while frame is not None and not self.is_own(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return None
+        return self._numbers.get((id(frame.f_code), frame.f_lasti)) or self._add(frame), name
+
     def _add(self, frame: FrameType) -> int:
         code = frame.f_code
         self._codes.append(code)  # kept, so that no other code gets its id
@@ -116,6 +136,16 @@ class Sites:
         if self._engine is None and "torch" in sys.modules:
             self._engine = os.path.dirname(sys.modules["torch"].__file__ or "torch") + os.sep  # noqa: PTH120
         return _PACKAGE, self._engine or _PACKAGE
+
+
+def _computes(frame: FrameType) -> bool:
+    """Whether torch or NumPy, or something that is imported from them, is a global name of its module."""
+    for value in list(frame.f_globals.values()):
+        owner = value.__name__ if isinstance(value, ModuleType) else getattr(type(value), "__module__", "")
+        owner = value.__module__ if isinstance(value, type) else owner
+        if isinstance(owner, str) and owner.partition(".")[0] in ("torch", "numpy"):
+            return True
+    return False
 
 
 def path_of(name: str) -> str:

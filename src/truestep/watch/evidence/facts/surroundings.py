@@ -31,6 +31,8 @@ class NumbersDrawn(NamedTuple):
     size: int
     number: int | None
     """The number that was drawn, if it is a single integer."""
+    library: str | None = None
+    """The function of a library that has drawn, if the user's line called that."""
 
 
 @kind()

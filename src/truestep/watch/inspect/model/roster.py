@@ -214,9 +214,7 @@ class _Roster:
         if page is None:
             is_brief = len(self._all_pages) >= _MAX_PAGES
             index = -1 if is_brief else self._tape.number("optimizer", optimizer)  # as all other facts say it
-            page = _Page(
-                index, type(optimizer).__qualname__, _has_own_step(optimizer), site, was_frozen=True
-            )
+            page = _Page(index, type(optimizer).__qualname__, _has_own_step(optimizer), site, was_frozen=True)
             self._pages[optimizer] = page
             if not is_brief:
                 self._all_pages.append(page)
