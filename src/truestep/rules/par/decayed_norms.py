@@ -4,7 +4,7 @@
 An optimizer whose groups without weight decay miss most biases or all normalization weights, because names in
 the filter match nothing: a warning. An optimizer that misses them possibly on purpose, and one with weight
 decay for everything, are reported as info. Groups that split a model by its layers are not reported, and
-neither are optimizers whose `step` is not torch's, which may skip parameters whatever their groups say.
+neither are optimizers whose `step` is not torch's, which may skip parameters whatever stands in their groups.
 
 ## Why it matters
 Decay pulls scales and shifts towards zero for no reason: a normalization weight should be near one. A filter
