@@ -1,19 +1,21 @@
-"""Writes docs/rules.md and a page for each rule under docs/rules/, from the rules' own files.
+"""Writes docs/rules.md, the list of all rules, from the rules' own files.
 
-Usage: python scripts/rules_page.py [--check]. With --check nothing is written; exit code 1 if a page is old.
+Usage: python scripts/rules_page.py [--check]. With --check nothing is written; exit code 1 if it is old.
+The site shows a page for each rule: it is built from the rule's file, where the list's links lead.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from generated import settle
-
 import truestep.rules
 from truestep.rules import Rule, find_rules
 from truestep.rules.page import build_page, family_of, severity_of
 
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "rules.md"
 INTRODUCTION = """\
 # Rules
 
@@ -41,18 +43,33 @@ def build_index(rules: list[Rule]) -> Iterator[str]:
         yield f"## {family}: {words[0].lower()}{words[1:].rstrip('.')}\n"
         yield "| code | name | severity | what is wrong |\n|---|---|---|---|"
         for rule in members:
-            link = f"[{rule.name}](rules/{rule.meta.code}.md)"
+            link = f"[{rule.name}](../{source_of(rule)})"
             yield f"| {rule.meta.code} | {link} | {severity_of(rule)} | {rule.title.rstrip('.')} |"
         yield ""
 
 
+def source_of(rule: Rule) -> str:
+    """Return the path of a rule's file in the repository."""
+    return Path(inspect.getfile(rule.check)).relative_to(ROOT).as_posix()
+
+
+def build_pages() -> dict[str, tuple[str, str]]:
+    """Return the page of each rule: its path on the site, the file that it is built from, and its text."""
+    return {
+        f"rules/{rule.meta.code}.md": (source_of(rule), "\n".join(build_page(rule)) + "\n")
+        for rule in find_rules()
+    }
+
+
 def main() -> int:
-    """Write the pages, or say which are old."""
-    rules = list(find_rules())
-    pages = {"rules.md": "\n".join(build_index(rules))}
-    for rule in rules:
-        pages[f"rules/{rule.meta.code}.md"] = "\n".join(build_page(rule)) + "\n"
-    return settle(pages, folder="rules", script="rules_page.py")
+    """Write the list, or report that it is old."""
+    text = "\n".join(build_index(list(find_rules())))
+    is_old = PAGE.read_text(encoding="utf-8") != text
+    if "--check" in sys.argv[1:]:
+        print("docs/rules.md is old: python scripts/rules_page.py" if is_old else "docs/rules.md is fresh")
+        return int(is_old)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

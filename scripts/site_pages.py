@@ -1,12 +1,14 @@
 """Hooks of mkdocs: what the site needs and plain Markdown files do not.
 
-Owns the generated parts of the menu, links that leave docs/ (the file becomes a page of the site), and lists
+Owns the built pages in the menu, links that leave docs/ (the file becomes a page of the site), and lists
 as code hosts read them. What pages say is in docs/.
 """
 
 import logging
 import os
 import re
+import sys
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,7 +20,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+sys.path.append(str(ROOT))  # mkdocs imports this file alone
+from scripts.built_pages import build_pages  # noqa: E402
+
 FOLDERS = {"commands.md": "All commands", "rules.md": "All rules", "api.md": "All names"}
 """Pages of the menu that have a folder of the same name beside them: its pages come under them."""
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
@@ -43,18 +47,21 @@ def _family(page: Path) -> str:
     return page.stem.rstrip("0123456789")
 
 
+@cache
+def _built() -> dict[str, tuple[str, str]]:
+    return build_pages()
+
+
 def _under(index: str) -> list[Any]:
-    """Return the menu under a page: its folder's pages in its own order; rules by family."""
-    text = (DOCS / index).read_text(encoding="utf-8")
-    folder = (DOCS / index).with_suffix("")
-    pages = sorted(folder.glob("*.md"), key=lambda page: text.find(f"({folder.name}/{page.name})"))
-    items = [page.relative_to(DOCS).as_posix() for page in pages]
+    """Return the menu under a page: the built pages of its folder, rules by family."""
+    folder = index.removesuffix(".md") + "/"
+    items = [name for name in _built() if name.startswith(folder)]
     head = {FOLDERS[index]: index}
     if index != "rules.md":
         return [head, *items]
     families: dict[str, list[Any]] = {}
-    for page, item in zip(pages, items, strict=True):
-        families.setdefault(_family(page), []).append(item)
+    for item in items:
+        families.setdefault(_family(Path(item)), []).append(item)
     return [head, *({name: members} for name, members in families.items())]
 
 
@@ -88,6 +95,9 @@ def _target(page: str, path: str) -> str | None:
         return None
     if found.parts[0] == "docs":
         return None if not page.startswith("project/") else str(found.relative_to("docs"))
+    built = {source: name for name, (source, _) in _built().items()}
+    if str(found) in built and page != built[str(found)]:
+        return built[str(found)]
     if str(found) in PROJECT:
         return f"project/{found}"
     return f"source/{found}.md"
@@ -113,7 +123,9 @@ def _source_page(path: str) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the project's own pages, and a page for every file that a page links to."""
+    """Add the built pages, the project's own, and a page for every file that a page links to."""
+    for name, (_, text) in _built().items():
+        files.append(File.generated(config, name, content=text))
     for name in PROJECT:
         if (ROOT / name).exists():
             text = (ROOT / name).read_text(encoding="utf-8")

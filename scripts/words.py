@@ -8,6 +8,7 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,12 +76,29 @@ def pages(*patterns: str) -> Iterator[Text]:
     """Yield the lines of Markdown files outside of code: what commands print belongs to the commands."""
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
-            text = path.read_text(encoding="utf-8")
-            text = _FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
-            lines = _CODE.sub("", text).split("\n")
-            for number, (line, after) in enumerate(zip(lines, [*lines[1:], ""], strict=True), start=1):
-                is_headline = _HEADING.match(line) is not None
-                yield Text(path, number, line.replace(_TO_THE_BIT, "") if is_headline else line, after)
+            yield from _page(path, path.read_text(encoding="utf-8"))
+
+
+def _page(path: Path, text: str) -> Iterator[Text]:
+    text = _FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
+    lines = _CODE.sub("", text).split("\n")
+    for number, (line, after) in enumerate(zip(lines, [*lines[1:], ""], strict=True), start=1):
+        is_headline = _HEADING.match(line) is not None
+        yield Text(path, number, line.replace(_TO_THE_BIT, "") if is_headline else line, after)
+
+
+@cache
+def _built() -> dict[str, tuple[str, str]]:
+    sys.path.append(str(ROOT))
+    from scripts.built_pages import build_pages  # noqa: PLC0415  the path is set above
+
+    return build_pages()
+
+
+def built_pages() -> Iterator[Text]:
+    """Yield the lines of the pages that are built for the site; the place is the file they are built from."""
+    for source, text in _built().values():
+        yield from _page(ROOT / source, text)
 
 
 def _docstrings(tree: ast.AST) -> set[ast.Constant]:
@@ -129,8 +147,8 @@ def command_help() -> Iterator[Text]:
 def public_docstrings() -> Iterator[Text]:
     """Yield the docstrings that the site shows: of the names on the pages of the API and their members."""
     shown = re.compile(r"^::: truestep\.(?P<module>.+)\.(?P<name>\w+)$", re.MULTILINE)
-    for page in sorted((ROOT / "docs" / "api").glob("*.md")):
-        for found in shown.finditer(page.read_text(encoding="utf-8")):
+    for _, text in _built().values():
+        for found in shown.finditer(text):
             home = ROOT / "src" / "truestep" / found["module"].replace(".", "/")
             path = home / "__init__.py" if home.is_dir() else home.with_suffix(".py")
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -162,6 +180,7 @@ AREAS: dict[str, Callable[[], Iterator[Text]]] = {
     "help": command_help,
     "web pages": web_pages,
     "api docstrings": public_docstrings,
+    "built pages": built_pages,
     "messages of modules": lambda: messages("*.py"),
     **{f"messages of {name}": lambda name=name: messages(f"{name}/**/*.py") for name in PACKAGES},  # type: ignore[misc]
 }

@@ -1,8 +1,6 @@
-"""docs/practices.md lists every practice with the tests that show it, and the tests keep to their form."""
+"""The page of practices lists every practice with its tests, and the tests keep to their form."""
 
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -14,12 +12,6 @@ ROOT = Path(__file__).parent.parent
 SHOWN = list(find_shown(ROOT / "tests"))
 REQUIRED = [f"P{number:02}" for number in (*range(7, 17), *range(22, 37), 50, 72, 76)]
 """Of these, a test of its own is named after the practice."""
-
-
-def test_the_page_is_fresh() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "practices_page.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 def test_practices_are_numbered_without_gaps() -> None:
