@@ -5,6 +5,7 @@ compared.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -108,7 +109,7 @@ def tensors_in(state: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor
     elif isinstance(state, Mapping):
         for key in sorted(state, key=str):
             yield from tensors_in(state[key], f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(state, list | tuple):
+    elif isinstance(state, list | tuple | deque):
         for index, item in enumerate(state):
             yield from tensors_in(item, f"{prefix}.{index}" if prefix else str(index))
     elif isinstance(state, numpy.ndarray | numpy.generic) and state.dtype.kind == "O":

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def find_difference(a: Any, b: Any, path: str = "state") -> str | None:
         if list(map(repr, a)) != list(map(repr, b)):
             return f"{path}: keys {list(a)} and {list(b)}"
         return next((d for key in a if (d := find_difference(a[key], b[key], f"{path}.{key}"))), None)
-    if isinstance(a, list | tuple):
+    if isinstance(a, list | tuple | deque):
         if len(a) != len(b):
             return f"{path}: lengths {len(a)} and {len(b)}"
         found = (find_difference(x, y, f"{path}.{i}") for i, (x, y) in enumerate(zip(a, b, strict=True)))

@@ -3,7 +3,8 @@
 import json
 import math
 import struct
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
+from enum import IntFlag
 from typing import Any, NamedTuple
 
 import numpy
@@ -153,11 +154,54 @@ def test_paths_that_read_the_same_get_names_of_their_own() -> None:
     assert round_trip(state) == state
 
 
-def test_ordered_and_default_dicts_come_back_as_dicts() -> None:
-    state = {"o": OrderedDict(b=1, a=2), "d": defaultdict(list, {"x": [1]})}
-    back = round_trip(state)
-    assert type(back["o"]) is dict and list(back["o"]) == ["b", "a"]
-    assert type(back["d"]) is dict and back["d"] == {"x": [1]}
+class Pair(NamedTuple):
+    x: int
+    y: int
+
+
+CONTAINERS: dict[str, Any] = {
+    "ordered": OrderedDict(b=1, a=OrderedDict()),
+    "default int": defaultdict(int, {3: 1, "x": 2}),
+    "default list": defaultdict(list, {"x": [1]}),
+    "default of nothing": defaultdict(None, {"x": 1}),
+    "deque": deque([1, (2,), torch.ones(2)], maxlen=3),
+    "endless deque": deque([deque()]),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_come_back_with_their_types_and_what_they_do(name: str, find_difference: Any) -> None:
+    value = CONTAINERS[name]
+    for back in (round_trip(value), copy(value)):
+        assert find_difference(value, back) is None
+        assert getattr(back, "maxlen", None) == getattr(value, "maxlen", None)
+        assert getattr(back, "default_factory", None) is getattr(value, "default_factory", None)
+
+
+class Registry(dict[str, int]):
+    pass
+
+
+class Chain(list[int]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (defaultdict(lambda: 0.5), r"m is a defaultdict whose missing items .*<lambda> makes.*dict\(\.\.\.\)"),
+        (Registry(a=1), r"m is a Registry.*Return dict\(\.\.\.\) of it"),
+        (Chain([1]), r"m is a Chain.*Return list\(\.\.\.\) of it"),
+        (Pair(1, 2), r"m is a Pair.*Return tuple\(\.\.\.\) of it"),
+        ({1, 2}, r"m is a set.*Return sorted\(\.\.\.\) of it"),
+        (bytearray(b"a"), "m is a bytearray"),
+        (IntFlag("Mode", ["TRAIN"])(1), r"m is a Mode.*Return int\(\.\.\.\) of it"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_containers_that_would_change_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        pack({"m": value})
 
 
 def test_versions_of_modules_come_back(find_difference: Any) -> None:
@@ -212,11 +256,6 @@ def test_optimizers_and_schedulers_of_torch_can_be_stored(find_difference: Any) 
         back = round_trip(state)
         assert find_difference(state, back) is None
         thing.load_state_dict(back[name])
-
-
-class Pair(NamedTuple):
-    x: int
-    y: int
 
 
 def contains_itself() -> dict[str, Any]:

@@ -4,6 +4,7 @@ Owns the way from a DTensor to its part of the whole and back. Leaves states to 
 """
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
@@ -134,6 +135,6 @@ def _dtensors(state: Any, path: Path) -> "Iterator[tuple[Path, DTensor]]":
     elif isinstance(state, Mapping):
         for key, item in state.items():
             yield from _dtensors(item, (*path, key))
-    elif isinstance(state, list | tuple):
+    elif isinstance(state, list | tuple | deque):
         for index, item in enumerate(state):
             yield from _dtensors(item, (*path, index))

@@ -32,6 +32,12 @@ _PIECE_BYTES = 2 << 20  # of a copy that several threads share: a thread that ge
 _MAX_THREADS = 8  # they fill the memory's bandwidth
 _MAX_JSON_INT = 2**53  # beyond it other JSON readers round
 _PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
+_FACTORIES: Mapping[str | None, Callable[[], Any] | None] = {
+    None: None,
+    **{kind.__name__: kind for kind in (int, float, bool, str, list, dict, tuple, set)},
+}
+"""What may make the missing items of a defaultdict."""
+_BASES = (dict, list, tuple, set, frozenset, bool, int, float, str, bytes)
 _SCALAR_KINDS = "biufcmM"
 _ARRAY_KINDS = _SCALAR_KINDS + "US"
 
@@ -102,9 +108,8 @@ class _Packer:
         kind = type(value)
         if kind in (dict, OrderedDict, defaultdict, Counter):
             return self._mapping(value, path, depth)
-        if kind in (list, tuple):
-            items = [self.node(item, _join(path, index), depth + 1) for index, item in enumerate(value)]
-            return items if kind is list else {"type": "tuple", "items": items}
+        if kind in (list, tuple, deque):
+            return self._sequence(value, path, depth)
         if isinstance(value, torch.Tensor | Part):
             held = part_of(value, path, boxes=self._boxes) if is_dtensor(value) else value
             return self._part(held, path) if isinstance(held, Part) else self._tensor(held, path, depth)
@@ -117,6 +122,14 @@ class _Packer:
             raise _unstorable(value, path, "it cannot be stored without pickling")
         return write(value)
 
+    def _sequence(self, value: Any, path: str, depth: int) -> Json:
+        items = [self.node(item, _join(path, index), depth + 1) for index, item in enumerate(value)]
+        if type(value) is list:
+            return items
+        if type(value) is tuple:
+            return {"type": "tuple", "items": items}
+        return {"type": "deque", "items": items, "maxlen": value.maxlen}
+
     def _mapping(self, value: dict[Any, Any], path: str, depth: int) -> Json:
         items: list[Json] = []
         for key, item in value.items():
@@ -124,12 +137,14 @@ class _Packer:
                 found = f"{path or 'the state'} has the key {key!r} of type {type(key).__name__}"
                 raise StateError(f"{found}: keys must be str or int. Change the key in state_dict().")
             items.append([_WRITERS[type(key)](key), self.node(item, _join(path, key), depth + 1)])
+        if type(value) is defaultdict:
+            return {"type": "defaultdict", "items": items, "default": _factory_name(value, path)}
         if type(value) is Counter:
             return {"type": "counter", "items": items}
         # bits: modules choose by the versions in here how to read weights; without them some convert again.
         metadata = getattr(value, "_metadata", None)
         if metadata is None:
-            return {"type": "dict", "items": items}
+            return {"type": "dict" if type(value) is dict else "ordered", "items": items}
         noted = self.node(metadata, _join(path, "_metadata"), depth + 1)
         return {"type": "state_dict", "items": items, "metadata": noted}
 
@@ -199,9 +214,12 @@ class _Unpacker:
         self._raw = raw
         self._readers: dict[str, Callable[[Any, Path], Any]] = {
             "dict": self._items,
+            "ordered": lambda node, path: OrderedDict(self._items(node, path)),
+            "defaultdict": lambda node, path: defaultdict(_FACTORIES[node["default"]], self._items(node, path)),
             "counter": lambda node, path: Counter(self._items(node, path)),
             "state_dict": self._state_dict,
             "tuple": lambda node, path: tuple(self._list(node["items"], path)),
+            "deque": lambda node, path: deque(self._list(node["items"], path), node["maxlen"]),
             "tensor": leaf,
             "array": self._array,
             "pieces": lambda node, path: put_together(self.value(node["of"], path)),
@@ -435,12 +453,31 @@ def _is_dense(shape: torch.Size, stride: tuple[int, ...]) -> bool:
     return True
 
 
+def _factory_name(value: defaultdict[Any, Any], path: str) -> str | None:
+    """Return what `_FACTORIES` calls the function that makes a missing item."""
+    for name, factory in _FACTORIES.items():
+        if value.default_factory is factory:
+            return name
+    made = getattr(value.default_factory, "__qualname__", repr(value.default_factory))
+    known = ", ".join(name for name in _FACTORIES if name is not None)
+    raise StateError(
+        f"{path or 'the state'} is a defaultdict whose missing items {made} makes, which cannot be stored "
+        f"without pickling: only {known} or None can. Return dict(...) of it in state_dict(), and make the "
+        f"defaultdict again in load_state_dict()."
+    )
+
+
 def _unstorable(value: Any, path: str, reason: str) -> StateError:
     kind = type(value).__name__
     article = "an" if kind[0] in "aeiouAEIOU" else "a"
     advice = (
-        "A state may hold tensors, arrays, numbers, strings, bytes, None and dicts, lists and tuples of them."
+        "A state may hold tensors, arrays, numbers, strings, bytes, None and dicts, lists, tuples and deques "
+        "of them."
     )
+    base = next((base for base in _BASES if isinstance(value, base)), None)
+    if base is not None:
+        name = "sorted" if base in (set, frozenset) else base.__name__
+        advice += f" Return {name}(...) of it in state_dict(), and make it again in load_state_dict()."
     return StateError(f"{path or 'the state'} is {article} {kind}: {reason}. {advice}")
 
 
