@@ -189,7 +189,10 @@ class Chain(list[int]):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (defaultdict(lambda: 0.5), r"m is a defaultdict whose missing items .*<lambda> makes.*dict\(\.\.\.\)"),
+        (
+            defaultdict(lambda: 0.5),
+            r"m is a defaultdict whose missing items .*lambda.*dict\(\.\.\.\)",
+        ),
         (Registry(a=1), r"m is a Registry.*Return dict\(\.\.\.\) of it"),
         (Chain([1]), r"m is a Chain.*Return list\(\.\.\.\) of it"),
         (Pair(1, 2), r"m is a Pair.*Return tuple\(\.\.\.\) of it"),

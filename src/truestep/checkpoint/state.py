@@ -215,7 +215,7 @@ class _Unpacker:
         self._readers: dict[str, Callable[[Any, Path], Any]] = {
             "dict": self._items,
             "ordered": lambda node, path: OrderedDict(self._items(node, path)),
-            "defaultdict": lambda node, path: defaultdict(_FACTORIES[node["default"]], self._items(node, path)),
+            "defaultdict": self._defaultdict,
             "counter": lambda node, path: Counter(self._items(node, path)),
             "state_dict": self._state_dict,
             "tuple": lambda node, path: tuple(self._list(node["items"], path)),
@@ -244,6 +244,9 @@ class _Unpacker:
     def _items(self, node: Any, path: Path) -> dict[Any, Any]:
         keyed = [(self.value(key, path), item) for key, item in node["items"]]
         return {key: self.value(item, (*path, key)) for key, item in keyed}
+
+    def _defaultdict(self, node: Any, path: Path) -> Any:
+        return defaultdict(_FACTORIES[node["default"]], self._items(node, path))
 
     def _state_dict(self, node: Any, path: Path) -> Any:
         state = OrderedDict(self._items(node, path))

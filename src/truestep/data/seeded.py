@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, Sampler
 
 from truestep import rng
 from truestep.data.permutation import Order
-from truestep.errors import UsageError
+from truestep.errors import StateError, UsageError
 
 _WORDS = 2**32
 """How many seeds NumPy's global generator takes."""
@@ -22,6 +22,8 @@ _WORDS = 2**32
 
 class SeededOrder(Sampler[int]):
     """Every epoch in another order, by seed and epoch; `skip` continues in the middle of one.
+
+    torchdata's `StatefulDataLoader` saves and restores the position itself, with no call of `skip`.
 
     Each iteration is the next epoch. What it yields is `epoch * size + index`: give the loader
     `SeededSamples` as its dataset, which knows both from it.
@@ -52,12 +54,58 @@ class SeededOrder(Sampler[int]):
     def __len__(self) -> int:
         return self._size
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> "SeededIterator":
+        return SeededIterator(self)
+
+    def _begin(self) -> tuple[int, int]:
+        """Return the epoch and the place in it at which an iteration begins now; the next one follows it."""
         epoch, start = self._epoch, self._start
         self._epoch, self._start = epoch + 1, 0
-        order = Order(self._size, seed=self._seed, epoch=epoch)
-        for place in range(start, self._size):
-            yield epoch * self._size + order.indices(place, place + 1)[0]
+        return epoch, start
+
+    def _restart(self, epoch: int, start: int) -> None:
+        self._epoch, self._start = epoch, start
+
+
+class SeededIterator(Iterator[int]):
+    """One epoch of a `SeededOrder`. Its state is what torchdata's `StatefulDataLoader` saves and loads.
+
+    It belongs to the epoch that the order stands at when the first number is drawn.
+    """
+
+    def __init__(self, order: SeededOrder) -> None:
+        self._order = order
+        self._numbers: Order | None = None
+        self._epoch = self._place = 0
+
+    def __next__(self) -> int:
+        order = self._order
+        if self._numbers is None:
+            self._epoch, self._place = order._begin()
+            self._numbers = Order(order._size, seed=order._seed, epoch=self._epoch)
+        place = self._place
+        if place >= order._size:
+            raise StopIteration
+        self._place = place + 1
+        return self._epoch * order._size + self._numbers.indices(place, place + 1)[0]
+
+    def state_dict(self) -> dict[str, int]:
+        """Return where the iteration stands, and what the order depends on."""
+        order = self._order
+        begun = self._numbers is not None
+        epoch, place = (self._epoch, self._place) if begun else (order._epoch, order._start)
+        return {"epoch": epoch, "place": place, "size": order._size, "seed": order._seed}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue where another iteration stood; the epochs after it follow."""
+        order = self._order
+        if (state["size"], state["seed"]) != (order._size, order._seed):
+            raise StateError(
+                f"this position was saved in an order of {state['size']} samples with seed {state['seed']}, "
+                f"and this SeededOrder has {order._size} with seed {order._seed}. Make it with the same ones."
+            )
+        order._restart(state["epoch"], state["place"])
+        self._numbers = None
 
 
 class SeededSamples(Dataset[Any]):
