@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests import preloaded
 from tests.gathering import judged, server_of
+from tests.patches import write_repaired
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 AUDITED = str(Path(__file__).with_name("audited.py"))
@@ -282,8 +283,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     jobs_in = ("ranks/buggy", "ranks/clean")
-    folders = jobs_in if given.ranks else ("buggy", "twins", "clean", *jobs_in)
-    scripts = [Script.read(path) for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
+    folders = jobs_in if given.ranks else ("buggy", "clean", *jobs_in)
+    paths = [path for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
+    paths += [write_repaired(path) for path in paths if path.parent == CORPUS / "buggy"]
+    scripts = [Script.read(path) for path in paths]
     if given.only:
         scripts = [item for item in scripts if item.path.stem.startswith(tuple(given.only.split(",")))]
     jobs = [item for item in scripts if item.processes > 1]

@@ -27,6 +27,7 @@ from tests import preloaded
 from tests.accelerator import environment
 from tests.accelerator.swapping import ONLY_THERE, make_there, swap
 from tests.gathering import Gathered, expected, judged
+from tests.patches import write_repaired
 from truestep.check import Evaluation
 from truestep.watch.evidence.kinds import NOT_CHECKED
 
@@ -138,8 +139,8 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=2, help="scripts that run at the same time")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    folders = ("buggy", "twins", "clean")
-    scripts = [path for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
+    scripts = [path for name in ("buggy", "clean") for path in sorted((CORPUS / name).glob("*.py"))]
+    scripts += [write_repaired(path) for path in scripts if path.parent.name == "buggy"]
     if given.only:
         scripts = [path for path in scripts if path.stem.startswith(tuple(given.only.split(",")))]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.at_once) as pool:

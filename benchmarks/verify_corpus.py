@@ -31,6 +31,7 @@ from index import CASES, Case
 
 from tests.accelerator import environment
 from tests.accelerator.swapping import make_there, swap
+from tests.patches import difference, patch_of
 
 MAX_S = 900
 NUM_RACY_RUNS = 4
@@ -55,16 +56,23 @@ def options(case: Case) -> list[str]:
     return [f"--{case.mode}", ",".join(map(str, case.values))]
 
 
+def _placed(path: Path) -> str:
+    text = path.read_text()
+    placed = swap(text) or make_there(text)
+    if placed is None:
+        raise SystemExit(f"{path.name}: no model or batch is found in its text")
+    return placed.replace(".numpy()", ".cpu().numpy()")
+
+
 def place(folder: Path) -> None:
     """Copy the corpus, with models and batches on the test accelerator, and use the copy."""
-    for kind in ("causes", "twins"):
+    for kind in ("causes", "patches"):
         (folder / kind).mkdir()
-        for path in (index.FOLDER / kind).glob("*.py"):
-            text = path.read_text()
-            placed = swap(text) or make_there(text)
-            if placed is None:
-                raise SystemExit(f"{path.name}: no model or batch is found in its text")
-            (folder / kind / path.name).write_text(placed.replace(".numpy()", ".cpu().numpy()"))
+    for case in CASES:
+        texts = [_placed(path) for path in (case.script, case.twin)]
+        script = folder / "causes" / case.script.name
+        script.write_text(texts[0])
+        patch_of(script).write_text(difference(*texts, name=script.name))
     index.FOLDER = folder
     os.environ.update(environment())
 

@@ -45,8 +45,8 @@ def imported_in(source: str) -> Iterator[str]:
 def test_index_names_every_script_and_every_twin() -> None:
     assert len(CASES) == 26
     names = sorted(case.script.name for case in CASES.values())
-    for folder in ("causes", "twins"):
-        assert sorted(path.name for path in (FOLDER / folder).glob("*.py")) == names
+    assert sorted(path.name for path in (FOLDER / "causes").glob("*.py")) == names
+    assert sorted(f"{path.stem}.py" for path in (FOLDER / "patches").iterdir()) == names
 
 
 @pytest.mark.parametrize("cause", CASES)

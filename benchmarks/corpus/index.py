@@ -1,14 +1,19 @@
 """What is in the corpus: one script per cause of a result that does not repeat, and a clean twin of each.
 
-A script's twin has the same name in the other folder. Running them is left to prove.py.
+A script's twin is the script with the patch of its name. Running them is left to prove.py.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.patches import write_repaired
 
 FOLDER = Path(__file__).parent
 MARK = "# <- here"
@@ -42,7 +47,7 @@ class Case:
     @property
     def twin(self) -> Path:
         """The same script without it."""
-        return FOLDER / "twins" / self.script.name
+        return write_repaired(self.script)
 
     @property
     def lines(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import pytest
 from tests.accelerator import environment
 from tests.accelerator.swapping import ONLY_THERE, make_there, swap
 from tests.gathering import expected, judged
+from tests.patches import repaired
 
 HERE = Path(__file__).parent
 NAMES = (
@@ -30,10 +31,13 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("on_device")
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["buggy", "twins"])
-def test_a_script_on_an_accelerator_has_the_findings_of_the_cpu(tmp_path: Path, kind: str, name: str) -> None:
-    source = HERE / kind / f"{name}.py"
-    swapped = swap(source.read_text()) or make_there(source.read_text())
+@pytest.mark.parametrize("is_repaired", [False, True], ids=["buggy", "repaired"])
+def test_a_script_on_an_accelerator_has_the_findings_of_the_cpu(
+    tmp_path: Path, is_repaired: bool, name: str
+) -> None:
+    source = HERE / "buggy" / f"{name}.py"
+    text = repaired(source) if is_repaired else source.read_text()
+    swapped = swap(text) or make_there(text)
     assert swapped is not None
     script = tmp_path / source.name
     script.write_text(swapped)

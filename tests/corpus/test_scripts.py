@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.gathering import expected, judged
+from tests.patches import apply, patch_of, repaired, write_repaired
 from truestep.check.early import FIRST_STEPS, cut, find_lasting, key_of
 from truestep.check.evaluate import flatten
 from truestep.rules import Evidence, find_rules
 
 HERE = Path(__file__).parent
-BUGGY, TWINS, CLEAN = (sorted((HERE / name).glob("*.py")) for name in ("buggy", "twins", "clean"))
+BUGGY, CLEAN = (sorted((HERE / name).glob("*.py")) for name in ("buggy", "clean"))
 EARLY = ("LOOP", "PAR", "MODE", "LOSS")
 STEPS = 40
 """How many steps are made in the fast tier; `--all` makes them all too."""
@@ -80,9 +81,24 @@ def assert_early_findings_last(evidence: Evidence) -> None:
 
 def test_the_corpus_is_large_enough() -> None:
     assert len(BUGGY) >= 60 and len(CLEAN) >= 24
-    assert [path.name for path in BUGGY] == [path.name for path in TWINS]
     assert len(MISSED) <= len(BUGGY) * 0.05
-    assert not [path for path in TWINS + CLEAN if expected(path.read_text())]
+    assert not [path for path in CLEAN if expected(path.read_text())]
+
+
+def test_every_buggy_script_has_a_patch_that_applies_and_removes_the_mistake() -> None:
+    assert {patch_of(path) for path in BUGGY} == {*(HERE / "patches").iterdir()}
+    for path in BUGGY:
+        text = repaired(path)
+        assert text != path.read_text() and not expected(text), path.name
+        compile(text, path.name, "exec")
+
+
+def test_a_patch_of_another_script_is_refused() -> None:
+    patch = "--- a/x.py\n+++ b/x.py\n@@ -2 +2 @@\n one\n-two\n+2\n"
+    assert apply("zero\none\ntwo\nthree\n", patch) == "zero\none\n2\nthree\n"
+    for other in ("zero\none\n2\n", "zero\none\n", ""):
+        with pytest.raises(ValueError, match="the patch expects"):
+            apply(other, patch)
 
 
 @ends
@@ -104,9 +120,9 @@ def test_the_mistake_is_found_at_its_line(
 
 
 @ends
-@each(TWINS)
+@each(BUGGY)
 def test_a_repaired_twin_is_not_accused(path: Path, steps: int | None) -> None:
-    assert mistakes(path, steps) == []
+    assert mistakes(write_repaired(path), steps) == []
 
 
 @ends
