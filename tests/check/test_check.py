@@ -463,7 +463,25 @@ def test_a_rule_that_fails_ends_with_3_if_nothing_was_found(tmp_path: Path) -> N
 def test_an_interruption_with_nothing_found_ends_with_130(tmp_path: Path) -> None:
     write(tmp_path, MENDED.replace('print("ends")', "raise KeyboardInterrupt"))
     done = check(tmp_path, "train.py")
-    assert done.returncode == 130 and "Ctrl-C or SIGTERM ended the script" in done.stdout, done.stdout
+    assert done.returncode == 130, done.stdout
+    assert "nothing found in 6 steps (you stopped the script)" in done.stdout, done.stdout
+    assert "inconclusive" not in done.stdout and "Traceback" not in done.stderr
+
+
+def test_an_interruption_before_any_step_is_inconclusive(tmp_path: Path) -> None:
+    write(tmp_path, "import torch\nraise KeyboardInterrupt\n" + MENDED)
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 130, done.stdout
+    assert "inconclusive: you stopped the script before its first optimizer step" in done.stdout
+    assert "nothing found" not in done.stdout
+
+
+def test_an_interrupted_script_that_wrote_no_end_is_inconclusive(tmp_path: Path) -> None:
+    killed = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"
+    write(tmp_path, MENDED.replace('print("ends")', killed))
+    done = check(tmp_path, "train.py")
+    assert done.returncode == 130, done.stdout
+    assert "inconclusive: SIGTERM ended the script before it had written all" in done.stdout
 
 
 def test_the_reason_of_a_script_that_ends_itself_is_told(tmp_path: Path) -> None:

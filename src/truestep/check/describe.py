@@ -82,6 +82,12 @@ def memory_text(result: Result) -> list[str]:
     return [f"{words} on {found.device} (optimizer state {in_bytes(found.state_bytes)}{rest})"]
 
 
+def outcome_text(result: Result) -> str:
+    """Return in how many steps so much was found: ` in 696 steps (you stopped the script)`."""
+    stopped = f" ({result.stopped_by})" if result.stopped_by and result.num_steps else ""
+    return f" in {steps_text(result.num_steps)}{stopped}"
+
+
 def steps_text(num: int) -> str:
     """Return a number of steps in words."""
     return f"{num} step{'s' * (num != 1)}"

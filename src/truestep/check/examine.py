@@ -14,6 +14,7 @@ from truestep.check.baseline import leave_out_known, read_baseline
 from truestep.check.early import EarlyFindings, Key, OnFinding, key_of
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules, flatten
 from truestep.check.gather import CheckOptions, check_plan, gather
+from truestep.check.hints import hint_for
 from truestep.check.ranks import RankTimes, compare_ranks
 from truestep.check.replay import find_origin, replay_plan
 from truestep.check.settings import Settings
@@ -29,9 +30,9 @@ from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import Scratch
 
 _NON_FINITE = "LOOP11"
-INTERRUPTED = (-2, 130, -15, 143)
+_CTRL_C = (-2, 130)
+INTERRUPTED = (*_CTRL_C, -15, 143)
 """Exit codes of a script that Ctrl-C or SIGTERM has ended."""
-_OPTIONS = ("--steps", "--processes", "--select", "--ignore", "--fix", "--format")
 _WITHOUT_STEPS = {
     "backward": "No optimizer step ran, so training was not checked. There were backward passes, but the "
     "weights did not change after them. Pass the script that updates them, with its arguments.",
@@ -53,8 +54,9 @@ class Result:
     rules: list[Rule]
     """Those that were asked."""
     evaluation: Evaluation
-    arguments: Sequence[str] = ()
-    """Those of the script."""
+    script: Script | None = None
+    """None if a part of this process was examined."""
+    is_under_torchrun: bool = False
     timed_out_s: float | None = None
     """After how many seconds the script was ended, if that was so."""
     num_hidden: int = 0
@@ -100,6 +102,13 @@ class Result:
         return max((process.num_steps for process in self.evidence.processes), default=0)
 
     @property
+    def stopped_by(self) -> str | None:
+        """Who ended the script, in words; None if it ended itself."""
+        if self.code not in INTERRUPTED or self.timed_out_s is not None:
+            return None
+        return "you stopped the script" if self.code in _CTRL_C else "SIGTERM ended the script"
+
+    @property
     def inconclusive(self) -> str | None:
         """Why nothing can be concluded from finding nothing; None if something can."""
         if self.timed_out_s is not None:
@@ -107,24 +116,38 @@ class Result:
                 f"The script was ended after {self.timed_out_s:g} s (--timeout). Allow more time, or check "
                 f"fewer steps with --steps."
             )
-        if self.code in INTERRUPTED:
-            return "Ctrl-C or SIGTERM ended the script"
+        if self.stopped_by is not None:
+            return self._why_stopping_matters(self.stopped_by)
         if self.code:
-            error = self.evidence.processes[0].error if self.evidence.processes else None
-            reason = (error or "it ended itself").partition("\n")[0]
-            return f"the script failed (exit code {self.code}): {reason}" + _hint(self.arguments)
+            return self._why_it_failed()
         if self.num_steps:
             return None
         hows = {moment.facts.how for moment in self.evidence.of(BackwardPass)}
         return _WITHOUT_STEPS["backward" if "backward" in hows else "grad" if hows else None]
 
+    def _why_stopping_matters(self, stopped: str) -> str | None:
+        """Return why nothing can be concluded of a script that was stopped; None if what ran was checked."""
+        if not self.num_steps:
+            return f"{stopped} before its first optimizer step"
+        if any(process.ended is None for process in self.evidence.processes):
+            return f"{stopped} before it had written all that was observed"
+        return None
 
-def _hint(arguments: Sequence[str]) -> str:
-    """Return a hint for an option of truestep that stands after the script and so went to it."""
-    misplaced = next((word for word in arguments if word in _OPTIONS), None)
-    if misplaced is None:
-        return ""
-    return f". The script got {misplaced}: if it is an option of truestep, put it before the script."
+    def _why_it_failed(self) -> str:
+        processes = self.evidence.processes
+        if not processes:
+            starter = "torchrun" if self.is_under_torchrun else "Python"
+            return (
+                f"the script was not started: {starter} failed (exit code {self.code}) with the error above"
+            )
+        error = next((process.error for process in processes if process.error), None)
+        reason = (error or "it ended itself").partition("\n")[0]
+        hint = (
+            ""
+            if self.script is None
+            else hint_for(self.script, error or "", is_under_torchrun=self.is_under_torchrun)
+        )
+        return f"the script failed (exit code {self.code}): {reason}{hint}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,13 +204,14 @@ def examine(
             process.operations = [_of_own_files(item, scratch) for item in process.operations]
         return again
 
-    evaluation = evaluate_closely(rules, evidence, replay=None if options.processes > 1 else replay)
+    evaluation = evaluate_closely(rules, evidence, replay=replay if options.processes is None else None)
     result = Result(
         code=code,
         evidence=evidence,
         rules=rules,
         evaluation=evaluation,
-        arguments=script.arguments,
+        script=script,
+        is_under_torchrun=options.processes is not None,
         timed_out_s=options.timeout_s if is_timed_out else None,
     )
     suppress(result, settings, everything=everything)

@@ -44,8 +44,8 @@ class CheckOptions:
     """Optimizer steps after which it is stopped."""
     deep: bool = False
     """Whether a copy of the model is trained, to see what it can learn."""
-    processes: int = 1
-    """More than one are started by torchrun."""
+    processes: int | None = None
+    """How many torchrun starts; without it the script is started as `python` would start it."""
     timeout_s: float | None = None
     """Seconds after which it is ended."""
     stdout: int | IO[Any] | None = None
@@ -81,13 +81,13 @@ def gather(
         processes = options.processes
         if scratch is not None:
             scratch.renew()
-            processes, how = 1, dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            processes, how = None, dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         process = watch.start(
             script,
             plan=plan,
             folder=Path(folder),
             scratch=scratch,
-            processes=processes if processes > 1 else None,
+            processes=processes,
             **how,
         )
         patrol = Patrol(Path(folder))

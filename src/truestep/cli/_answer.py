@@ -313,12 +313,12 @@ class TextAnswer:
             self._page.show_rows({"so": words})
 
     def _show_end(self, result: "Result") -> None:
-        from truestep.check.describe import count_text, rules_text, steps_text
+        from truestep.check.describe import count_text, outcome_text, rules_text
 
         self._page.print("")
         if result.inconclusive is not None:
             self._page.print(("inconclusive", "bold yellow"), f": {result.inconclusive}")
         if result.findings or result.inconclusive is None:
             style = "bold green" if not result.has_mistakes else "bold"
-            self._page.print((count_text(result), style), f" in {steps_text(result.num_steps)}")
+            self._page.print((count_text(result), style), outcome_text(result))
         self._page.print((rules_text(result), "dim"))

@@ -5,7 +5,6 @@ Owns them. Each runs the command of the same name in its own process and returns
 
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from mcp.server import MCPServer
 from pydantic import Field
 
 import truestep
+from truestep.interpreter import python_module
 
 _INSTRUCTIONS = (
     "truestep finds the bugs in a PyTorch training script by running it. Call check first. Apply the fix of "
@@ -98,7 +98,7 @@ async def _call(command: str, options: Sequence[str], words: Sequence[str], *, f
     """Run a command to its end; if the client gives up, so does the script."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "truestep", command, "--format", "json", *options, "--", *words),
+            *python_module("truestep", command, "--format", "json", *options, "--", *words),
             cwd=folder,
             stdin=asyncio.subprocess.DEVNULL,  # this process's own belongs to the protocol
             stdout=asyncio.subprocess.PIPE,

@@ -56,7 +56,7 @@ _Timeout = Annotated[
     ),
 ]
 _Processes = Annotated[
-    int,
+    int | None,
     typer.Option(metavar="N", help="Start N processes through torchrun.", rich_help_panel=STARTING),
 ]
 _Deep = Annotated[
@@ -143,7 +143,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     *,
     steps: _Steps = None,
     timeout: _Timeout = None,
-    processes: _Processes = 1,
+    processes: _Processes = None,
     device: DeviceName = None,
     deep: _Deep = False,
     is_module: IsModule = False,
@@ -209,10 +209,12 @@ def _settings(
     )
 
 
-def _options(*, steps: int | None, processes: int, timeout: float | None, deep: bool) -> "CheckOptions":
+def _options(
+    *, steps: int | None, processes: int | None, timeout: float | None, deep: bool
+) -> "CheckOptions":
     from truestep.check import CheckOptions
 
-    if processes < 1:
+    if processes is not None and processes < 1:
         raise UsageError(f"--processes must be at least 1, got {processes}.")
     if timeout is not None and not timeout > 0:
         raise UsageError(f"--timeout must be more than 0 seconds, got {timeout:g}.")

@@ -96,6 +96,8 @@ class Evidence(Observed):
     @cached_property
     def files(self) -> list[str]:
         """The user's own files in which something happened."""
+        if not self.processes:
+            return []
         places: Iterable[Moment[Any] | Operation] = (*self.first.moments, *self.first.operations)
         return sorted({place.file for place in places if place.file})
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import truestep
 from truestep.device import describe
+from truestep.interpreter import python_module
 
 _HERE = Path(__file__).parent
-_TRUESTEP = (sys.executable, "-m", "truestep")
+_TRUESTEP = python_module("truestep")
 _TIMEOUT_S = 600.0
 _MAX_MEMORY = 1.02
 

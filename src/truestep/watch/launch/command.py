@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from truestep.errors import UsageError
+from truestep.interpreter import python_module
 from truestep.variables import read_variables
 from truestep.watch.launch.scratch import Scratch
 from truestep.watch.plan import Plan
@@ -132,7 +133,7 @@ def start(
 
 def _under_torchrun(words: list[str], processes: int) -> list[str]:
     number = f"--nproc-per-node={processes}"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", number, "--no-python"]
+    torchrun = python_module("torch.distributed.run", "--standalone", number, "--no-python")
     return [*torchrun, *(word.replace("$", "$$") for word in words)]  # it replaces ${local_rank}, and $$ by $
 
 

@@ -40,7 +40,8 @@ def become(settings: dict[str, Any]) -> None:
             tape.fail(error)
         if standpoint is not None:
             standpoint.fail(error)
-        _show_without_us(error)
+        is_checked = tape is not None and tape.plan.inspect
+        _show_without_us(error, is_silent=is_checked and type(error) is KeyboardInterrupt)
         raise
 
 
@@ -98,8 +99,11 @@ def _compile_notebook(path: str) -> Any:
     return compile(text, path, "exec", dont_inherit=True)
 
 
-def _show_without_us(error: BaseException) -> None:
-    """Let Python report the error its own way, once, with the frames of the script only."""
+def _show_without_us(error: BaseException, *, is_silent: bool) -> None:
+    """Let Python report the error its own way, once, with the frames of the script only.
+
+    Where a script stood when the user stopped it is of no interest to them: that is silent.
+    """
     hook = sys.excepthook
 
     def report(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
@@ -107,7 +111,8 @@ def _show_without_us(error: BaseException) -> None:
         kept = _without_us(trace) if value is error else trace
         value.__traceback__ = kept
         sys.last_traceback = kept
-        hook(kind, value, kept)
+        if not (is_silent and value is error):
+            hook(kind, value, kept)
 
     sys.excepthook = report
 
