@@ -27,6 +27,7 @@ GUIDES = {
     "verify": "../verify.md",
     "tune": "../tune.md",
     "replay": "../how-to/replay.md",
+    "show": "../how-to/show.md",
     "run": "../scale.md",
     "report": "../report.md",
     "watch": "../watching.md",

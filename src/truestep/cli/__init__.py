@@ -23,6 +23,7 @@ from truestep.cli import (
     rule,
     run,
     schema,
+    show,
     tune,
     verify,
     watch,
@@ -31,6 +32,7 @@ from truestep.errors import TruestepError
 
 COMMANDS: tuple[Callable[[typer.Typer], None], ...] = (
     check.add_to,
+    show.add_to,
     rule.add_to,
     verify.add_to,
     tune.add_to,
