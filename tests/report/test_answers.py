@@ -46,7 +46,7 @@ def answered(folder: Path) -> Writer:
 def test_answers_are_one_line_and_a_table(tmp_path: Path) -> None:
     answered(tmp_path)
     check, verify = answers(open_run(tmp_path))
-    assert check.line == "1 error in 16 steps"
+    assert check.line == "1 error, 1 remark in 16 steps"
     assert verify.line == "runs differ from step 3 on"
     assert check.rows[0] == ("error", "LOOP01", "train.py:17", FINDING["message"], FINDING["fix"])
     assert "not zeroed \\| \\`zero\\_grad()\\`" in check.markdown, "no cell ends early"
@@ -65,6 +65,34 @@ def test_answers_are_one_line_and_a_table(tmp_path: Path) -> None:
 def test_verdicts(tmp_path: Path, fields: dict[str, Any], line: str) -> None:
     Writer(tmp_path).record.write("verify", **fields)
     assert [item.line for item in answers(open_run(tmp_path))] == [line]
+
+
+FAILED = "the script failed (exit code 1): NameError: name 'x' is not defined"
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"steps": 12}, "nothing found in 12 steps"),
+        ({"steps": 12, "findings": [REMARK]}, "1 remark in 12 steps"),
+        ({"steps": 1, "findings": [FINDING]}, "1 error in 1 step"),
+        ({"steps": 0, "inconclusive": FAILED}, f"not checked: {FAILED}"),
+        ({"steps": 0}, "not checked: no optimizer step was recorded"),
+        (
+            {"steps": 3, "failed_rules": ["LOOP01: KeyError"]},
+            "not checked: a part of truestep failed: LOOP01",
+        ),
+        (
+            {"steps": 3, "findings": [FINDING], "inconclusive": FAILED},
+            f"1 error in 3 steps; inconclusive: {FAILED}",
+        ),
+    ],
+)
+def test_nothing_found_is_said_only_of_a_script_that_was_checked(
+    tmp_path: Path, fields: dict[str, Any], line: str
+) -> None:
+    Writer(tmp_path).record.write("check", **{"findings": [], **fields})
+    assert [item.line.startswith(line) for item in answers(open_run(tmp_path))] == [True]
 
 
 def test_fields_of_the_wrong_kind_are_no_error(tmp_path: Path) -> None:
@@ -92,7 +120,7 @@ def test_tensorboard_shows_answers_beside_the_curves_of_another_writer(tmp_path:
     assert len(scalars(tmp_path / "logs", "loss")) == 16, "nothing of theirs is made void"
     assert scalars(tmp_path / "logs", CURVE) == [(0, 0.0), (1, 1.0), (15, 1.0)]
     (text,) = events_of(tmp_path / "logs").Tensors("truestep/check/text_summary")
-    assert b"truestep check: 1 error in 16 steps" in text.tensor_proto.string_val[0]
+    assert b"truestep check: 1 error, 1 remark in 16 steps" in text.tensor_proto.string_val[0]
 
 
 @pytest.mark.slow
@@ -111,7 +139,7 @@ def test_a_real_mlflow_server_shows_answers_with_a_run_that_is_there(tmp_path: P
         sent = client.get_run(theirs)
         history = client.get_metric_history(theirs, CURVE)
         files = [item.path for item in client.list_artifacts(theirs, "truestep")]
-    assert sent.data.tags["truestep.check"] == "1 error in 16 steps"
+    assert sent.data.tags["truestep.check"] == "1 error, 1 remark in 16 steps"
     note = sent.data.tags["mlflow.note.content"]
     assert note.startswith("My notes\n\n**truestep check") and note.count("LOOP01") == 1
     assert {(item.step, item.value) for item in history} == {(0, 0.0), (1, 1.0), (15, 1.0)}
@@ -165,4 +193,4 @@ def test_trackio_gets_curves_and_answers(tmp_path: Path) -> None:
     assert [row["loss"] for _, row in values if "loss" in row] == [2.0, 1.0]
     assert [row[CURVE] for _, row in values if CURVE in row] == [0.0, 1.0, 1.0]
     assert sum("LOOP01" in str(row.get("truestep/check")) for _, row in values) == 2
-    assert ("truestep check: 1 error in 16 steps",) in alerts
+    assert ("truestep check: 1 error, 1 remark in 16 steps",) in alerts

@@ -123,7 +123,18 @@ def test_what_check_and_verify_said_is_in_the_page(tmp_path: Path) -> None:
     said = _page(tmp_path).text
     for words in ("LOOP01 stale-gradients", "a.py:3", "steps: 4", "Call it.", "1 error in 60 steps", "abcd"):
         assert words in said
-    assert "bit-for-bit identical when repeated; 1 error." in said
+    assert "bit-for-bit identical when repeated; 1 error in 60 steps." in said
+
+
+def test_a_check_of_a_script_that_failed_is_shown_as_not_checked(tmp_path: Path) -> None:
+    record = Record(killed_and_resumed(tmp_path) / "record.jsonl")
+    reason = "the script failed (exit code 1): NameError: name 'x' is not defined"
+    record.write("check", script="a.py", findings=[], not_observed=["PAR01"], steps=0, inconclusive=reason)
+    page = _page(tmp_path)
+    (tile,) = (tile for tile in compose._tiles(read_run(tmp_path)) if tile.label == "Findings")
+    assert (tile.value, tile.note, tile.tone) == ("not checked", reason, "warn")
+    assert f"; not checked: {reason}." in page.text
+    assert "nothing found" not in page.text
 
 
 def test_several_runs_say_whether_they_are_the_same_and_what_differs(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from truestep.report.live.curve import Curve
 from truestep.report.live.state import Live
 from truestep.report.readings import storable
+from truestep.report.verdicts import check_words
 
 CURVE = "truestep/findings"
 COLUMNS = ("severity", "rule", "where", "what", "fix")
@@ -55,16 +56,8 @@ def findings_curve(live: Live) -> Curve:
 
 
 def _check(event: dict[str, Any]) -> Answer:
-    found = [*_findings(event)]
-    counts = {name: sum(item.get("severity") == name for item in found) for name in ("error", "warning")}
-    words = [f"{num} {name}{'s' * (num != 1)}" for name, num in counts.items() if num]
-    line = f"{', '.join(words) or 'nothing found'} in {_text(event.get('steps'))} steps"
-    reason = event.get("inconclusive")
-    return Answer(
-        command="check",
-        line=f"{line}; inconclusive: {_text(reason)}" if reason else line,
-        rows=[_row_of(item, _folder(event, item)) for item in found],
-    )
+    rows = [_row_of(item, _folder(event, item)) for item in _findings(event)]
+    return Answer(command="check", line=check_words(event), rows=rows)
 
 
 def _verify(event: dict[str, Any]) -> Answer:

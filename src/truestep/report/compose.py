@@ -5,6 +5,7 @@ Owns the composition, for one run and for several over each other. How each part
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from truestep.report.page import Chapter, Tile, render
 from truestep.report.runs import Story, read_run
 from truestep.report.sections import Section
 from truestep.report.thin import Series
+from truestep.report.verdicts import check_tone, check_words, count_findings, unsure
 from truestep.runfiles import replacing
 
 _MAX_CHARTS = 24
@@ -111,7 +113,7 @@ def _verdict(story: Story) -> Markup:
     if story.answers["verify"]:
         parts.append(_SAMENESS[sections.is_same(story)][0])
     if story.answers["check"]:
-        parts.append(sections.findings_words(story))
+        parts.append(check_words(story.answers["check"][-1]))
     return join(["; ".join(parts) + "." if parts else "The record has no steps yet."])
 
 
@@ -142,11 +144,15 @@ def _tiles(story: Story) -> list[Tile]:
         num = len(runs) if isinstance(runs, list) else 0
         tiles.append(Tile(label="Verify", value=words, note=count(num, "run"), tone=tone))
     if story.answers["check"]:
-        counts = sections.count_findings(story)
-        tone = "bad" if "error" in counts else "warn" if "warning" in counts else "good"
-        words = sections.findings_words(story) if counts else ""
-        tiles.append(Tile(label="Findings", value=f"{sum(counts.values()):,}", note=words, tone=tone))
+        tiles.append(_findings(story.answers["check"][-1]))
     return tiles
+
+
+def _findings(answer: dict[str, Any]) -> Tile:
+    num = sum(count_findings(answer).values())
+    value = "not checked" if unsure(answer) and not num else f"{num:,}"
+    note = check_words(answer).removeprefix("not checked: ")
+    return Tile(label="Findings", value=value, note=note, tone=check_tone(answer))
 
 
 def _progress(story: Story) -> Tile:

@@ -15,12 +15,12 @@ from truestep.report.charts import Chart
 from truestep.report.markup import Markup, join, table, tag
 from truestep.report.numerals import count, duration, moment, plain
 from truestep.report.runs import Story
+from truestep.report.verdicts import check_words, findings_in, unsure
 
 NUM_SHOWN = 40
 """Of a long list; the rest is in the page too, and shown when asked for."""
 _MAX_OPEN = 6
 _SEVERITIES = {"error": "bad", "warning": "warn", "info": "note"}
-_PLURALS = {"error": "errors", "warning": "warnings", "info": "remarks"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,33 +55,6 @@ def card(fields: Mapping[str, Any]) -> Markup:
         tag("dl", *rows) if rows else None,
         class_=f"finding {fields['tone']}",
     )
-
-
-def _findings_of(story: Story) -> Iterator[dict[str, Any]]:
-    for answer in story.answers["check"][-1:]:
-        found = answer.get("findings")
-        for item in found if isinstance(found, list) else []:
-            yield item if isinstance(item, dict) else {"message": item}
-
-
-def count_findings(story: Story) -> dict[str, int]:
-    """How many findings of each severity the newest check has."""
-    counts: dict[str, int] = {}
-    for item in _findings_of(story):
-        name = str(item.get("severity", "info"))
-        counts[name] = counts.get(name, 0) + 1
-    order = list(_SEVERITIES)
-    return dict(sorted(counts.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else 9))
-
-
-def findings_words(story: Story) -> str:
-    """Say how many findings there are."""
-    counts = count_findings(story)
-    words = [
-        count(num, "remark" if name == "info" else name, plural=_PLURALS.get(name, f"{name}s"))
-        for name, num in counts.items()
-    ]
-    return ", ".join(words) or "nothing found"
 
 
 def _card_fields(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,12 +103,14 @@ def findings(story: Story) -> Section | None:
     """What `check` found: rule, place, evidence, fix."""
     if not story.answers["check"]:
         return None
-    cards = [_card_fields(item) for item in _findings_of(story)]
     answer = story.answers["check"][-1]
+    cards = [_card_fields(item) for item in findings_in(answer)]
     blind = answer.get("not_observed")
-    seen = f"{findings_words(story)} in {plain(answer.get('steps', 0))} steps of {answer.get('script', '')}."
+    script = f" Script: {_plain_text(answer.get('script'))}." if answer.get("script") else ""
     unseen = f" {count(len(blind), 'rule')} did not apply." if isinstance(blind, list) else ""
-    body = [tag("p", seen, unseen, class_="lead"), *map(card, cards[:NUM_SHOWN])]
+    mark = badge("not checked" if not cards else "inconclusive", tone="warn") if unsure(answer) else None
+    lead = tag("p", mark, " " if mark else "", f"{check_words(answer)}.{script}", unseen, class_="lead")
+    body = [lead, *map(card, cards[:NUM_SHOWN])]
     return Section(
         key="findings",
         title="Findings",
@@ -229,18 +204,28 @@ def tuning(story: Story) -> Section | None:
     answer = story.answers["tune"][-1]
     trials = answer.get("trials")
     rows = [_trial(item) for item in (trials if isinstance(trials, list) else []) if isinstance(item, dict)]
-    ratio = _ratio(answer.get("ratio"))
+    ratio = _ratio(answer.get("ratio")) if answer.get("settings") else ""
+    reason = answer.get("inconclusive")
     lines = list(_lines_in(answer.get("lines")))
     body = [
         tag(
             "p",
-            f"All that pays off, together: {ratio} as fast." if ratio else "Nothing pays off.",
+            badge("inconclusive", tone="warn") if reason else None,
+            f" {_plain_text(reason)}" if reason else _tuned(rows, ratio),
             class_="lead",
         ),
         table(("knob", "tried", "result", "speed", "memory", "bits", "why"), rows, label="Knobs of tune"),
         tag("pre", tag("code", "\n".join(lines)), tabindex="0") if lines else None,
     ]
     return Section(key="tune", title="Speed settings", body=join(body))
+
+
+def _tuned(rows: Sequence[tuple[object, ...]], ratio: str) -> str:
+    """Say what pays off, and how many trials say so."""
+    if ratio:
+        return f"All that pays off, together: {ratio} as fast."
+    tried = [row for row in rows if row[3]]
+    return f"Nothing was kept: {count(len(tried), 'trial')} measured, {len(rows) - len(tried)} not."
 
 
 def _lines_in(value: Any) -> Iterator[str]:
