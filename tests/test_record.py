@@ -40,6 +40,26 @@ def test_steps_recorded_after_the_last_snapshot_are_replaced_by_the_resumed_ones
     assert {step: values["loss"] for step, values in steps.items()} == {0: 3.0, 1: 2.5}
 
 
+def _again(path: Path, value: float) -> list[str]:
+    """A finished script that is run again: it begins, evaluates and ends."""
+    record = Record(path)
+    if path.stat().st_size:
+        record.hold_if_finished(path, cursor=9)
+    _start(record, 9)
+    record.write("phase", first=0, end=9)
+    record.write("evaluate", name="accuracy", cursor=9, value=value)
+    record.write("end", cursor=9)
+    record.close()
+    return [event["kind"] for event in read(path)]
+
+
+def test_a_finished_script_that_says_nothing_new_adds_no_line(tmp_path: Path) -> None:
+    once = ["start", "phase", "evaluate", "end"]
+    assert _again(tmp_path / "record.jsonl", math.nan) == once
+    assert _again(tmp_path / "record.jsonl", math.nan) == once
+    assert _again(tmp_path / "record.jsonl", 0.5) == once * 2, "another result is news, and so is its start"
+
+
 def test_values_that_json_does_not_know_are_written_as_words(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.jsonl")
     record.write("values", name="loss", steps=[1, 2], values=[math.nan, -math.inf])

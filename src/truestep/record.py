@@ -19,6 +19,9 @@ from truestep.errors import TruestepError
 VERSION = 1
 _NO_FILE = -1
 _BLOCK_BYTES = 1 << 16
+_STEPS = ("steps", "values")
+_FRAME = ("start", "phase", "unverified", "end")
+"""What a run writes even if it has no step left to make."""
 
 
 def _plain(value: Any) -> Any:
@@ -43,12 +46,31 @@ class Record:
             self._is_torn = _ends_torn(self._file)
         self.num_lost = 0
         """Lines that could not be written, for example because the disk was full."""
+        self._known: set[str] | None = None
+        self._held: list[dict[str, Any]] = []
+
+    def hold_if_finished(self, path: Path, *, cursor: int) -> None:
+        """If no step is left, hold lines back until one says something new: to look again adds none."""
+        known = [event for event in read(path) if event["kind"] not in _STEPS]
+        ends = [event.get("end") for event in known if event["kind"] == "phase"]
+        if ends and ends[-1] == cursor:
+            self._known = set(map(_content, known))
 
     def write(self, kind: str, **fields: Any) -> None:
         """Append one line. A full disk loses the line and counts it: it must not end the training."""
+        event = {"kind": kind, "time_s": round(time.time(), 3), **fields}
+        if self._known is not None:
+            self._held.append(event)
+            if kind in _FRAME or _content(event) in self._known:
+                return
+            self._known = None
+        for each in self._held or [event]:
+            self._append(each)
+        self._held.clear()
+
+    def _append(self, event: dict[str, Any]) -> None:
         if self._file == _NO_FILE:
             return
-        event = {"kind": kind, "time_s": round(time.time(), 3), **fields}
         try:
             line = json.dumps(event, allow_nan=False, separators=(",", ":"))
         except ValueError:
@@ -75,6 +97,11 @@ class Record:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _content(event: dict[str, Any]) -> str:
+    """Return what an event says, whenever it says it."""
+    return json.dumps(_plain({key: value for key, value in event.items() if key != "time_s"}), sort_keys=True)
 
 
 def _ends_torn(file: int) -> bool:

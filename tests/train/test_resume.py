@@ -38,9 +38,17 @@ def test_resume_gives_same_bits(tmp_path: Path, stop_at: int) -> None:
 
 
 def test_a_finished_run_does_nothing_and_still_has_its_weights(tmp_path: Path) -> None:
-    assert train(tmp_path) == train(tmp_path)
+    first = train(tmp_path)
+    recorded = (tmp_path / "record.jsonl").read_bytes()
+    assert train(tmp_path) == first
+    assert (tmp_path / "record.jsonl").read_bytes() == recorded
+
+
+def test_a_finished_run_that_gets_more_steps_is_a_start_in_the_record(tmp_path: Path) -> None:
+    train(tmp_path)
+    train(tmp_path, num_steps=25)
     starts = [event["cursor"] for event in read(tmp_path / "record.jsonl") if event["kind"] == "start"]
-    assert starts == [0, 20]
+    assert starts == [0, 20] and len(read_steps(tmp_path / "record.jsonl")) == 25
 
 
 def test_the_record_tells_each_step_once(tmp_path: Path) -> None:
