@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -171,12 +172,9 @@ def test_a_picture_that_cannot_be_written_is_told_after_the_answer_and_the_recor
 
 def test_what_paid_alone_and_failed_together_is_told_with_the_reason() -> None:
     final = Comparison(ratio=None, failed="failed after 9 steps: out of memory")
-    result: Any = SimpleNamespace(
-        final=final, settings={}, learning=None, lines={}, for_run={}, trials=(), inconclusive=None
-    )
-    told = "".join(str(part) for line in command._closing(result, None) for part in line)
+    told = told_of(replace(result_of(PAYS), final=final))
     assert "could not be measured a second time (failed after 9 steps: out of memory)" in told
-    assert "no setting made this script faster" not in told
+    assert "no clear gain" not in told
 
 
 def told_of(result: Result) -> str:
@@ -198,7 +196,7 @@ def result_of(*trials: Trial, is_interrupted: bool = False) -> Result:
         final=None,
         learning=None,
         seconds=1.0,
-        budget_s=1.0,
+        budget_s=60.0,
         is_interrupted=is_interrupted,
     )
 
@@ -210,19 +208,27 @@ FASTER = Comparison(ratio=Interval(median=2.0, low=1.9, high=2.1, num=20))
 LATE = Trial(knob="a", words="1", status="untested")
 FAILED = Trial(knob="a", words="1", status="failed", found=Comparison(ratio=None, failed="x"))
 NO_GAIN = Trial(knob="a", words="1", status="no gain", found=SLOWER)
+UNTESTED = [Trial(knob="b", words=str(index), value=index, status="untested") for index in range(7)]
+AGAIN = Trial(knob="a", words="1, again", status="untested")
+SKIPPED = Trial(knob="b", words="", status="skipped")
+REFUSED = Trial(knob="b", words="1", status="refused", found=FASTER)
 PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
 
 
 @pytest.mark.parametrize(
     ("result", "code", "said"),
     [
-        (result_of(NO_GAIN), 0, "no setting made this script faster"),
+        (result_of(NO_GAIN), 0, "no clear gain in 1 of 1 settings"),
+        (result_of(NO_GAIN, *UNTESTED), 0, "no clear gain in 1 of 8 settings; 7 untested: --budget 480"),
+        (result_of(NO_GAIN, AGAIN), 0, "no clear gain in 1 of 1 settings"),
+        (result_of(NO_GAIN, SKIPPED), 0, "no clear gain in 1 of 1 settings"),
+        (result_of(NO_GAIN, REFUSED), 0, "no clear gain in 1 of 2 settings; 1 refused"),
         (result_of(LATE), 2, "no setting was measured (1 untested). Pass a larger --budget."),
         (result_of(FAILED), 2, "(1 failed)"),
         (result_of(), 2, "no setting was measured (there was nothing to try)"),
         (result_of(PAYS, is_interrupted=True), 130, "looked faster so far: a 1"),
     ],
-    ids=["measured", "too-late", "failed", "nothing", "interrupted"],
+    ids=["measured", "few", "again", "skipped", "refused", "too-late", "failed", "nothing", "interrupted"],
 )
 def test_what_was_not_measured_is_not_called_no_gain(
     monkeypatch: pytest.MonkeyPatch, result: Result, code: int, said: str
@@ -232,10 +238,19 @@ def test_what_was_not_measured_is_not_called_no_gain(
     )
     monkeypatch.setattr("truestep.tune.search.search.tune", lambda *_, **__: result)
     assert said in told_of(result)
-    assert ("no setting made this script faster" in told_of(result)) is (code == 0)
+    assert ("no clear gain" in told_of(result)) is (code == 0)
     if not code:
         answer.show_settings(knobs=None, budget_s=1)
         return
     with pytest.raises(typer.Exit) as ended:
         answer.show_settings(knobs=None, budget_s=1)
     assert ended.value.exit_code == code
+
+
+def test_a_forecast_is_not_shown_beside_the_measurement_that_it_forecast() -> None:
+    advice: Any = SimpleNamespace(workers=2, words="With num_workers=2 it should be 1.4 times as fast.")
+    measured = Trial(knob="workers", words="2 workers", value=2, status="no gain", found=SLOWER)
+    late = replace(measured, status="untested", found=None)
+    assert "1.4 times" not in told_of(replace(result_of(measured), advice=advice))
+    told = told_of(replace(result_of(NO_GAIN, late), advice=advice))
+    assert "1.4 times as fast. This is a forecast: that setting was not measured." in told

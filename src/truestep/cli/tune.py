@@ -257,10 +257,10 @@ class _Answer:
         for line in lines:
             self._page.print(*([line] if isinstance(line, str) else line))
 
-    def _show_time(self, profile: "Profile", advice: "Advice | None") -> None:
+    def _show_time(self, profile: "Profile", _advice: "Advice | None") -> None:
         from truestep.tune.profile.profile_page import render
 
-        self._show(render(profile, advice=advice))
+        self._show(render(profile))  # without the forecast: what it says is measured next
         self._page.print("")
 
     def _show_trial(self, trial: "Trial") -> None:
@@ -300,7 +300,6 @@ def _row(trial: "Trial") -> list[tuple[str, str]]:
 def _closing(result: "Result", written: Path | None) -> list["Line"]:
     """Return what follows from the table."""
     final = result.final.ratio if result.final is not None else None
-    ratio_text = f"{final.median:.2f}, {final.low:.2f} to {final.high:.2f}" if final is not None else ""
     lines: list[Line] = [[""]]
     if result.inconclusive is not None:
         lines.append([("inconclusive", "bold yellow"), f": {result.inconclusive}"])
@@ -310,16 +309,12 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
         kept = ", ".join(f"{name} {value}" for name, value in result.settings.items())
         spread = f" ({final.low:.2f} to {final.high:.2f}) with {kept}, confirmed by a second measurement"
         lines.append([(f"{final.median:.2f} times as fast", "bold green"), spread])
-    elif final is not None:
-        is_learning = result.learning is None or result.learning.survives
-        lost = "was not in a second measurement" if is_learning else "changes learning when combined"
-        why = f": what looked faster {lost} ({ratio_text})"
-        lines.append([("nothing to change", "bold"), why])
     else:
-        why = ": no setting made this script faster on this machine"
-        if result.final is not None:
-            why = f": what looked faster could not be measured a second time ({result.final.failed})"
-        lines.append([("nothing to change", "bold"), why])
+        lines.append(_unchanged(result))
+    if result.untested and final is not None:
+        lines.append([result.untested])
+    if result.forecast is not None:
+        lines.append([f"{result.forecast.words} This is a forecast: that setting was not measured."])
     if result.learning is not None:
         lines.append([f"learning: {result.learning.words}"])
     if written is not None:
@@ -329,6 +324,24 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
     if any(trial.on_top_of for trial in result.trials):
         lines.append([("(+): on top of the settings kept before it", "dim")])
     return lines
+
+
+def _unchanged(result: "Result") -> "Line":
+    """Return why nothing is to be changed: not more than was measured."""
+    if result.final is None:
+        counts = result.outcomes
+        others = [f"{counts[name]} {name}" for name in ("refused", "not kept", "failed") if counts[name]]
+        gained = f"no clear gain in {counts['no gain']} of {counts.total()} settings"
+        words = "; ".join([gained, *others, *([result.untested] if result.untested else [])])
+        return [(words, "bold")]
+    if result.final.ratio is None:
+        why = f"could not be measured a second time ({result.final.failed})"
+    else:
+        ratio = result.final.ratio
+        is_learning = result.learning is None or result.learning.survives
+        lost = "was not in a second measurement" if is_learning else "changes learning when combined"
+        why = f"{lost} ({ratio.median:.2f}, {ratio.low:.2f} to {ratio.high:.2f})"
+    return [("nothing to change", "bold"), f": what looked faster {why}"]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -6,6 +6,7 @@ Owns the form of the answer and its plain values. Printing is the command's.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -105,6 +106,39 @@ class Result:
         late = " Pass a larger --budget." if counts["untested"] else ""
         return f"no setting was measured ({outcomes}).{late}"
 
+    @property
+    def outcomes(self) -> Counter[Status]:
+        """How many settings came to what, tried alone; those that do not apply to the script are left out."""
+        found: dict[tuple[str, str], Status] = {}
+        for trial in self.trials:
+            if trial.status == "skipped" or trial.on_top_of:
+                continue
+            setting = trial.knob, repr(trial.value)
+            if trial.status != "untested" or setting not in found:  # it was measured once, if not again
+                found[setting] = trial.status
+        return Counter(found.values())
+
+    @property
+    def untested(self) -> str:
+        """How many settings are untested, and with which budget they would not be; empty if none is."""
+        counts = self.outcomes
+        num = counts["untested"]
+        each_s = self.budget_s / max(1, counts.total() - num)
+        budget_s = 60 * ceil(each_s * counts.total() / 60)
+        return f"{num} untested: --budget {budget_s}" if num else ""
+
+    @property
+    def forecast(self) -> Advice | None:
+        """The advice about workers, unless these have been measured: then that counts."""
+        is_measured = self.advice is not None and any(
+            trial.knob == "workers"
+            and trial.value == self.advice.workers
+            and trial.found is not None
+            and trial.found.ratio is not None
+            for trial in self.trials
+        )
+        return None if is_measured else self.advice
+
     def write_settings(self) -> Path | None:
         """Write `truestep.toml` beside a script that reads it; other settings in it stay."""
         if not self.for_run or self.final is None or self.final.ratio is None:
@@ -124,7 +158,7 @@ class Result:
             "script": self.script.path,
             "arguments": redacted(self.script.arguments),
             "profile": self.profile.as_fields(),
-            "advice": self.advice.as_fields() if self.advice is not None else None,
+            "advice": self.forecast.as_fields() if self.forecast is not None else None,
             "trials": [trial.as_fields() for trial in self.trials],
             "settings": dict(self.settings),
             "lines": {name: list(lines) for name, lines in self.lines.items()},
