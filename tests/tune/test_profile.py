@@ -8,6 +8,7 @@ from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,10 +17,12 @@ from truestep import watch
 from truestep.errors import UsageError
 from truestep.tune.in_script.fetching import Fetch
 from truestep.tune.in_script.operators import visible_operators
+from truestep.tune.in_script.profiling import _Trace
 from truestep.tune.knob import PHASES
 from truestep.tune.profile.details import LineShare
-from truestep.tune.profile.holding import memory_from_objects
+from truestep.tune.profile.holding import memory_from_objects, memory_from_trace
 from truestep.tune.profile.phases import Span, cut_steps
+from truestep.tune.profile.pieces import OwnFiles
 from truestep.tune.profile.profile import LoaderUse, Profile, Share, percents, profile, shares_of
 from truestep.tune.profile.profile_page import Line, duration, render, size
 from truestep.tune.profile.step_picture import draw
@@ -434,6 +437,24 @@ def test_live_objects_tell_of_memory_where_the_private_profile_fails() -> None:
     assert found["memory"]["optimizer state"] == 2 * num_bytes + 2 * 4
     assert found["memory"]["activations"] >= 4 * 1000 * 50
     assert found["source"].startswith("live objects")
+
+
+def test_a_name_of_the_profiler_that_is_not_text_costs_no_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode(*_: object, **__: object) -> None:
+        b"\xff".decode()
+
+    monkeypatch.setattr(torch.autograd.profiler.profile, "_parse_kineto_results", decode)
+    model = torch.nn.Linear(100, 50)
+    before = dict(vars(torch.Tensor))
+    trace = _Trace(Mock(), memory=True)
+    trace.begin()
+    model(torch.randn(1000, 100)).sum().backward()
+    trace.end()
+    assert dict(vars(torch.Tensor)) == before, "operators are as they were"
+    found = memory_from_trace(trace.profiler, OwnFiles(lambda _: False), known={})
+    assert found["memory"]["activations"] + found["memory"]["other"] >= 4 * 1000 * 50
+    live = memory_from_objects(trace.profiler, models=[model], optimizers=[])
+    assert live["memory"]["activations"] >= 4 * 1000 * 50
 
 
 def test_workers_that_ended_before_the_count_began_are_not_waited_for() -> None:

@@ -235,8 +235,12 @@ class _Trace:
     def end(self) -> None:
         if not self.has_memory:
             self._tape.mark(HostWaited(DETAILS), 0, perf_counter_ns())
-        self.profiler.stop()
-        self._operators.close()
+        results: Any = self.profiler.profiler
+        results.acc_events = False  # else all names are decoded here, and torch's need not be UTF-8
+        try:
+            self.profiler.stop()
+        finally:
+            self._operators.close()
 
     def roots(self) -> list[Any]:
         results: Any = self.profiler.profiler

@@ -135,9 +135,18 @@ def memory_from_objects(
 
 
 def _most_allocated(profiler: torch.profiler.profile) -> int:
-    """Return by how much more was held at the most than at the begin, to the accuracy of whole operations."""
+    """Return by how much more was held at the most than at the begin."""
+    results: Any = profiler.profiler
+    waiting, found = list(results.kineto_results.experimental_event_tree()), []
+    while waiting:
+        event = waiting.pop()
+        waiting.extend(event.children)
+        if event.tag == _EventType.Allocation:
+            found.append((event.start_time_ns, event.extra_fields))
+    kinds = {fields.device.type for _, fields in found}
+    device = next(iter(kinds - {"cpu"}), "cpu")
     total = most = 0
-    for event in sorted(profiler.events() or (), key=lambda item: item.time_range.start):
-        total += event.self_device_memory_usage or event.self_cpu_memory_usage
+    for _, fields in sorted(found, key=lambda change: change[0]):
+        total += fields.alloc_size if fields.device.type == device else 0
         most = max(most, total)
     return most
