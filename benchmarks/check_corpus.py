@@ -29,6 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import figures
 from measure import Claim, Row, Sheet, report
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -297,6 +298,8 @@ def main() -> int:
         has_other = find_spec("torch_audit") is not None
         others = list(pool.map(audited, scripts)) if has_other else [None] * len(scripts)
     rows = [judge(*item) for item in zip(scripts, answers, others, strict=True)]
+    if not (given.only or given.ranks):
+        _keep(rows)
     with forked_starts():
         rows += [judged_as_job(item) for item in jobs]
     sample = random.Random(0).sample(scripts, min(given.costs, len(scripts)))
@@ -310,6 +313,13 @@ def main() -> int:
         sheets.append(Sheet(title="cost", rows=cost_rows, num_digits=3, note=note))
     claims = claims_of(rows, cost_rows, has_costs=bool(scripts))
     return report("check_corpus", sheets=sheets, claims=claims, as_json=given.json)
+
+
+def _keep(rows: Sequence[Row]) -> None:
+    """Write the figures that pages state."""
+    own, *_ = _sums(rows)
+    names = {"found": "found", "scripts": "of", "flagged": "right scripts accused", "correct": "of right"}
+    figures.write(**{f"corpus__{name}": int(float(own[key] or 0)) for name, key in names.items()})
 
 
 def _sums(rows: Sequence[Row]) -> list[Row]:

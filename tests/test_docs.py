@@ -1,5 +1,7 @@
 """The documentation: pages are built, links lead somewhere, every public name has its place."""
 
+import importlib
+import json
 import os
 import re
 import shlex
@@ -33,6 +35,24 @@ PACKAGES = {
 }
 """What examples may need besides truestep, by what is imported."""
 LINK = re.compile(r"\]\((?P<path>[^)\s#]*)(?:#(?P<anchor>[^)\s]*))?\)")
+
+
+def test_pages_state_the_figures_that_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    figures = importlib.import_module("figures")
+    stated = {path: path.read_text() for path in PAGES}
+    assert [path.name for path, text in stated.items() if figures.filled(text) != text] == []
+    marked = {found["name"] for text in stated.values() for found in figures.MARKED.finditer(text)}
+    assert marked == json.loads(figures.FILE.read_text()).keys(), "each figure of the file is stated"
+    old = "<!-- figure: corpus.found -->7<!-- /figure -->"
+    assert figures.filled(old) != old
+
+
+def test_the_version_that_pages_install_is_this_one() -> None:
+    pinned = {
+        version for page in PAGES for version in re.findall(r"OWNER/truestep@v([\d.]+)", page.read_text())
+    }
+    assert pinned == {truestep.__version__}
 
 
 def test_the_list_of_rules_is_fresh() -> None:

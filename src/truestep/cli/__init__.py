@@ -81,7 +81,8 @@ def _start(
     The commands take any training script: plain PyTorch, Lightning, Accelerate, Hugging Face Trainer. You do
     not change it.
 
-    There is also a library: with `import truestep` you keep your own loop, and no run is ever lost.
+    There is also a library: with `import truestep` you keep your own loop, and a killed run
+    resumes from its last snapshot with the same bits.
 
     Exit codes:
       0    fine
