@@ -94,7 +94,6 @@ REMEDIES: dict[str, Callable[[list[str], int], bool]] = {
     ),
     "LOOP12": _substitute(r"\.item\(\)|\.detach\(\)", ""),
     "LOOP13": _substitute(r"(\w+) = (.+)", r"\1 = (\2).detach()"),
-    "LOOP14": _substitute(r"\.forward\(", "("),
     "LOOP17": _remove,
     "LOSS02": _score_raw,
     "LOSS04": _substitute(r"dim=0\b", "dim=-1"),

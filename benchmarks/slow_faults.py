@@ -76,25 +76,6 @@ for step in range(320):
     optimizer.step()
     {fault}
 """
-LOADED = """
-class Samples(Dataset):
-    def __init__(self):
-        {made}
-
-    def __len__(self):
-        return 200_000
-
-    def __getitem__(self, index):
-        {read}
-
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-for x in DataLoader(Samples(), batch_size=256, shuffle=True, num_workers=2):
-    loss = model(x).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,17 +93,6 @@ def case(code: str, name: str, *, script: str, fault: str, repair: str = "pass",
     """Return a case whose fault is one line."""
     return Case(
         code=code, name=name, script=script, fault={"fault": fault, **both}, repair={"fault": repair, **both}
-    )
-
-
-def loaded(name: str, made: tuple[str, str], read: tuple[str, str]) -> Case:
-    """Return a case of a dataset: what it is made of and how it is read, wrong and right."""
-    return Case(
-        code="LONG04",
-        name=name,
-        script=LOADED,
-        fault={"made": made[0], "read": read[0]},
-        repair={"made": made[1], "read": read[1]},
     )
 
 
@@ -194,41 +164,6 @@ CASES = [
         kept="[]",
         fault="kept.append(x.repeat(6, 1, 1, 1).flatten().tolist())",
         repair="kept = x.repeat(6, 1, 1, 1).flatten().tolist()",
-    ),
-    loaded(
-        "list of strings",
-        (
-            "self.names = [f'{i} ' + 'x' * 60 for i in range(200_000)]",
-            "import numpy; self.names = numpy.array([f'{i} ' + 'x' * 60 for i in range(200_000)])",
-        ),
-        (LENGTH.format("self.names[index]"), LENGTH.format("self.names[index]")),
-    ),
-    loaded(
-        "list of dictionaries",
-        (
-            "self.rows = [{'id': i, 'name': f'{i} sample'} for i in range(200_000)]",
-            "self.ids = torch.arange(200_000)",
-        ),
-        (LENGTH.format("self.rows[index]['name']"), "return torch.full((8,), float(self.ids[index]) / 2e5)"),
-    ),
-    loaded(
-        "dictionary of tuples",
-        (
-            "self.rows = {i: (i, float(i), f'{i} sample') for i in range(200_000)}",
-            "self.values = torch.arange(200_000.0)",
-        ),
-        (
-            "return torch.full((8,), self.rows[index][1] / 2e5)",
-            "return torch.full((8,), float(self.values[index]) / 2e5)",
-        ),
-    ),
-    loaded(
-        "cache without a limit",
-        ("self.cache = {}", "self.cache = {}"),
-        (
-            "self.cache[index] = [float(index)] * 60; return torch.full((8,), self.cache[index][0] / 2e5)",
-            "self.cache[index % 64] = [float(index)] * 60; return torch.full((8,), index / 2e5)",
-        ),
     ),
     case(
         "LONG05",

@@ -54,7 +54,7 @@ def test_each_finding_with_a_line_becomes_one_problem() -> None:
             evidence="a\n  b.py:3\n    c",
         ),
         found("DATA04", message="sorted by class", line=4, file="/repo/with space/a:b.py", step=3),
-        found("PERF03", message="a remark", severity="info"),
+        found("PERF02", message="a remark", severity="info"),
         found("ENV19", file=None, line=None),
         text=text,
     )
@@ -75,7 +75,7 @@ def test_each_finding_with_a_line_becomes_one_problem() -> None:
         },
         {
             "severity": "info",
-            "code": "PERF03",
+            "code": "PERF02",
             "file": "/repo/sub/train.py",
             "line": "3",
             "message": "a remark",

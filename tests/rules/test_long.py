@@ -6,43 +6,10 @@ from tests.gathering import run_text
 from truestep.rules import Evidence, Finding, find_rules
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
-CACHE = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __init__(self):
-        self.cache, self.sizes = {}, list(range(20000))
-
-    def __len__(self):
-        return 2048
-
-    def __getitem__(self, index):
-        if index not in self.cache and len(self.cache) < LIMIT:
-            self.cache[index] = torch.full((8192,), float(index) / 2048)
-        return torch.full((8192,), float(index) / 2048)[:8]
-
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-for x in DataLoader(Slow(), batch_size=8, num_workers=2):
-    loss = model(x).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
 
 
 def found(code: str, evidence: Evidence) -> list[Finding]:
     return list(RULES[code].check(evidence))
-
-
-@pytest.mark.slow
-def test_a_cache_that_grows_in_workers_is_named_by_its_attribute() -> None:
-    (finding,) = found("LONG04", run_text(CACHE.replace("LIMIT", "4096")).evidence)
-    assert finding.message.startswith("memory of loader workers grows: Slow.cache has ")
-    assert finding.cost is not None and "2 workers" in finding.cost
-    assert found("LONG04", run_text(CACHE.replace("LIMIT", "64")).evidence) == []
 
 
 TWICE = """

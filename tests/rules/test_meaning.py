@@ -63,18 +63,6 @@ class Model(nn.Module):
 
 model = Model()
 """
-WRITER = """
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.rnn = nn.Embedding(12, 16), nn.GRU(16, 16, batch_first=True, bidirectional={both})
-        self.out = nn.Linear({width}, 12)
-
-    def forward(self, tokens):
-        return self.out(self.rnn(self.embed(tokens))[0])
-
-model = Model()
-"""
 ONE_LOADER = """
 from torch.utils.data import DataLoader, TensorDataset
 x = torch.randn(64, 4)
@@ -99,23 +87,6 @@ for step in range(10):
         best_loss, wait = val_loss, 0
     else:
         wait += 1
-"""
-
-
-AVERAGE = """
-import copy
-from torch.optim.swa_utils import AveragedModel
-model = nn.Linear(4, 1)
-average = AveragedModel(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-frozen = copy.deepcopy(model)
-for step in range(8):
-    x = torch.randn(8, 4)
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    {update}
 """
 
 
@@ -272,29 +243,7 @@ CTC_LOOP = learn(
     "F.ctc_loss(model(x), y, *ends)  {expect}",
 )
 
-SYNCED = """
-import copy
-model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-target = copy.deepcopy(model)
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(40):
-    x = torch.randn(16, 4)
-    with torch.no_grad():
-        goal = x[:, :2] + 0.9 * target(x)
-    loss = F.smooth_l1_loss(model(x), goal)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    if step % 8 == 7:
-        {load}
-"""
 SPARED = [
-    both(
-        "LOSS11",
-        "shifted-inside-the-model",
-        WRITER.format(both=False, width=16).replace("embed(tokens))", "embed(F.pad(tokens, (1, -1))))")
-        + learn("t = torch.randint(0, 12, (8, 10))", "F.cross_entropy(model(t).flatten(0, 1), t.flatten())"),
-    ),
     both(
         "DATA09",
         "numbers-within-the-batch",
@@ -339,32 +288,6 @@ for epoch in range(3):
     both(
         "DATA10", "few-values", TABLE.format(data="x, y = table.round(), table[:, -1].round().clamp(-1, 1)")
     ),
-    both("PAR16", "never-used", AVERAGE.format(update="")),
-    both(
-        "PAR15",
-        "names-and-local-values",
-        AVERAGE.format(
-            update="""for name, weight in model.named_parameters():
-        name = name.upper()
-    norms = []
-    for weight in model.parameters():
-        weight = weight.detach()
-        norms.append(weight.norm())
-    average.update_parameters(model)"""
-        ),
-    ),
-    both(
-        "LOOP19",
-        "rate-is-applied-by-a-function",
-        """
-def adjust(optimizer, lr):
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-"""
-        + DESCENT.format(
-            start="1e9", rate="lr = 0.1 / (step + 1); adjust(optimizer, lr)", test="val_loss < best_loss"
-        ),
-    ),
     both("LOOP20", "starts-at-infinity", DESCENT.format(start="1e9", rate="", test="best_loss > val_loss")),
     both(
         "LOOP20",
@@ -390,21 +313,6 @@ def adjust(optimizer, lr):
         + learn(
             "x, y, n = torch.randn(16, 20, 4), torch.randint(0, 2, (16,)), torch.arange(20, 4, -1)",
             "F.cross_entropy(model(x, n), y)",
-        ),
-    ),
-    both(
-        "LOSS11",
-        "sees-all-tokens",
-        WRITER.format(both=True, width=32)
-        + learn("t = torch.randint(0, 12, (8, 10))", "F.cross_entropy(model(t).flatten(0, 1), t.flatten())"),
-    ),
-    both(
-        "LOSS11",
-        "some-tokens-are-masked",
-        WRITER.format(both=False, width=16)
-        + learn(
-            "t = torch.randint(1, 12, (8, 10)); m = torch.rand(8, 10) < 0.3; given = t.masked_fill(m, 0)",
-            "F.cross_entropy(model(given).flatten(0, 1), t.masked_fill(~m, -100).flatten())",
         ),
     ),
     both(
@@ -439,15 +347,6 @@ for step in range(8):
     both("PROBE10", "token-of-the-model", CLASS_TOKEN.format(is_hidden="==", expect="") + CLASS_TOKEN_LOOP),
     both("PROBE06", "gates-at-their-ends", RECURRENT.format(inner="self.rnn(x)[0]") + RECURRENT_LOOP),
     both("LOSS01", "logarithms-for-ctc", CTC.format(last="LogSoftmax") + CTC_LOOP.format(expect="")),
-    both("PAR17", "target-is-loaded", SYNCED.format(load="target.load_state_dict(model.state_dict())")),
-    both(
-        "PAR17",
-        "weights-of-both-are-mixed",
-        SYNCED.format(
-            load="[t.lerp_(p.data, 0.5) for t, p in zip(target.parameters(), model.parameters())]; "
-            "model.load_state_dict(target.state_dict())"
-        ).replace("target = copy.deepcopy(model)", "target = copy.deepcopy(model).requires_grad_(False)"),
-    ),
 ]
 
 
@@ -500,32 +399,6 @@ keep = torch.arange(10)[None] < (torch.arange(16) % 5 + 4)[:, None]
         TABLE.format(data="x, y = table, table[:, -1]").replace("targets)", "targets)  # expect: DATA10"),
     ),
     both(
-        "PAR16", "another-model", AVERAGE.format(update="average.update_parameters(frozen)  # expect: PAR16")
-    ),
-    both(
-        "PAR15",
-        "discarded-dictionary",
-        AVERAGE.format(
-            update="frozen.state_dict()['weight'] = model.weight.detach().clone()  # expect: PAR15"
-        ),
-    ),
-    both(
-        "LOOP19",
-        "attribute-of-the-optimizer",
-        DESCENT.format(
-            start="1e9", rate="optimizer.lr = 0.1 / (step + 1)  # expect: LOOP19", test="val_loss < best_loss"
-        ),
-    ),
-    both(
-        "LOOP19",
-        "defaults-of-the-optimizer",
-        DESCENT.format(
-            start="1e9",
-            rate="optimizer.defaults['lr'] = 0.1 / (step + 2)  # expect: LOOP19",
-            test="val_loss < best_loss",
-        ),
-    ),
-    both(
         "LOOP20",
         "keeps-the-worst",
         DESCENT.format(start="0.0", rate="", test="val_loss > best_loss").replace(
@@ -540,25 +413,6 @@ keep = torch.arange(10)[None] < (torch.arange(16) % 5 + 4)[:, None]
         ),
     ),
     both(
-        "LOSS11",
-        "positions-before-samples",
-        """
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.rnn, self.out = nn.Embedding(12, 16), nn.GRU(16, 16), nn.Linear(16, 12)
-
-    def forward(self, tokens):
-        return self.out(self.rnn(self.embed(tokens))[0])
-
-model = Model()
-"""
-        + learn(
-            "t = torch.randint(0, 12, (10, 8))",
-            "F.cross_entropy(model(t).flatten(0, 1), t.flatten())  # expect: LOSS11",
-        ),
-    ),
-    both(
         "PROBE10",
         "token-of-the-model",
         CLASS_TOKEN.format(is_hidden="!=", expect="# expect: PROBE10") + CLASS_TOKEN_LOOP,
@@ -567,11 +421,6 @@ model = Model()
         "LOSS01",
         "probabilities-for-ctc",
         CTC.format(last="Softmax") + CTC_LOOP.format(expect="# expect: LOSS01"),
-    ),
-    both(
-        "PAR17",
-        "other-way-round",
-        SYNCED.format(load="model.load_state_dict(target.state_dict())  # expect: PAR17"),
     ),
 ]
 

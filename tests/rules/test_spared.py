@@ -102,36 +102,6 @@ def test_a_teacher_that_learns_too_is_no_alias() -> None:
     )
 
 
-CUT = """
-class Net(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 8, 3)
-        self.bn1 = nn.BatchNorm2d(8)
-        self.relu = nn.ReLU()
-        self.conv2 = nn.Conv2d(8, 8, 3)
-        self.fc = nn.Linear(8, classes)
-        self.classes, self.pool = classes, F.adaptive_avg_pool2d
-
-    def forward(self, x):
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.conv2(x))
-        return self.fc(torch.flatten(self.pool(x, 1), 1))
-base = Net(10)
-body = nn.Sequential(*list(base.children())[:3])
-"""
-
-
-@pytest.mark.parametrize("part", ["[:1]", "[:3]", "[1:3]", "[:-2]", "[:count]"])
-def test_layers_that_follow_each_other_may_be_cut_out(part: str) -> None:
-    assert read("PAR14", CUT.replace("[:3]", part), seen(FORWARD)) == []
-
-
-@pytest.mark.parametrize("part", ["[:-1]", "[:4]", "[2:]"])
-def test_a_cut_that_loses_a_call_between_layers_is_told(part: str) -> None:
-    assert read("PAR14", CUT.replace("[:3]", part), seen(FORWARD))
-
-
 WGAN = """
 from torch.utils.data import DataLoader
 
@@ -157,48 +127,6 @@ for step in range(8):
 @pytest.mark.parametrize("code", ["MODE01", "MODE02"])
 def test_a_loader_that_gives_one_batch_for_each_step_is_trained_on(code: str) -> None:
     assert run(code, WGAN) == []
-
-
-GUMBEL = """
-torch.manual_seed(0)
-
-
-class Gate(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.tau = 1.0
-        self.net = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return F.softmax(self.net(x) / self.tau, 1)
-
-
-model = Gate()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for epoch in range(3):
-    model.train()
-    for batch in range(4):
-        optimizer.zero_grad()
-        model(torch.randn(8, 4)).square().mean().backward()
-        optimizer.step()
-    model.tau = max(0.5, model.tau * 0.9)
-    model.eval()
-    with torch.no_grad():
-        model(torch.randn(8, 4))
-"""
-ANNEALED = "    model.tau = max(0.5, model.tau * 0.9)\n"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [ANNEALED, "    model.tau *= 0.9\n", "    model.tau = 0.9**epoch / 2\n", f"    {ANNEALED}"],
-)
-def test_a_setting_that_is_annealed_is_no_effect_of_evaluation(line: str) -> None:
-    assert run("MODE05", GUMBEL.replace(ANNEALED, line)) == []
-
-
-def test_a_setting_that_is_changed_for_evaluation_is_told() -> None:
-    assert run("MODE05", GUMBEL.replace(ANNEALED, "    model.tau = 0.1\n"))
 
 
 CLIPPED = """
@@ -485,48 +413,6 @@ def test_a_training_loader_that_is_also_scored_stays_one() -> None:
         "    for x, y in loader:", "    loader.sampler.set_epoch(epoch)\n    for x, y in loader:", 1
     )
     assert run("DATA03", told.replace("EPOCHS", "2")) == []
-
-
-SCORED = """
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-def score(x):
-    with torch.no_grad():
-        return sum(value.item() for value in model(x)[:, 0])
-
-for step in range(6):
-    x = torch.randn(600, 4)
-    optimizer.zero_grad()
-    model(x).mean().backward()
-    optimizer.step()
-    score(x)
-"""
-
-
-def test_a_loop_in_an_evaluation_is_not_charged_to_a_step() -> None:
-    assert run("PERF03", SCORED) == []
-    assert run("PERF03", SCORED.replace("model(x).mean()", "sum(value for value in model(x)[:, 0])"))
-
-
-NORMED = """
-torch.manual_seed(0)
-model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(128, 1))
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(6):
-    optimizer.zero_grad()
-    model(torch.randn(8, 3, 4, 4)).square().mean().backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize(("step_s", "is_told"), [(1e-6, True), (60.0, False)])
-def test_a_bias_before_a_norm_is_told_from_a_hundredth_of_a_step(
-    step_s: float, is_told: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("truestep.rules.perf.needless_work._step_time", lambda _: step_s)
-    assert [item.line for item in run("PERF03", NORMED)] == [6] * is_told
 
 
 def test_noise_is_found_in_a_set_that_is_evaluated_once() -> None:

@@ -22,7 +22,7 @@ RULE = Meta(
     code="LONG03",
     severity="info",
     needs=(CoursePoint,),
-    caused_by=("LOOP13", "LOOP15", "LONG04"),
+    caused_by=("LOOP13", "LOOP15"),
     fix="Keep numbers instead of tensors, or only the last few.",
 )
 _MIN_POINTS = 12

@@ -46,7 +46,6 @@ RULE = Meta(
     code="MODE02",
     severity="warning",
     needs=(PassExamined, BackwardPass),
-    caused_by=("LOOP26",),
     fix="Run this evaluation under torch.no_grad() or torch.inference_mode().",
 )
 _MIN_EVAL = 2

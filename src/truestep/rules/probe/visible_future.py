@@ -22,7 +22,6 @@ RULE = Meta(
     code="PROBE02",
     severity="warning",
     needs=(FutureSeen,),
-    caused_by=("PROBE15",),
     is_lasting=True,
     fix="Mask later positions at this line: a causal mask with diagonal=1, or is_causal=True.",
 )

@@ -6,7 +6,6 @@ reads values only at the steps that are looked at.
 
 from truestep.watch.inspect.data import (
     balance,
-    growth,
     inputs,
     levels,
     overlaps,
@@ -15,45 +14,34 @@ from truestep.watch.inspect.data import (
     rows,
     samples,
     seeding,
-    standard,
     stored,
     workers,
 )
 from truestep.watch.inspect.model import (
-    averages,
     compiling,
     devices,
-    direct,
     kept,
     modes,
     ranks,
     replicas,
     roster,
     shards,
-    statistics,
 )
-from truestep.watch.inspect.probe import deep, factors, probes
+from truestep.watch.inspect.probe import deep, probes
 from truestep.watch.inspect.training import (
-    adversaries,
     arrivals,
-    biases,
     by_hand,
     course,
     derivatives,
-    drawn,
     exhausted,
     gradients,
     graphs,
     losses,
-    masking,
     metrics,
     motion,
     padding,
-    rates,
     schedules,
-    signs,
     views,
-    weighting,
 )
 from truestep.watch.script.tape import Tape
 
@@ -63,17 +51,12 @@ _INSPECTORS = (
     gradients.watch,
     graphs.watch,
     schedules.watch,
-    direct.watch,
     modes.watch,
     motion.watch,
-    adversaries.watch,
     probes.watch,
     deep.watch,
-    factors.watch,
     roster.watch,
     kept.watch,
-    averages.watch,
-    statistics.watch,
     replicas.watch,
     ranks.watch,
     shards.watch,
@@ -81,16 +64,9 @@ _INSPECTORS = (
     devices.watch,
     inputs.watch,
     levels.watch,
-    standard.watch,
     losses.watch,
-    weighting.watch,
-    signs.watch,
-    masking.watch,
     padding.watch,
     derivatives.watch,
-    drawn.watch,
-    biases.watch,
-    rates.watch,
     metrics.watch,
     views.watch,
     samples.watch,
@@ -104,7 +80,6 @@ _INSPECTORS = (
     workers.watch,
     arrivals.watch,
     course.watch,
-    growth.watch,
 )
 
 

@@ -7,14 +7,12 @@ operations, and who called them, are in `recorder`.
 import sys
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter_ns
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from truestep.watch.evidence.facts.passes import OperationsCrowded
 from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES, Row
 from truestep.watch.operations import recorder
 from truestep.watch.operations.callers import Caller, frame_above
@@ -79,8 +77,7 @@ class LightRecorder(OperationRecorder):
             return
         super().move(num_steps)
         self._traces.forget_passing(is_end=not self._is_entered)
-        if self._places:
-            self._write_places()
+        self._places.clear()
         self._windows.num_noted = 0
         self._views.clear()
 
@@ -199,7 +196,7 @@ class LightRecorder(OperationRecorder):
             if frame is not None and self._is_own(frame.f_code.co_filename):
                 place = self._place(frame, func)
                 if place.num_calls > _MAX_PER_PLACE:
-                    return partial(_pass_by, place, perf_counter_ns())
+                    return None
             if self._is_left_out(facts):
                 return None
         begun = self._begin_row(mode, facts, args, kwargs, frame)
@@ -314,33 +311,11 @@ class LightRecorder(OperationRecorder):
         key = (id(code), frame.f_lasti, id(func))
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = Place(code, str(func))
+            place = self._places[key] = Place(code)
         place.num_calls += 1
-        if place.num_calls == _MAX_PER_PLACE:
-            place.site = self._tape.sites.here(3)
         return place
-
-    def _write_places(self) -> None:
-        """Note what was called too often to be noted one by one, with the time that it took."""
-        places, self._places = self._places, {}
-        for place in places.values():
-            if place.num_calls > _MAX_PER_PLACE:
-                timed = place.num_calls - _MAX_PER_PLACE
-                facts = OperationsCrowded(
-                    operation=place.name,
-                    num_calls=place.num_calls,
-                    single_share=place.num_single / timed,
-                    took_s=place.took_ns / timed * place.num_calls / 1e9,
-                )
-                self._tape.mark(facts, place.site, perf_counter_ns())
 
 
 def _is_training(module: Any) -> bool:
     """Whether a pass may be learned from: text is often generated in train mode, without gradients."""
     return parts.is_training(module) and torch.is_grad_enabled()
-
-
-def _pass_by(place: Place, begun_ns: int, result: Any) -> None:
-    """Time an operation of a crowd, and no more."""
-    place.took_ns += perf_counter_ns() - begun_ns
-    place.num_single += type(result) is not Tensor or result.numel() == 1

@@ -52,10 +52,6 @@ class Windows:
 class Place:
     """An operation that one place of the user's own code calls, in one step."""
 
-    def __init__(self, code: Any, name: str) -> None:
+    def __init__(self, code: Any) -> None:
         self.code = code  # kept, so that no other code gets its id
-        self.name = name
-        self.site = 0
         self.num_calls = 0
-        self.num_single = 0
-        self.took_ns = 0

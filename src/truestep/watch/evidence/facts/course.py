@@ -34,24 +34,6 @@ class Held(NamedTuple):
     length: int
 
 
-class WorkerPoint(NamedTuple):
-    """What a worker holds for itself after so many batches."""
-
-    num_batches: int
-    own_bytes: int
-    held: list[Held]
-
-
-@kind(varies_from="points")
-class WorkerCourse(NamedTuple):
-    """The memory of one worker of a loader, from its first batches on."""
-
-    loader: int
-    dataset: str
-    """The class."""
-    points: list[WorkerPoint]
-
-
 class Holder(NamedTuple):
     """Memory that one line of the user's has made in one module."""
 

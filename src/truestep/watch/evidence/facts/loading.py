@@ -326,22 +326,3 @@ class InputMeasured(NamedTuple):
     num_nan: int
     spread: Spread | None
     """None if no value is finite."""
-
-
-@kind(varies_from="axes")
-class SetStandardized(NamedTuple):
-    """A set of rows that a model is given some of, and whose columns have the mean 0 and the deviation 1."""
-
-    model: int
-    is_trained: bool
-    """Whether in a forward pass of training; else of evaluation."""
-    axes: list[int]
-    """Those that the means are over."""
-    columns: list[int]
-    """The first of those with these means and deviations, and how many columns there are."""
-    num_columns: int
-    num_rows: int
-    digest: int
-    """Of all values."""
-    largest_mean: float
-    """The largest mean of these columns."""

@@ -51,19 +51,6 @@ class SchedulerStep(NamedTuple):
 
 
 @kind(varies_from="value")
-class RateBeside(NamedTuple):
-    """A learning rate that the script keeps, and that no group of its optimizer has."""
-
-    optimizer: int
-    where: str
-    """`attribute`, `defaults` or `group` of the optimizer, or a `variable`."""
-    name: str
-    value: float
-    rate: float
-    """What the optimizer's first group has."""
-
-
-@kind(varies_from="value")
 class MetricGiven(NamedTuple):
     """A scheduler is given a metric."""
 
@@ -260,37 +247,6 @@ class WeightsRounded(NamedTuple):
     num_parameters: int
     weight: float
     """The middle size of the compared weights."""
-
-
-@kind(varies_from="paths")
-class FactorsZero(NamedTuple):
-    """Parameters that are zero and have no gradient: in a copy, changing one alone did nothing."""
-
-    model: int
-    optimizer: int
-    paths: list[str]
-    shapes: list[list[int]]
-    num_steps: int
-    """Steps looked at, at each of which all weights and all gradients were zero."""
-    change: float
-    """How far an output moved when all were changed together."""
-
-
-@kind(varies_from="num_shared")
-class AdversaryStepped(NamedTuple):
-    """An optimizer also steps a network that another one trains for a loss with the opposite aim."""
-
-    small: int
-    """The optimizer whose parameters the big one has too."""
-    big: int
-    num_shared: int
-    num_others: int
-    """How many more the big one has."""
-    num_moved: int
-    """How many of the shared ones have a gradient at its steps."""
-    num_rounds: int
-    """Rounds of both that were looked at, and in how many the losses were opposed."""
-    num_opposed: int
 
 
 class MatrixUpdate(NamedTuple):

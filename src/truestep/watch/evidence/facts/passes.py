@@ -126,24 +126,6 @@ class SingleSample(NamedTuple):
     """What the first of them is given."""
 
 
-class SettingChange(NamedTuple):
-    """A setting of a layer, or the layer's class, before and after."""
-
-    name: str
-    before: float | str | None
-    after: float | str | None
-
-
-@kind(varies_from="class_name")
-class SettingsChanged(NamedTuple):
-    """Settings of a model's layers differ from those of its training before."""
-
-    model: int
-    class_name: str
-    first: list[SettingChange]
-    num_changed: int
-
-
 @kind(varies_from="num_samples")
 class SamplesMixed(NamedTuple):
     """Whether a sample's output depends on the others of its batch."""
@@ -242,21 +224,6 @@ class LearningTested(NamedTuple):
     took_s: float
 
 
-@kind(varies_from="length")
-class TargetGiven(NamedTuple):
-    """A model of tokens whose target at each position is the token that it is given there."""
-
-    model: int
-    length: int
-    share: float
-    """Of the scored targets: which share is the token at the same position."""
-    num_scored: int
-    num_before: int
-    """Later tokens were replaced: how many of the outputs before them changed."""
-    num_after: int
-    """Earlier tokens were replaced: how many of the outputs after them changed."""
-
-
 class LayerState(NamedTuple):
     """What an activation gave for one batch."""
 
@@ -282,42 +249,6 @@ class LayerActivity(NamedTuple):
     is_collapsed: bool
     """Whether different samples all give the same output."""
     layers: list[LayerState]
-
-
-@kind(varies_from="num_hooks")
-class ForwardCalledDirectly(NamedTuple):
-    """`forward` is called past a module's hooks."""
-
-    class_name: str
-    num_hooks: int
-
-
-@kind(varies_from="made_at")
-class BiasesListed(NamedTuple):
-    """Layers with a bias, of a model with normalisations."""
-
-    model: int
-    made_at: dict[str, Place]
-    """By the layer's name."""
-
-
-@kind(varies_from="operation_index")
-class BiasAdded(NamedTuple):
-    """A normalisation that takes a bias before it away, and what its gradient costs."""
-
-    operation_index: int
-    took_s: float
-
-
-@kind(varies_from="num_calls", is_late=True)
-class OperationsCrowded(NamedTuple):
-    """Many small operations of one kind at one line."""
-
-    operation: str
-    num_calls: int
-    single_share: float
-    """How many of them gave one element."""
-    took_s: float
 
 
 @kind(varies_from="operation_index")
@@ -380,20 +311,6 @@ class ClassesScored(NamedTuple):
     end: IgnoredEnd | None
 
 
-@kind(varies_from="operation_index")
-class OneTokenScored(NamedTuple):
-    """All targets of a loss are one token, and are as many as a model was given of it."""
-
-    operation_index: int
-    token: int
-    num_scored: int
-    num_rows: int
-    num_given: int
-    """How many tokens the model was given."""
-    is_aligned: bool
-    """Whether the targets have the form of the tokens, and exactly the places with that token are scored."""
-
-
 @kind(varies_from="weights")
 class ClassesWeighted(NamedTuple):
     """The weights of a loss over classes, and the targets that it was given with them."""
@@ -412,17 +329,6 @@ class PositivesWeighted(NamedTuple):
     """How many targets are 1, for each weight."""
     num_targets: int
     """How many there are for each weight."""
-
-
-@kind(varies_from="operation_index")
-class PaddingAveraged(NamedTuple):
-    """A mean over the places of sequences, of which some end in nothing but zeros."""
-
-    operation_index: int
-    axis: int
-    num_places: int
-    lengths: list[int]
-    """How many places of the first samples are not such an end."""
 
 
 @kind(varies_from="operation_index")
@@ -458,66 +364,6 @@ class ExponentsZero(NamedTuple):
     operation_index: int
 
 
-@kind(varies_from="operation_index")
-class ViewExponentiated(NamedTuple):
-    """An exponential of a part of a tensor, through which a gradient flows."""
-
-    operation_index: int
-    start: int
-    """Where in memory the part begins: parts of one tensor have the same producer."""
-
-
-@kind(varies_from="operation_index")
-class ItselfCompared(NamedTuple):
-    """Similarities of some samples with the same samples, each with itself too, are exponentiated."""
-
-    operation_index: int
-    num_samples: int
-    own: float
-    """The mean similarity of a sample with itself, and with others."""
-    others: float
-
-
-@kind(varies_from="operation_index")
-class OwnPlacesScored(NamedTuple):
-    """Targets of a loss over as many classes as samples."""
-
-    operation_index: int
-    num_samples: int
-    num_own: int
-    """How many samples have their own number as target."""
-
-
-@kind(varies_from="operation_index")
-class BinaryGiven(NamedTuple):
-    """Labels that an operation is given as signs, and that are 0 and 1, or 0 and -1 after a negation."""
-
-    operation_index: int
-    num_zeros: int
-    num_values: int
-
-
-@kind(varies_from="operation_index")
-class NegativesLogged(NamedTuple):
-    """A logarithm of negative numbers, through which a gradient flows."""
-
-    operation_index: int
-    num_negative: int
-    num_values: int
-
-
-@kind(varies_from="operation_index")
-class NumberWeighted(NamedTuple):
-    """One number with a gradient that is multiplied with, or divided by, several different ones without."""
-
-    operation_index: int
-    num_weights: int
-    lowest: float
-    highest: float
-    is_binary: bool
-    """Whether all weights are 0 or 1."""
-
-
 @kind(varies_from="num_samples")
 class PaddedEndRead(NamedTuple):
     """The last position of padded sequences is read, which is padding for some of them."""
@@ -527,35 +373,6 @@ class PaddedEndRead(NamedTuple):
     num_places: int
     is_zero: bool
     """Whether what is read is zero itself; otherwise it is computed from an input that ends in zeros."""
-
-
-@kind(varies_from="operation_index")
-class MaskMeasured(NamedTuple):
-    """How much weight a softmax gives to positions that a mask covers."""
-
-    operation_index: int
-    masking_index: int
-    """The operation that applied the mask."""
-    how: str
-    """The mask was `multiplied`, `added`, or its places were `filled`."""
-    value: float
-    """What was filled in, or added."""
-    is_run: bool
-    """Whether it covers one end of each row, as padding and later positions do."""
-    num_rows: int
-    """How many rows have both kinds of positions."""
-    covered: float
-    """Which share of the positions is covered in these rows."""
-    share: float
-    """Which share of the weight these positions get."""
-
-
-@kind(varies_from="operation_index")
-class NumbersGiven(NamedTuple):
-    """What an operation drew from a generator."""
-
-    operation_index: int
-    digest: int
 
 
 class CompiledPiece(NamedTuple):

@@ -164,8 +164,6 @@ class Parameter(NamedTuple):
     """Whether it was seen to move although no optimizer moves it, or none with a gradient."""
     is_copy: bool
     """Whether it is in no optimizer and began with the values of a trained one that has moved since."""
-    is_equal: bool
-    """The same, or both have one value in all places, as a bias of zeros."""
     is_new: bool
     """Whether it is frozen and still looks as torch first fills it, unlike any other parameter."""
     has_grad: bool
@@ -236,23 +234,6 @@ class LayerRepeated(NamedTuple):
     num_others_trained: int
 
 
-@kind(varies_from="num_steps")
-class AverageKept(NamedTuple):
-    """An averaged model of torch, as it was when the script ended."""
-
-    made_at: Place | None
-    num_steps: int
-    """Optimizer steps since it was made."""
-    num_updates: int
-    num_moved: int
-    """Whether an update found other weights than the one before: 0 or 1."""
-    num_between: int
-    """Optimizer steps between the first update and the last."""
-    updated_at: Place | None
-    num_calls: int
-    """How often it was called after a step."""
-
-
 @kind()
 class SwitchIneffective(NamedTuple):
     """An attribute that switches nothing."""
@@ -264,25 +245,6 @@ class SwitchIneffective(NamedTuple):
     """Of the module or parameter that has it."""
     num_unaffected: int
     """Parameters whose `requires_grad` is the opposite."""
-
-
-@kind(varies_from="paths")
-class StatisticsMissing(NamedTuple):
-    """A model in eval mode has trained weights, and the statistics of a BatchNorm that saw no batch."""
-
-    model: int
-    source: int
-    """The model that was trained, with the same layers."""
-    class_name: str
-    paths: list[str]
-    num_calls: int
-    """How often it was called in eval mode."""
-    num_batches: int
-    """How many batches the trained model's layers have seen."""
-    mean: float
-    """The largest running mean of the trained model, and the bounds of its running variances."""
-    lowest: float
-    highest: float
 
 
 @kind(varies_from="paths")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.passes import IgnoredEnd, OneTokenScored, ScoredPadding, TokenShift
+from truestep.watch.evidence.facts.passes import IgnoredEnd, ScoredPadding, TokenShift
 from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import is_readable
 
@@ -63,23 +63,6 @@ class Tokens:
                 end = _ignored_end(tokens, rows, ignored, attended)
                 return _shifts(tokens, rows, ignored), padding, end
         return [], None, None
-
-    def find_single(self, index: int, target: Tensor, *, ignored: int) -> OneTokenScored | None:
-        """Return what is known if all targets are one token that is given as often as it is scored."""
-        kept = target[target != ignored]
-        if not kept.numel() or bool((kept != kept[0]).any()):
-            return None
-        token = int(kept[0])
-        for tokens, _ in reversed(self._kept):
-            is_it = tokens == token
-            if int(is_it.sum()) == kept.numel() < tokens.numel():
-                forms = (is_it, is_it.T) if target.numel() == tokens.numel() else ()
-                is_scored = (target != ignored).flatten()
-                is_aligned = any(torch.equal(form.flatten(), is_scored) for form in forms)
-                return OneTokenScored(
-                    index, token, kept.numel(), len(tokens), tokens.numel(), is_aligned=is_aligned
-                )
-        return None
 
     def _fitting(self, target: Tensor, ignored: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
         """Return tokens, what is attended to, and the target in rows as tokens are; the likeliest first."""

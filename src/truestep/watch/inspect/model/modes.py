@@ -16,8 +16,6 @@ from truestep.watch.evidence.facts.passes import (
     LayersListed,
     PassesUsed,
     PassExamined,
-    SettingChange,
-    SettingsChanged,
     SingleSample,
 )
 from truestep.watch.script import parts
@@ -123,7 +121,6 @@ class _Modes:
         self._tape = tape
         self._models = tape.things("model")
         self._layers: dict[int, _Layers] = {}
-        self._settings = _Settings(tape)
         self._ordinal = 0
         self._since_step = 0
         self._num_noted: dict[tuple[Any, ...], int] = {}
@@ -144,7 +141,6 @@ class _Modes:
         layers = self._layers.get(number)
         if layers is None:
             layers = self._layers[number] = _Layers(model)
-        self._settings.look(model, number)
         if layers.drops or layers.norms:
             self._look_at_layers(model, layers)
         if self._probes:
@@ -315,59 +311,3 @@ def _first_tensor(values: Any) -> Tensor | None:
         if is_readable(value):
             return value  # type: ignore[no-any-return]
     return next((leaf for _, leaf in find_tensors(values)), None)
-
-
-class _Settings:
-    """Numbers and switches of layers that shall be the same in all training passes."""
-
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
-        self._modes: dict[int, dict[str, Any]] = {}
-
-    def look(self, model: nn.Module, number: int) -> None:
-        """Compare with the last training pass, at the first one after an evaluation."""
-        modes = self._modes.get(number)
-        if modes is None:
-            modes = self._modes[number] = {"training": None, "train": None, "eval": None}
-        if modes["training"] == parts.is_training(model) and not (
-            parts.is_training(model) and self._tape.is_looked_at
-        ):
-            return
-        now = dict(_settings(model))
-        if not parts.is_training(model):
-            modes["eval"] = now
-        elif modes["training"] is False and modes["train"] and modes["eval"]:
-            self._compare(model, modes["train"], evaluated=modes["eval"], now=now)
-        if parts.is_training(model):
-            modes["train"] = now
-        modes["training"] = parts.is_training(model)
-
-    def _compare(
-        self, model: nn.Module, before: dict[str, Any], *, evaluated: dict[str, Any], now: dict[str, Any]
-    ) -> None:
-        changed = [
-            SettingChange(name, value, now[name])
-            for name, value in before.items()
-            if name in now and evaluated.get(name) == now[name] != value
-        ]
-        if changed:
-            number, name = self._tape.number("model", model), type(model).__qualname__
-            self._tape.note(SettingsChanged(number, name, changed[:8], len(changed)))
-
-
-def _settings(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    for path, module in parts.named_modules(model):
-        if path:
-            yield path, type(module).__name__
-        if type(module).__module__.startswith("torch."):
-            names = [name for name in _NAMES if name in vars(module)]
-        else:
-            names = [name for name, value in vars(module).items() if type(value) in (bool, float)]
-        for name in names:
-            if name != "training" and not name.startswith("_"):
-                value = getattr(module, name)
-                if value is None or isinstance(value, bool | int | float):
-                    yield f"{path}.{name}".lstrip("."), value
-
-
-_NAMES = ("p", "momentum", "eps", "track_running_stats", "dropout", "affine", "negative_slope")

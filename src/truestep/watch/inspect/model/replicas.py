@@ -3,9 +3,11 @@
 Owns what is noted where a process group exists. Other processes are asked nothing: rules compare.
 """
 
+import sys
 import weakref
 from dataclasses import dataclass
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,7 +17,6 @@ from torch.optim import Optimizer
 from truestep.watch.digests.fold import fold
 from truestep.watch.evidence.facts.surroundings import BESIDE, UNWRAPPED, ReplicaDigested, WrapperBypassed
 from truestep.watch.hooks.table import Hook, Observation, put
-from truestep.watch.inspect.model.direct import is_inside
 from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
@@ -78,7 +79,7 @@ class _Replicas:
             if wrapper is None:
                 continue
             if id(module) in known.parts:
-                if is_inside(wrapper):  # `wrapper.forward(x)` prepares the exchange as a call does
+                if _is_inside(wrapper):  # `wrapper.forward(x)` prepares the exchange as a call does
                     known.num_calls += 1
                 elif torch.is_grad_enabled() and parts.is_training(module) and known.passed_by is None:
                     known.passed_by = self._tape.sites.here(1)
@@ -170,3 +171,13 @@ def _is_in_group(wrapper: nn.Module) -> bool:
 
 def _is_whole(item: Tensor) -> bool:
     return type(item) in (Tensor, nn.Parameter) and item.layout == torch.strided
+
+
+def _is_inside(owner: nn.Module) -> bool:
+    """Whether the `forward` of a module is under way, called directly or not."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and frame.f_locals.get("self") is owner:
+            return True
+        frame = frame.f_back
+    return False

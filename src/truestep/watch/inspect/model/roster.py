@@ -83,7 +83,6 @@ class _Entry:
     is_loaded: bool = False
     is_changed: bool = False
     is_copy: bool = False
-    is_equal: bool = False
     is_new: bool = False
     has_moved: bool = False
     is_compared: bool = False
@@ -414,13 +413,12 @@ class _Roster:
             if entry.is_compared or (entry.ref is not None and entry.ref() is not None)
         ]
         wanted = {(entry.shape, tuple(entry.sample or ())) for entry in still}
-        moved, same, num_alike = set(), set(), Counter[Any]()
+        moved, num_alike = set(), Counter[Any]()
         for entry in self._all.values() if wanted else ():
             key = (entry.shape, tuple(entry.sample or ()))
             num_alike[key] += 1
             parameter = entry.ref() if entry.ref is not None else None
             if key in wanted and entry.groups:
-                same.add(key)
                 now = entry.sample if parameter is None else read_sample(parameter)
                 if entry.has_moved or now not in (None, entry.sample):
                     moved.add(key)
@@ -429,7 +427,6 @@ class _Roster:
             is_constant = len(set(key[1])) == 1
             entry.is_copy = key in moved and not is_constant
             entry.is_new = not is_constant and entry.is_frozen and num_alike[key] == 1 and _looks_new(*key)
-            entry.is_equal = entry.is_copy or (is_constant and key in same)
 
 
 def _looks_new(shape: tuple[int, ...], values: tuple[float, ...]) -> bool:

@@ -21,7 +21,6 @@ from truestep.watch.evidence.moment import unnamed
 from truestep.watch.inspect.probe import activity
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
 from truestep.watch.inspect.probe.copies import copy_inputs, num_values, replicate, run
-from truestep.watch.inspect.probe.given_targets import probe_given_targets
 from truestep.watch.inspect.probe.hosted import OnHost, copy_model, find_devices, to_host
 from truestep.watch.inspect.probe.masks import probe_masks
 from truestep.watch.inspect.probe.outputs import by_position, find_output, map_tensors, measure_moves
@@ -273,9 +272,8 @@ def _compare(tape: Tape, replica: nn.Module, question: _Question) -> list[tuple[
     elif mixing is None and item.is_new and not question.shapes:
         places = _probe_rows(tape, replica, item)
     ahead = probe_tokens(tape, replica, item, targets=targets)
-    given = probe_given_targets(replica, item.given, targets, number=item.number)
     masks = probe_masks(tape, replica, item.given, number=item.number)
-    return [named(facts) for facts in (mixing, places, ahead, given, masks) if facts is not None]
+    return [named(facts) for facts in (mixing, places, ahead, masks) if facts is not None]
 
 
 def find_targets(losses: tuple[Tensor, ...]) -> list[tuple[Tensor, int]]:

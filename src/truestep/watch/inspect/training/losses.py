@@ -17,12 +17,10 @@ from truestep.watch.evidence.facts.passes import (
     PositivesWeighted,
     ProbabilitiesScored,
     ScoresNormalised,
-    ViewExponentiated,
 )
 from truestep.watch.evidence.kinds import Facts
 from truestep.watch.inspect.data.slices import read_slice
 from truestep.watch.inspect.data.tokens import Tokens
-from truestep.watch.inspect.training.similarities import read_own_places, read_similarities
 from truestep.watch.script import parts
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
@@ -47,7 +45,6 @@ def watch(tape: Tape) -> None:
     for name in ("nll_loss_forward", "nll_loss2d_forward"):
         tape.read_operation(f"aten.{name}.default", losses.read_scored)
     tape.read_operation("aten.exp.default", losses.read_exponents)
-    tape.read_operation("aten.logsumexp.default", losses.read_summed)
     for name in ("min.dim", "max.dim", "amin.default", "amax.default"):
         tape.read_operation(f"aten.{name}", losses.read_extremes)
     for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
@@ -80,7 +77,6 @@ class _Losses:
         part = _part(scores.detach(), dim)
         if part is None:
             return
-        self._note(read_similarities(index, scores))
         part = on_host(part)
         sums = part.sum(dim, dtype=torch.float64)
         is_distribution = bool((part >= 0).all()) and bool(((sums - 1).abs() < _TOLERANCE).all())
@@ -89,11 +85,8 @@ class _Losses:
     def read_exponents(
         self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
     ) -> None:
-        """Read whether a difference that is about to be a ratio is nothing but zeros; which part it is."""
+        """Read whether a difference that is about to be a ratio is nothing but zeros."""
         given = args[0]
-        self._note(read_similarities(index, given))
-        if given.requires_grad and given._base is not None and given.numel() < given._base.numel():
-            self._tape.note(ViewExponentiated(index, given.storage_offset()))
         is_read = given.requires_grad and _is_plain(given) and 1 < given.numel() <= _MAX_TARGETS
         if is_read and not bool(on_host(given.detach()).any()):
             self._tape.note(ExponentsZero(index))
@@ -118,7 +111,6 @@ class _Losses:
         self._note(read_slice(index, target))
         target, weight = on_host(target), None if weight is None else on_host(weight)
         kept = target[target != ignored]
-        self._note(read_own_places(index, scores, target=target))
         shifts, padding, end = self._tokens.compare(target, ignored=ignored, weight=weight)
         if shifts and _is_cut(scores):
             shifts = []  # the first scores are not those of the first tokens
@@ -135,9 +127,6 @@ class _Losses:
             end=end,
         )
         self._tape.note(facts)
-        single = self._tokens.find_single(index, target, ignored=ignored)
-        if single is not None:
-            self._tape.note(single)
         if weight is not None and 1 < weight.numel() <= _MAX_CLASSES:
             counts = kept.bincount(minlength=weight.numel()).tolist()
             self._tape.note(ClassesWeighted(weight.tolist(), dict(enumerate(counts))))
@@ -167,10 +156,6 @@ class _Losses:
         if bool(((columns == 0) | (columns == 1)).all()):
             positives = [int(number) for number in columns.sum(0, dtype=torch.float64).tolist()]
             self._tape.note(PositivesWeighted(weight.flatten().tolist(), positives, len(columns)))
-
-    def read_summed(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
-        """Read whether what goes into a sum of exponentials compares samples with themselves."""
-        self._note(read_similarities(index, args[0]))
 
     def _note(self, facts: Facts | None) -> None:
         if facts is not None:

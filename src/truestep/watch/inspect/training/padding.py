@@ -1,6 +1,6 @@
-"""Means over sequences that end in zeros, as masked padding does, and last positions of such sequences.
+"""The last positions of sequences that end in zeros, as masked padding does.
 
-Owns reading what `mean` is given and what is chosen with -1, in the steps whose operations are looked at.
+Owns reading what is chosen with -1, in the steps whose operations are looked at.
 """
 
 from typing import Any
@@ -8,23 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.watch.evidence.facts.passes import PaddedEndRead, PaddingAveraged
+from truestep.watch.evidence.facts.passes import PaddedEndRead
 from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import find_tensors
 from truestep.watch.script.parts import is_plain
 from truestep.watch.script.tape import Tape
 
-_MAX_NUMEL, _MAX_LENGTHS = 1 << 18, 8
+_MAX_NUMEL = 1 << 18
 _AXES, _LEAST_SAMPLES = 3, 4
 
 
 def watch(tape: Tape) -> None:
-    """Note means over places of which the last are zeros, and last places that are padding."""
+    """Note last places that are padding."""
     if tape.plan.operations is None:
         return
     sequences = _Sequences(tape)
     tape.listen_near(forward_begins=sequences.begin)
-    tape.read_operation("aten.mean.dim", sequences.average)
     tape.read_operation("aten.select.int", sequences.choose)
     tape.read_operation("aten.index.Tensor", sequences.pick)
 
@@ -43,14 +42,6 @@ class _Sequences:
             lengths = _lengths(leaf) if is_sequence else None
             if lengths is not None:
                 self._lengths[tuple(leaf.shape[:2])] = lengths
-
-    def average(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
-        given, axes = args[0], args[1] if len(args) > 1 else None
-        axis = axes[0] % _AXES if isinstance(axes, list | tuple) and len(axes) == 1 else 0
-        lengths = _lengths(given) if axis == 1 and given.requires_grad else None
-        if lengths is not None:
-            first = lengths[:_MAX_LENGTHS].tolist()
-            self._tape.note(PaddingAveraged(index, axis, given.shape[1], first))
 
     def choose(self, _index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any) -> None:
         given, axis, place = args[:3]
