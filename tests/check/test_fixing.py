@@ -14,7 +14,7 @@ from truestep.rules import Evidence, Finding, Meta, find_rules
 from truestep.rules.analysis.edits import Edit, apply, diff
 from truestep.rules.evidence import Source
 from truestep.rules.rule import Rule
-from truestep.watch import Process
+from truestep.watch import Process, Script
 
 RULES = find_rules()
 MENDING = [rule for rule in RULES if rule.make_edits is not None]
@@ -75,7 +75,8 @@ def test_files_change_only_with_the_option(tmp_path: Path) -> None:
     assert "with --fix:" in done.stdout and "+    optimizer.zero_grad()" in done.stdout
     done = subprocess.run([COMMAND, "check", "--fix", "train.py"], check=False, **words)
     assert done.returncode == 0, done.stdout
-    assert "truestep: changed train.py; checking again" in done.stderr
+    assert "truestep: testing the edits for LOOP01 at train.py:11: running the script again" in done.stderr
+    assert "truestep: fixed 1 · withdrew 0 · 0 left" in done.stderr
     assert "nothing found" in done.stdout
     assert path.read_text() == rule.buggy.replace("    loss.b", "    optimizer.zero_grad()\n    loss.b")
 
@@ -213,7 +214,8 @@ def _result(path: Path, **lines: int) -> Result:
         for code, line in lines.items()
     ]
     evidence = Evidence(processes=[Process(pid=1, argv=[], num_steps=3)])
-    return Result(code=0, evidence=evidence, rules=[], evaluation=Evaluation(findings=told))
+    evaluation = Evaluation(findings=told)
+    return Result(code=0, evidence=evidence, rules=[], evaluation=evaluation, script=Script(path=str(path)))
 
 
 def test_an_edit_that_brings_a_new_finding_is_withdrawn(tmp_path: Path) -> None:
@@ -228,7 +230,8 @@ def test_an_edit_that_brings_a_new_finding_is_withdrawn(tmp_path: Path) -> None:
     fixed = apply_fixes(_result(path, A01=1, B01=2), examine)
     assert seen == ["A\nB\n", "A\nb\n", "A\nB\n"] and path.read_text() == "A\nb\n"
     ((told, reason),) = fixed.withdrawn
-    assert told.rule.meta.code == "B01" and reason == "a new finding appears: C01 c01, m"
+    assert told.rule.meta.code == "B01" and reason == "a new finding appears: C01 c01 at line 1, m"
+    assert [item.rule.meta.code for item in fixed.kept] == ["A01"]
     assert [item.rule.meta.code for item in fixed.result.findings] == ["B01"]
 
 
@@ -256,3 +259,63 @@ def test_a_file_that_its_user_edits_meanwhile_is_not_written_over(tmp_path: Path
     with pytest.raises(UsageError, match="changed while the script ran, so --fix did not edit it"):
         apply_fixes(_result(path, A01=1), edited)
     assert path.read_text() == "mine\n"
+
+
+def _local_rule(code: str, text: str) -> Rule:
+    """Return a rule whose edit puts a call before a line."""
+
+    def make_edits(_source: Source, finding: Finding) -> list[Edit]:
+        line = finding.line or 0
+        return [Edit(first=line, last=line - 1, lines=(text,))]
+
+    meta = Meta(code=code, severity="error", fix="")
+    return Rule(name=code.lower(), meta=meta, check=lambda _: (), document="", make_edits=make_edits)
+
+
+def _answer(path: Path, *findings: tuple[Rule, int, str]) -> Result:
+    told = [
+        RuleFinding(rule=rule, finding=Finding(message="m", file=str(path), line=line, evidence=evidence))
+        for rule, line, evidence in findings
+    ]
+    evidence = Evidence(processes=[Process(pid=1, argv=[], num_steps=3)])
+    evaluation = Evaluation(findings=told)
+    return Result(code=0, evidence=evidence, rules=[], evaluation=evaluation, script=Script(path=str(path)))
+
+
+OTHER = _local_rule("C01", "print(1)")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "evidence", "is_kept"),
+    [
+        ("print(0)", 5, "seen at line 4", True),
+        ("print(0)", 3, "", False),
+        ("print(0)", 5, "since the call at line 3", False),
+        ("a.eval()", 5, "", False),
+    ],
+)
+def test_an_edit_stays_if_what_is_new_was_only_made_observable(
+    tmp_path: Path, text: str, line: int, evidence: str, is_kept: bool
+) -> None:
+    """A local edit does harm through the lines that it writes. What others do is not known."""
+    path = tmp_path / "train.py"
+    path.write_text("a = 1\nb = 2\nc = 3\nd = 4\n")
+    rule = _local_rule("A01", text)
+    after = _answer(path, (OTHER, line, evidence))
+    fixed = apply_fixes(_answer(path, (rule, 3, "")), lambda: after)
+    assert [item.rule.meta.code for item in fixed.kept] == ["A01"] * is_kept
+    assert (text in path.read_text()) is is_kept
+    if not is_kept:
+        ((_, reason),) = fixed.withdrawn
+        assert reason == f"a new finding appears: C01 c01 at line {line}, m"
+
+
+def test_an_edit_that_does_not_fix_its_finding_is_withdrawn(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("a = 1\nb = 2\n")
+    rule = _local_rule("A01", "print(0)")
+    after = _answer(path, (rule, 3, ""))
+    fixed = apply_fixes(_answer(path, (rule, 2, "")), lambda: after)
+    assert path.read_text() == "a = 1\nb = 2\n" and fixed.kept == []
+    ((_, reason),) = fixed.withdrawn
+    assert reason == "it is still reported"

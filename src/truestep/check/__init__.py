@@ -8,7 +8,7 @@ from truestep.check.baseline import write_baseline
 from truestep.check.code_quality import as_code_quality
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules
 from truestep.check.examine import Listener, Result, examine
-from truestep.check.fixing import Fixed, apply_fixes, propose
+from truestep.check.fixing import Fixed, Proposed, apply_fixes, propose, proposed
 from truestep.check.gather import CheckOptions, check_plan, gather
 from truestep.check.sarif import as_sarif
 from truestep.check.settings import Settings, read_settings
@@ -18,6 +18,7 @@ __all__ = [
     "Evaluation",
     "Fixed",
     "Listener",
+    "Proposed",
     "Result",
     "RuleFinding",
     "Settings",
@@ -30,6 +31,7 @@ __all__ = [
     "examine",
     "gather",
     "propose",
+    "proposed",
     "read_settings",
     "write_baseline",
 ]

@@ -4,18 +4,32 @@ Owns when files are written, checked and restored. Edits themselves are in `edit
 """
 
 import ast
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
+from typing import NamedTuple
 
 from truestep.cells import is_notebook
 from truestep.check.evaluate import RuleFinding, flatten
 from truestep.check.examine import Result
 from truestep.errors import UsageError
 from truestep.rules import Edit, Evidence, Source
-from truestep.rules.analysis.edits import apply
+from truestep.rules.analysis.edits import apply, is_local
 from truestep.runfiles import replacing
+
+_LINE = re.compile(r"\bline (\d+)")
+
+
+class Proposed(NamedTuple):
+    """What can be shown of the edits for a result, and what has to be tested before."""
+
+    changed: dict[str, str]
+    """New texts of files, with the edits that are provably local."""
+    untested: list[RuleFinding]
+    """Findings whose edits only a run can judge."""
 
 
 @dataclass(kw_only=True)
@@ -25,43 +39,77 @@ class Fixed:
     result: Result
     changed: dict[str, str] = field(default_factory=dict)
     """New texts of files."""
+    kept: list[RuleFinding] = field(default_factory=list)
+    """Findings whose edits stay."""
     withdrawn: list[tuple[RuleFinding, str]] = field(default_factory=list)
     """Findings whose edits were taken back, and why."""
+
+
+def proposed(result: Result) -> Proposed:
+    """Return the edits for errors and warnings that may be shown without a run."""
+    local: list[RuleFinding] = []
+    untested: list[RuleFinding] = []
+    for reported in fixable(result):
+        source = result.evidence.source(reported.finding.file)
+        assert source is not None
+        is_sure = is_local(source, edits_of(reported, source), line=reported.finding.line)
+        (local if is_sure else untested).append(reported)
+    return Proposed(propose(local, result.evidence), untested)
+
+
+def fixable(result: Result, *, has_remarks: bool = False) -> list[RuleFinding]:
+    """Return the findings for which there are edits, of files under the script's folder."""
+    folder = (Path.cwd() if result.script is None else result.script.folder).resolve()
+    return [
+        reported
+        for reported in result.findings
+        if (has_remarks or reported.severity != "info")
+        and _is_under(folder, reported.finding.file)
+        and (source := result.evidence.source(reported.finding.file)) is not None
+        and edits_of(reported, source)
+    ]
+
+
+def _is_under(folder: Path, file: str | None) -> bool:
+    return file is not None and Path(file).resolve().is_relative_to(folder)
 
 
 def apply_fixes(
     before: Result,
     examine: Callable[[], Result],
     *,
-    on_change: Callable[[dict[str, str]], None] = lambda _changed: None,
+    has_remarks: bool = False,
+    on_attempt: Callable[[Sequence[RuleFinding]], None] = lambda _findings: None,
 ) -> Fixed:
-    """Edit the user's files, run the script again, and restore what made it fail or brought a new finding.
+    """Edit the user's files, run the script again, and restore what fixed nothing or did harm.
 
-    All edits are tried together, and one after the other if that fails. `on_change` is called with the new
-    texts before each run.
+    All edits are tried together, and one after the other if that fails. `on_attempt` is called with the
+    findings before each run.
     """
     fixed = Fixed(result=before)
-    found = [reported for reported in before.findings if _is_fixable(reported, before.evidence)]
+    found = fixable(before, has_remarks=has_remarks)
     if not found or before.inconclusive is not None:
         return fixed
     files = _Files(before.evidence)
 
     def attempt(findings: Sequence[RuleFinding]) -> str | None:
-        changed = propose(findings, before.evidence)
+        changed = propose([*fixed.kept, *findings], before.evidence)
         files.write(changed)
-        on_change(changed)
-        after = examine()
-        reason = _worse(before, after)
+        on_attempt(findings)
+        trial = _Trial(
+            original=before, earlier=(fixed.result, fixed.changed), later=(examine(), changed), tried=findings
+        )
+        reason = trial.objection()
         if reason is None:
-            fixed.result, fixed.changed = after, changed
+            fixed.result, fixed.changed = trial.later
+            fixed.kept += findings
         return reason
 
     try:
         reason = attempt(found)
-        if reason is not None and len(found) == 1:
-            fixed.withdrawn = [(found[0], reason)]
-        elif reason is not None:
-            _try_each(found, attempt, fixed)
+        if reason is not None:
+            reasons = [(found[0], reason)] if len(found) == 1 else [(item, attempt([item])) for item in found]
+            fixed.withdrawn = [(reported, reason) for reported, reason in reasons if reason is not None]
     except BaseException:
         fixed.changed = {}
         raise
@@ -70,34 +118,92 @@ def apply_fixes(
     return fixed
 
 
-def _try_each(
-    found: Sequence[RuleFinding], attempt: Callable[[Sequence[RuleFinding]], str | None], fixed: Fixed
-) -> None:
-    kept: list[RuleFinding] = []
-    for reported in found:
-        reason = attempt([*kept, reported])
-        if reason is None:
-            kept.append(reported)
-        else:
-            fixed.withdrawn.append((reported, reason))
+@dataclass(frozen=True, kw_only=True)
+class _Trial:
+    """Two runs, and the edits between them. A result comes with the texts that differ from the original's."""
+
+    original: Result
+    earlier: tuple[Result, Mapping[str, str]]
+    later: tuple[Result, dict[str, str]]
+    tried: Sequence[RuleFinding]
+
+    def objection(self) -> str | None:
+        """Return why the edits cannot stay, or None if they can."""
+        (before, _), (after, _) = self.earlier, self.later
+        if after.inconclusive is not None:
+            return after.inconclusive
+        for reported in self.tried:
+            if self._is_still_there(reported):
+                return "it is still reported"
+        known = Counter(reported.rule.meta.code for reported in flatten(before.findings))
+        for reported in after.findings:
+            code = reported.rule.meta.code
+            known[code] -= 1
+            if known[code] < 0 and reported.severity != "info" and self._is_caused(reported):
+                finding = reported.finding
+                where = f" at line {finding.line}" if finding.line else ""
+                return f"a new finding appears: {code} {reported.rule.name}{where}, {finding.message}"
+        return None
+
+    def _is_still_there(self, reported: RuleFinding) -> bool:
+        code, finding = reported.rule.meta.code, reported.finding
+        lines = _Lines.between(self._text(finding.file, {}), self._text(finding.file, self.later[1]))
+        same = lines.new_of(finding.line)
+        return any(
+            other.rule.meta.code == code and other.finding.file == finding.file and other.finding.line in same
+            for other in flatten(self.later[0].findings)
+        )
+
+    def _is_caused(self, reported: RuleFinding) -> bool:
+        """Whether a new finding may come from the edits: if not, they have made it observable.
+
+        A local edit acts through the lines that it writes, and what it breaks is reported at them, or names
+        them. Of other edits that is not known.
+        """
+        finding = reported.finding
+        if finding.line is None or not all(map(self._is_local, self.tried)):
+            return True
+        words = f"{finding.message} {finding.evidence}"
+        named = {finding.line, *(int(number) for number in _LINE.findall(words))}
+        return any(
+            named & _Lines.between(self._text(file, self.earlier[1]), text).written
+            for file, text in self.later[1].items()
+        )
+
+    def _is_local(self, reported: RuleFinding) -> bool:
+        source = self.original.evidence.source(reported.finding.file)
+        assert source is not None
+        return is_local(source, edits_of(reported, source), line=reported.finding.line)
+
+    def _text(self, file: str | None, changed: Mapping[str, str]) -> str:
+        source = self.original.evidence.source(file)
+        return changed.get(file or "", "" if source is None else source.raw)
 
 
-def _is_fixable(reported: RuleFinding, evidence: Evidence) -> bool:
-    source = evidence.source(reported.finding.file)
-    return source is not None and bool(edits_of(reported, source))
+@dataclass(frozen=True, kw_only=True)
+class _Lines:
+    """Where lines of a text are in another."""
 
+    moved: dict[int, list[int]]
+    written: set[int]
+    """Lines that are new, and those around what is gone."""
 
-def _worse(before: Result, after: Result) -> str | None:
-    """Return in which way the edited script is worse, or None if it is not."""
-    if after.inconclusive is not None:
-        return after.inconclusive
-    known = Counter(reported.rule.meta.code for reported in flatten(before.findings))
-    for reported in after.findings:
-        code = reported.rule.meta.code
-        known[code] -= 1
-        if known[code] < 0 and reported.severity != "info":
-            return f"a new finding appears: {code} {reported.rule.name}, {reported.finding.message}"
-    return None
+    @staticmethod
+    def between(before: str, after: str) -> "_Lines":
+        old, new = (Source("", text).lines for text in (before, after))
+        moved: dict[int, list[int]] = {}
+        written: set[int] = set()
+        for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if tag == "equal":
+                moved.update({a + number + 1: [c + number + 1] for number in range(b - a)})
+                continue
+            moved.update({number + 1: [*range(c + 1, d + 1)] for number in range(a, b)})
+            written |= set(range(c + 1, d + 1)) if d > c else {c, c + 1}
+        return _Lines(moved=moved, written=written)
+
+    def new_of(self, line: int | None) -> list[int]:
+        """Return the lines that stand where one was; none if it is gone."""
+        return self.moved.get(line or 0, [])
 
 
 class _Files:
@@ -133,7 +239,7 @@ class _Files:
 
 
 def propose(findings: Iterable[RuleFinding], evidence: Evidence) -> dict[str, str]:
-    """Return new texts of the files in which something can be mended."""
+    """Return new texts of the files in which something can be fixed."""
     edits: dict[Source, list[Edit]] = {}
     for reported in findings:
         source = evidence.source(reported.finding.file)
@@ -145,9 +251,10 @@ def propose(findings: Iterable[RuleFinding], evidence: Evidence) -> dict[str, st
 
 def edits_of(reported: RuleFinding, source: Source) -> list[Edit]:
     """Return what would fix one finding; nothing if its rule does not know, or if it is in a notebook."""
-    if is_notebook(source.path):
+    if is_notebook(source.path) or reported.rule.make_edits is None:
         return []
-    return reported.rule.make_edits(source, reported.finding) if reported.rule.make_edits is not None else []
+    edits = reported.rule.make_edits(source, reported.finding)
+    return edits if _is_python(apply(source, edits)) else []
 
 
 def _is_python(text: str) -> bool:

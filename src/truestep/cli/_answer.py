@@ -15,7 +15,7 @@ import truestep
 from truestep.cli._page import STYLES, Page, device_fields, short
 
 if TYPE_CHECKING:
-    from truestep.check import Result, RuleFinding
+    from truestep.check import Fixed, Proposed, Result, RuleFinding
     from truestep.check.early import Key
     from truestep.rules.evidence import Evidence
     from truestep.watch import Script
@@ -40,8 +40,9 @@ class Answer:
     script: "Script"
     result: "Result"
     patch: str
-    """What `--fix` would change; what it has changed, if it was asked to."""
-    is_fixed: bool = False
+    """The edits that need no test; what `--fix` has changed, if it was asked to."""
+    proposed: "Proposed | None" = None
+    """The same for text, with the edits that do need one; None after `--fix`."""
     is_verbose: bool = False
     above: "Collection[Key]" = ()
     """Findings that were printed while the script ran."""
@@ -76,7 +77,7 @@ class Answer:
     def show(self, page: Page) -> None:
         """Print it as text."""
         text = TextAnswer(page)
-        text.show(self.result, is_fixed=self.is_fixed, is_verbose=self.is_verbose, above=self.above)
+        text.show(self.result, proposed=self.proposed, is_verbose=self.is_verbose, above=self.above)
         page.show_device(self.script)
 
     def as_fields(self) -> dict[str, Any]:
@@ -105,6 +106,32 @@ class LiveAnswer:
 def json_line(kind: str, fields: Mapping[str, Any]) -> str:
     """Return a line of `--format jsonl`."""
     return json.dumps({"kind": kind, **fields}) + "\n"
+
+
+def place_of(reported: "RuleFinding") -> str:
+    """Return the file and line of a finding."""
+    return f"{short(reported.finding.file or '')}:{reported.finding.line}"
+
+
+def untested_text(untested: "Sequence[RuleFinding]") -> str:
+    """Return for which findings there are edits that are not shown."""
+    names = ", ".join(f"{item.rule.meta.code} at {place_of(item)}" for item in untested)
+    return f"--fix has untested edits for {names}: it runs the script with them and keeps what works"
+
+
+def fixed_lines(fixed: "Fixed") -> list[str]:
+    """Return what came of `--fix`, with the reason for each edit that was withdrawn."""
+    lines = [
+        f"truestep: withdrew the edit for {reported.rule.meta.code} at {place_of(reported)}. "
+        f"With it, {reason}"
+        for reported, reason in fixed.withdrawn
+    ]
+    if fixed.result.inconclusive:
+        reason = f"an edit could not be tested: {fixed.result.inconclusive}"
+        return [*lines, f"truestep: nothing was fixed, because {reason}"]
+    num_left = sum(reported.severity != "info" for reported in fixed.result.findings)
+    counts = f"fixed {len(fixed.kept)} · withdrew {len(fixed.withdrawn)} · {num_left} left"
+    return [*lines, f"truestep: {counts}"]
 
 
 def diff_lines(changed: Mapping[str, str], result: "Result") -> list[str]:
@@ -209,11 +236,11 @@ class TextAnswer:
         self,
         result: "Result",
         *,
-        is_fixed: bool,
+        proposed: "Proposed | None",
         is_verbose: bool = False,
         above: "Collection[Key]" = (),
     ) -> None:
-        """Print all but the findings printed above; what `--fix` would do, unless it has been done."""
+        """Print all but the findings printed above, and the edits that are proposed."""
         new = result.new(above)
         remarks = [reported for reported in new if reported.severity == "info"]
         for reported in new:
@@ -233,8 +260,8 @@ class TextAnswer:
                     f"{short(comment.file)}:{comment.line}: suppresses nothing; remove ignore[{names}]"
                 )
         self._show_faults(result)
-        if not is_fixed:
-            self._show_fixes(result)
+        if proposed is not None:
+            self._show_fixes(proposed, result)
         self._show_ranks(result)
         self._show_end(result)
         if is_verbose:
@@ -272,16 +299,17 @@ class TextAnswer:
             mark = "  slow: the others wait for it" if row.is_slow else ""
             self._page.print(f"  {row.rank:<6}{''.join(cells)}{memory:>10}", (mark, "bold yellow"))
 
-    def _show_fixes(self, result: "Result") -> None:
-        from truestep.check import propose
-
-        lines = diff_lines(propose(result.findings, result.evidence), result)
+    def _show_fixes(self, proposed: "Proposed", result: "Result") -> None:
+        lines = diff_lines(proposed.changed, result)
         if lines:
             self._page.print("")
             self._page.print(("with --fix:", "bold"))
         styles = {"+": "green", "-": "red", "@": "dim"}
         for line in lines:
             self._page.print((line, styles.get(line[0], "dim")))
+        if proposed.untested:
+            self._page.print("")
+            self._page.print(untested_text(proposed.untested))
 
     def _show_known(self, known: "Sequence[RuleFinding]") -> None:
         if known:

@@ -6,13 +6,24 @@ Owns the options. The run is in `truestep.check`, what the answer looks like in 
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from truestep.cli._answer import Answer, Format, LiveAnswer, diff_lines, make_patch, switched_off
+from truestep.cli._answer import (
+    Answer,
+    Format,
+    LiveAnswer,
+    diff_lines,
+    fixed_lines,
+    make_patch,
+    place_of,
+    switched_off,
+    untested_text,
+)
 from truestep.cli._help import Command
 from truestep.cli._page import (
     ANSWER,
@@ -26,7 +37,6 @@ from truestep.cli._page import (
     add_to_record,
     named_script,
     open_record,
-    short,
 )
 from truestep.cli._progress import Progress
 from truestep.errors import UsageError, printable
@@ -99,9 +109,13 @@ _Fix = Annotated[
     bool,
     typer.Option(
         "--fix",
-        help="Edit SCRIPT where that is safe and check again. An edit that makes it worse is withdrawn.",
+        help="Edit SCRIPT, and files that it uses under its folder, to fix errors and warnings, and check "
+        "again. An edit that does not fix its finding or makes the script worse is withdrawn.",
         rich_help_panel=ANSWER,
     ),
+]
+_FixAll = Annotated[
+    bool, typer.Option("--fix-all", help="As --fix, for remarks too.", rich_help_panel=ANSWER)
 ]
 _AsFormat = Annotated[
     Format,
@@ -109,7 +123,8 @@ _AsFormat = Annotated[
         "--format",
         metavar="FORMAT",
         help="How to print the answer: text, json, jsonl (a line for each finding as it happens), sarif, "
-        "github, gitlab, or diff, what --fix would edit, as a patch.",
+        "github, gitlab, or diff, the edits that are certain without a test, as a "
+        "patch.",
         rich_help_panel=ANSWER,
     ),
 ]
@@ -153,6 +168,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     baseline: _Baseline = None,
     write_baseline: _WriteBaseline = None,
     fix: _Fix = False,
+    fix_all: _FixAll = False,
     record: RecordFolder = None,
     format_: _AsFormat = Format.text,
     output: _Output = None,
@@ -165,9 +181,8 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     The script runs unmodified in the working folder. Each finding has the line, the evidence, the fix, and
     the cost where it was measured. Options of truestep come before SCRIPT.
 
-    A finding is printed once it is certain, while the script runs, or at the end. Ctrl-C and SIGTERM end the
-    script and report the findings so far. If --format is not text, only the
-    answer goes to standard output, and the script's own output to standard error.
+    A finding is printed once it is certain, or at the end. Ctrl-C and SIGTERM end the script and report what
+    was found. If --format is not text, the script's own output goes to standard error.
 
     To suppress a finding, add a comment to its line: # truestep: ignore[stale-gradients] and why. Settings
     for every check are in pyproject.toml: [tool.truestep.check].
@@ -193,7 +208,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
         settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline)
         request = _Request(script=given, settings=settings, options=options, shown=shown, progress=progress)
-        answer = request.fix() if fix else request.examine()
+        answer = request.fix(has_remarks=fix_all) if fix or fix_all else request.examine()
     request.show(answer)
     request.keep(answer, baseline=write_baseline)
     raise typer.Exit(_exit_code(answer.result, found=0 if exit_zero else _FOUND))
@@ -254,7 +269,7 @@ class _Request:
 
         Findings are printed as they happen.
         """
-        from truestep.check import propose
+        from truestep.check import proposed
 
         live = LiveAnswer(Format.text if self.shown.is_text else self.shown.format)
 
@@ -263,36 +278,29 @@ class _Request:
             self.progress.found(len(live.above))
 
         result = self._examine(on_finding)
-        patch = make_patch(propose(result.findings, result.evidence), result)
-        return replace(self._answer(result, patch=patch), above=live.above)
+        edits = proposed(result)
+        if edits.untested and self.shown.format is Format.diff:
+            _print_status(f"truestep: {untested_text(edits.untested)}")
+        answer = self._answer(result, patch=make_patch(edits.changed, result))
+        return replace(answer, proposed=edits, above=live.above)
 
-    def fix(self) -> Answer:
+    def fix(self, *, has_remarks: bool) -> Answer:
         """Examine, change the user's files where that is safe, and return what is known of them then."""
         from truestep.check import apply_fixes
 
         result = self._examine()
 
-        def show_changes(changed: dict[str, str]) -> None:
-            _print_status(*diff_lines(changed, result))
-            _print_status(f"truestep: changed {', '.join(map(short, changed))}; checking again")
+        def on_attempt(findings: "Sequence[RuleFinding]") -> None:
+            names = ", ".join(f"{item.rule.meta.code} at {place_of(item)}" for item in findings)
+            _print_status(f"truestep: testing the edits for {names}: running the script again")
 
         try:
-            fixed = apply_fixes(result, self._examine, on_change=show_changes)
+            fixed = apply_fixes(result, self._examine, has_remarks=has_remarks, on_attempt=on_attempt)
         except UsageError:
-            self.show(self._answer(result, patch="", is_fixed=True))
+            self.show(self._answer(result, patch=""))
             raise
-        for reported, reason in fixed.withdrawn:
-            where = f"{short(reported.finding.file or '')}:{reported.finding.line}"
-            _print_status(
-                f"truestep: withdrew the edit for {reported.rule.meta.code} at {where}. With it, {reason}"
-            )
-        if result.inconclusive:
-            _print_status(
-                f"truestep: nothing was fixed, because an edit could not be tested: {result.inconclusive}"
-            )
-        elif not fixed.changed:
-            _print_status("truestep: nothing was changed")
-        return self._answer(fixed.result, patch=make_patch(fixed.changed, result), is_fixed=True)
+        _print_status(*diff_lines(fixed.changed, result), *fixed_lines(fixed))
+        return self._answer(fixed.result, patch=make_patch(fixed.changed, result))
 
     def show(self, answer: Answer) -> None:
         """Print the answer: as text, if its other form goes to a file."""
@@ -312,14 +320,8 @@ class _Request:
         if baseline is not None:
             _write_baseline(baseline, answer.result)
 
-    def _answer(self, result: "Result", *, patch: str, is_fixed: bool = False) -> Answer:
-        return Answer(
-            script=self.script,
-            result=result,
-            patch=patch,
-            is_fixed=is_fixed,
-            is_verbose=self.shown.is_verbose,
-        )
+    def _answer(self, result: "Result", *, patch: str) -> Answer:
+        return Answer(script=self.script, result=result, patch=patch, is_verbose=self.shown.is_verbose)
 
     def _examine(self, on_finding: "OnFinding | None" = None) -> "Result":
         from truestep.check import Listener

@@ -6,13 +6,16 @@ Owns applying them. Which change fixes what is in each rule's own file, as `make
 import ast
 import difflib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from truestep.rules.analysis.places import calls, covers
+from truestep.rules.analysis.bindings import Function, Loop, is_bound, suites, turn_of
+from truestep.rules.analysis.places import calls, covers, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Source
+
+_MODES = frozenset(("eval", "train", "requires_grad_", "set_grad_enabled", "no_grad", "inference_mode"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,20 +27,173 @@ class Edit:
     lines: tuple[str, ...]
 
 
-def insert_before(source: Source, line: int, *texts: str) -> list[Edit]:  # limits: texts are lines
-    """Return lines put in before a line, indented as it is."""
-    indent = indent_of(source, line)
-    return [Edit(first=line, last=line - 1, lines=tuple(indent + text for text in texts))]
-
-
-def insert_after(source: Source, line: int, *texts: str) -> list[Edit]:  # limits: texts are lines
-    """Return lines put in after the statement that a line belongs to, indented as it is."""
-    statement = statement_at(source, line)
-    if statement is None:
+def insert_before(source: Source, statement: ast.stmt | None, *texts: str) -> list[Edit]:
+    """Return statements put in before another, in its block; nothing if a name has no value there."""
+    if statement is None or not _may_insert(source, statement, texts):
         return []
-    indent = indent_of(source, statement.lineno)
-    after = (statement.end_lineno or statement.lineno) + 1
-    return [Edit(first=after, last=after - 1, lines=tuple(indent + text for text in texts))]
+    first = first_line(statement)
+    start = source.line(statement.lineno).encode()[: statement.col_offset].decode()
+    if not start.strip() and not source.line(first - 1).endswith("\\"):
+        lines = tuple(indent_of(source, statement.lineno) + text for text in texts)
+        return [Edit(first=first, last=first - 1, lines=lines)]
+    rest = source.line(statement.lineno).removeprefix(start)
+    return [Edit(first=first, last=first, lines=(start + "; ".join((*texts, rest)),))]
+
+
+def insert_after(source: Source, statement: ast.stmt | None, *texts: str) -> list[Edit]:
+    """Return statements put in after another, in its block; nothing if a name has no value there."""
+    if statement is None or not _may_insert(source, statement, texts):
+        return []
+    last = statement.end_lineno or statement.lineno
+    start = source.line(statement.lineno).encode()[: statement.col_offset].decode()
+    rest = source.line(last).encode()[statement.end_col_offset or 0 :].decode()
+    if not start.strip() and not rest.partition("#")[0].strip():
+        lines = tuple(indent_of(source, statement.lineno) + text for text in texts)
+        return [Edit(first=last + 1, last=last, lines=lines)]
+    own = source.line(last).removesuffix(rest)
+    return [Edit(first=last, last=last, lines=("; ".join((own, *texts)) + rest,))]
+
+
+def _may_insert(source: Source, statement: ast.stmt, texts: Sequence[str]) -> bool:
+    return is_bound(source.tree, statement, names=names_in(ast.parse("\n".join(texts))))
+
+
+def decorate(source: Source, function: ast.FunctionDef, *, text: str) -> list[Edit]:
+    """Return a decorator put above a function and those that it has."""
+    first = first_line(function)
+    return [Edit(first=first, last=first - 1, lines=(indent_of(source, function.lineno) + text,))]
+
+
+def is_local(source: Source, edits: Iterable[Edit], *, line: int | None) -> bool:
+    """Return whether edits provably change nothing but what runs at a finding's line.
+
+    Allowed are a new expression inside the statement at that line, a new call in the same turn of the same
+    loop or function, and an import of a name that the file does not use otherwise. All names must be bound
+    there. Whatever goes away, moves, is decorated or indented, or switches a mode is not local.
+    """
+    after = Source(source.path, apply(source, edits))
+    found = statements_at(source, line)
+    changes = list(_changes(source.tree.body, after.tree.body, turn=source.tree))
+    if not found or not changes or not after.tree.body:
+        return False
+    turn = turn_of(source.tree, found[-1])
+    return all(_is_local_change(after, change, line=line or 0, turn=turn) for change in changes)
+
+
+class _Change(NamedTuple):
+    """Statements of a block, and what they become."""
+
+    before: list[ast.stmt]
+    after: list[ast.stmt]
+    turn: ast.AST
+    """The loop or function around them."""
+
+
+def _changes(before: list[ast.stmt], after: list[ast.stmt], *, turn: ast.AST) -> Iterator[_Change]:
+    old, new = ([ast.dump(item) for item in block] for block in (before, after))
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "replace" and b - a == d - c:
+            for pair in zip(before[a:b], after[c:d], strict=True):
+                yield from _changes_inside(*pair, turn=turn)
+        elif tag != "equal":
+            yield _Change(before[a:b], after[c:d], turn)
+
+
+def _changes_inside(before: ast.stmt, after: ast.stmt, *, turn: ast.AST) -> Iterator[_Change]:
+    blocks, others = list(suites(before)), list(suites(after))
+    if not blocks or len(blocks) != len(others) or _head(before) != _head(after):
+        yield _Change([before], [after], turn)
+        return
+    inner = before if isinstance(before, Loop | Function) else turn
+    for pair in zip(blocks, others, strict=True):
+        yield from _changes(*pair, turn=inner)
+
+
+def _head(statement: ast.AST) -> list[str]:
+    """Return what belongs to a compound statement itself."""
+    found = []
+    for _, value in ast.iter_fields(statement):
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, ast.excepthandler | ast.match_case):
+                found += _head(item)
+            elif not isinstance(item, ast.stmt):
+                found.append(ast.dump(item) if isinstance(item, ast.AST) else repr(item))
+    return found
+
+
+def _is_local_change(after: Source, change: _Change, *, line: int, turn: ast.AST | None) -> bool:
+    if not change.before:
+        return all(_is_new_import(after, item) for item in change.after) or (
+            change.turn is turn and all(_is_plain_call(after, item) for item in change.after)
+        )
+    if len(change.before) != 1 or len(change.after) != 1:
+        return False
+    (old,), (new,) = change.before, change.after
+    names = names_in(new) - names_in(old)
+    return (
+        type(old) is type(new)
+        and old.lineno <= line <= _end_of_head(old)
+        and _bodies(old) == _bodies(new)
+        and not _switches(new) > _switches(old)
+        and is_bound(after.tree, new, names=names - _imported(after))
+    )
+
+
+def _is_plain_call(after: Source, item: ast.stmt) -> bool:
+    is_call = isinstance(item, ast.Expr) and isinstance(item.value, ast.Call)
+    return is_call and not _switches(item) and is_bound(after.tree, item, names=names_in(item))
+
+
+def _is_new_import(after: Source, item: ast.stmt) -> bool:
+    """Whether it is an import at the top of a file in which its name was not bound before."""
+    if not isinstance(item, ast.Import) or item not in after.tree.body:
+        return False
+    names = {alias.asname or alias.name for alias in item.names}
+    stored = (node.id for node in walk(after.tree) if isinstance(node, ast.Name) and not _is_read(node))
+    given = (node.arg for node in walk(after.tree) if isinstance(node, ast.arg))
+    return not names & {*stored, *given}
+
+
+def _imported(after: Source) -> set[str]:
+    plain = (item for item in after.tree.body if isinstance(item, ast.Import))
+    return {alias.asname or alias.name for item in plain for alias in item.names}
+
+
+def _is_read(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _bodies(statement: ast.stmt) -> list[str]:
+    return [ast.dump(item) for block in suites(statement) for item in block]
+
+
+def _end_of_head(statement: ast.stmt) -> int:
+    first = min((block[0].lineno - 1 for block in suites(statement)), default=statement.end_lineno)
+    return max(statement.lineno, first or 0)
+
+
+def _switches(node: ast.AST) -> int:
+    """Return how many calls change how a model runs for all who call it."""
+    return [name_of(item.func) in _MODES for item in walk(node) if isinstance(item, ast.Call)].count(True)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Return what an expression or a statement reads: names, and dotted paths such as `self.optimizer`."""
+    found = (item for item in walk(node) if isinstance(item, ast.Name | ast.Attribute))
+    owners = {id(call.func): call.func for call in walk(node) if isinstance(call, ast.Call)}
+    paths = (item.value if isinstance(item, ast.Attribute) and id(item) in owners else item for item in found)
+    return {ast.unparse(path) for path in paths if is_path(path)}
+
+
+def is_path(node: ast.AST) -> bool:
+    """Return whether something is a name or an attribute of a path."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and is_path(node.value))
+
+
+def first_line(statement: ast.stmt) -> int:
+    """Return where a statement begins: at its first decorator."""
+    decorators = getattr(statement, "decorator_list", [])
+    return int(min([statement.lineno, *(item.lineno for item in decorators)]))
 
 
 def call_at(source: Source, line: int | None, *, name: str) -> ast.Call | None:
@@ -77,7 +233,7 @@ def copy_node(source: Source, node: ast.expr) -> list[Edit]:
     return (
         edits
         if "copy" in names
-        else [*insert_before(source, min(item.lineno for item in imports), "import copy"), *edits]
+        else [*insert_before(source, min(imports, key=lambda item: item.lineno), "import copy"), *edits]
     )
 
 
@@ -126,9 +282,21 @@ def indent_of(source: Source, line: int) -> str:
 
 
 def statement_at(source: Source, line: int) -> ast.stmt | None:
-    """Return the innermost statement that a line belongs to."""
-    around = [node for node in walk(source.tree) if isinstance(node, ast.stmt) and covers(node, line)]
+    """Return the innermost statement that a line belongs to; the first of several in one line."""
+    around = statements_at(source, line)
     return max(around, key=lambda node: node.lineno, default=None)
+
+
+def statements_at(source: Source, line: int | None) -> list[ast.stmt]:
+    """Return the statements that a line belongs to, the innermost and last one at the end."""
+    found = [node for node in walk(source.tree) if isinstance(node, ast.stmt) and covers(node, line)]
+    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def statement_of(source: Source, node: ast.AST) -> ast.stmt | None:
+    """Return the innermost statement that something stands in."""
+    found = [item for item in walk(source.tree) if isinstance(item, ast.stmt) and node in walk(item)]
+    return found[-1] if found else None
 
 
 def apply(source: Source, edits: Iterable[Edit]) -> str:

@@ -78,7 +78,7 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
         if len(passes) == 1 and steps:
             last = clipping.end_lineno or clipping.lineno
             texts = [source.line(number).strip() for number in range(clipping.lineno, last + 1)]
-            return [*insert_before(source, steps[0].lineno, *texts), *drop_statement(source, clipping)]
+            return [*insert_before(source, steps[0], *texts), *drop_statement(source, clipping)]
     return []
 
 

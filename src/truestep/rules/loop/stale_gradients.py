@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import call_at, insert_after, insert_before
+from truestep.rules.analysis.edits import call_at, insert_after, insert_before, statement_of
 from truestep.watch.evidence.facts.optimizing import GradientsApplied, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -48,7 +48,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
-    """Zero the gradients before the backward pass; after the step, if several passes belong to one."""
+    """Zero the gradients before the backward pass; after the step, if several passes belong to one.
+
+    After the step, too, where the optimizer has no name yet before the pass.
+    """
     call = call_at(source, finding.details["step_line"], name="step")
     if call is None or not isinstance(call.func, ast.Attribute):
         return []
@@ -56,9 +59,11 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
     if not isinstance(owner, ast.Name | ast.Attribute):
         return []
     text = f"{ast.unparse(owner)}.zero_grad()"
-    if finding.details["accumulates"] or finding.line is None:
-        return insert_after(source, call.lineno, text)
-    return insert_before(source, finding.line, text)
+    backward = call_at(source, finding.line, name="backward")
+    after = insert_after(source, statement_of(source, call), text)
+    if finding.details["accumulates"] or backward is None:
+        return after
+    return insert_before(source, statement_of(source, backward), text) or after
 
 
 def _accumulates(evidence: Evidence) -> bool:

@@ -19,7 +19,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import around, insert_after, insert_before, text_of
+from truestep.rules.analysis.bindings import parents_of
+from truestep.rules.analysis.edits import insert_after, insert_before, statement_of, text_of
+from truestep.rules.analysis.places import covers
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.mode._passes import (
     Pass,
@@ -34,6 +36,7 @@ from truestep.rules.mode._passes import (
     layers_text,
     read_passes,
     runs_of,
+    trains,
 )
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -47,7 +50,7 @@ RULE = Meta(
 )
 _MIN_STEPS = 3
 _MIN_SAMPLES = 4
-_NAMES = ast.Name | ast.Attribute
+_COMPREHENSIONS = ast.ListComp | ast.GeneratorExp | ast.SetComp
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -142,9 +145,27 @@ def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
     # A whole graph is scored two or three times, with the masks of its parts.
     if any(is_repeated(run) for run in runs_of(found) if len(run) >= _MIN_SAMPLES):
         return True
-    if first.layers.num_norms_on or all(_is_once(run) for run in runs_of(found)):
+    is_asked = bool(_switches_on(evidence, first)) and not first.layers.num_norms_on
+    return is_asked and (_draws_again(evidence, first) or not all(_is_once(run) for run in runs_of(found)))
+
+
+def _draws_again(evidence: Evidence, item: Pass) -> bool:
+    """Whether a pass is made in a loop whose variable it does not use, as in `for _ in range(8)`."""
+    source = evidence.source(item.moment.file)
+    if source is None or item.moment.line is None:
         return False
-    return bool(_switches_on(evidence, first))
+    for node in walk(source.tree):
+        parts = node.generators if isinstance(node, _COMPREHENSIONS) else [node]
+        is_around = isinstance(node, ast.For | _COMPREHENSIONS) and covers(node, item.moment.line)
+        if is_around and not trains(node):
+            counted = {name.id for part in parts for name in _names(part.target)}  # type: ignore[attr-defined]
+            if not counted & {name.id for name in _names(node) if isinstance(name.ctx, ast.Load)}:
+                return True
+    return False
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [item for item in walk(node) if isinstance(item, ast.Name)]
 
 
 def _is_once(run: list[Pass]) -> bool:
@@ -174,22 +195,30 @@ def _is_last(evidence: Evidence, found: list[Pass]) -> bool:
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
-    """Switch to eval mode before the loop that evaluates; and back after it, if the script never does."""
+    """Switch to eval mode before all that evaluates, and back after it, if the script never does."""
     line = finding.details.get("called")
-    loop = around(source, line, ast.For, ast.While)
-    called = [
-        node.func
-        for node in walk(source.tree)
-        if isinstance(node, ast.Call) and node.lineno == line and isinstance(node.func, _NAMES)
-    ]
-    models = [item for item in called if text_of(source, item) in _trained(source)]
-    if loop is None or len(models) != 1:
+    models = _trained(source)
+    calls = [node for node in walk(source.tree) if isinstance(node, ast.Call) and node.lineno == line]
+    called = [node for node in calls if text_of(source, node.func) in models]
+    if len(called) != 1:
         return []
-    name = text_of(source, models[0])
-    edits = insert_before(source, loop.lineno, f"{name}.eval()")
-    if f"{name}.train()" not in source.text:
-        edits += insert_after(source, loop.lineno, f"{name}.train()")
-    return edits
+    name = text_of(source, called[0].func)
+    evaluation = _evaluation_around(source, called[0])
+    before = insert_before(source, evaluation, f"{name}.eval()")
+    if not before or f"{name}.train()" in source.text:
+        return before
+    return [*before, *insert_after(source, evaluation, f"{name}.train()")]
+
+
+def _evaluation_around(source: Source, call: ast.Call) -> ast.stmt | None:
+    """Return the outermost block around a pass, in its function, that does not train; else its statement."""
+    statement = statement_of(source, call)
+    above = [] if statement is None else parents_of(source.tree, statement)
+    for node in reversed(above):
+        if not isinstance(node, ast.For | ast.While | ast.With) or trains(node):
+            break
+        statement = node
+    return statement
 
 
 def _trained(source: Source) -> set[str]:

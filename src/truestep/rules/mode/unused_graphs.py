@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import around, insert_before, put_under
+from truestep.rules.analysis.edits import around, decorate, put_under
 from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.mode._passes import (
@@ -164,8 +164,7 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
     line = finding.details.get("called")
     function = around(source, line, ast.FunctionDef)
     if function is not None and not trains(function):
-        first = min([function.lineno, *(item.lineno for item in function.decorator_list)])
-        return insert_before(source, first, "@torch.no_grad()")
+        return decorate(source, function, text="@torch.no_grad()")
     loop = around(source, line, ast.For)
     if loop is None or trains(loop):
         return []

@@ -14,8 +14,7 @@ Use `torch.optim.AdamW`, or `decoupled_weight_decay=True` where the class has it
 
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import Edit, call_at, replace_node, text_of
+from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.optimizers import coupled_decays
 from truestep.rules.par._roster import at, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -42,13 +41,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 step=optimizer.first_step + 1,
                 evidence=f"weight_decay={max(decays):g} in {sum(map(bool, decays))} of {len(decays)} groups",
             )
-
-
-def make_edits(source: Source, finding: Finding) -> list[Edit]:
-    """Use AdamW where Adam is written by its full name."""
-    call = call_at(source, finding.line, name="Adam")
-    is_full = call is not None and text_of(source, call.func) in ("torch.optim.Adam", "optim.Adam")
-    return replace_node(source, call.func, text=f"{text_of(source, call.func)}W") if call and is_full else []
 
 
 BUGGY = """

@@ -55,6 +55,11 @@ class Script:
         """What it is called in a line about it: without its folder."""
         return self.path if self.is_module else Path(self.path).name
 
+    @property
+    def folder(self) -> Path:
+        """Where its own files are: beside it, or under the working folder for a module."""
+        return Path.cwd() if self.is_module else Path(self.path).resolve().parent
+
 
 def command(
     script: str | Path,

@@ -20,7 +20,7 @@ from truestep.watch.evidence.operation import IN_EVALUATION, IS_FOREIGN, PHASES
 from truestep.watch.operations.traces import TableWriter
 from truestep.watch.script import parts
 from truestep.watch.script.refs import ByIdentity
-from truestep.watch.script.sites import path_of
+from truestep.watch.script.sites import function_of, path_of
 
 _SKIP, _OWN, _OURS, _MODULE, _AGAIN, _DATA, _OPTIMIZER, _BACKWARD, _CLOSURE = range(1, 10)
 _OTHER, _SETUP, *_ = range(len(PHASES))
@@ -195,7 +195,7 @@ class Callers:
         key = (id(frame.f_code), frame.f_lasti)
         number = self._sites.get(key)
         if number is None:
-            file, function = path_of(frame.f_code.co_filename), frame.f_code.co_name
+            file, function = path_of(frame.f_code.co_filename), function_of(frame.f_code)
             number = self._sites[key] = self._tables.site(file, frame.f_lineno, function=function)
         return number
 

@@ -118,7 +118,7 @@ class Sites:
     def _add(self, frame: FrameType) -> int:
         code = frame.f_code
         self._codes.append(code)  # kept, so that no other code gets its id
-        self.table.append(Place(path_of(code.co_filename), frame.f_lineno, code.co_name))
+        self.table.append(Place(path_of(code.co_filename), frame.f_lineno, function_of(code)))
         number = self._numbers[id(code), frame.f_lasti] = len(self.table) - 1
         return number
 
@@ -146,6 +146,12 @@ def _computes(frame: FrameType) -> bool:
         if isinstance(owner, str) and owner.partition(".")[0] in ("torch", "numpy"):
             return True
     return False
+
+
+def function_of(code: CodeType) -> str:
+    """Return the function that code stands in: a comprehension or a lambda is part of the one around it."""
+    names = [name for name in code.co_qualname.split(".") if not name.startswith("<") or name == "<module>"]
+    return names[-1] if names else "<module>"
 
 
 def path_of(name: str) -> str:

@@ -1,0 +1,135 @@
+"""Where a statement may be put in, and which edits are provably local. The scripts are only read."""
+
+import ast
+
+import pytest
+
+from truestep.rules.analysis.bindings import is_bound
+from truestep.rules.analysis.edits import (
+    Edit,
+    apply,
+    decorate,
+    drop_statement,
+    insert_after,
+    insert_before,
+    is_local,
+    replace_node,
+    statement_of,
+)
+from truestep.rules.evidence import Source
+
+LOOP = """\
+import torch
+a = b = make()
+for i in range(9):
+    loss = model(i)
+    loss.backward()
+    for o in (a, b):
+        o.step()
+"""
+
+
+def call(source: Source, name: str) -> ast.Call:
+    found = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    return next(node for node in found if ast.unparse(node.func) == name)
+
+
+def test_a_name_that_only_a_later_loop_binds_is_not_used_before_it() -> None:
+    source = Source("t.py", LOOP)
+    backward = statement_of(source, call(source, "loss.backward"))
+    assert insert_before(source, backward, "o.zero_grad()") == []
+    edits = insert_after(source, statement_of(source, call(source, "o.step")), "o.zero_grad()")
+    assert apply(source, edits) == LOOP + "        o.zero_grad()\n"
+    assert insert_before(source, backward, "a.zero_grad()") != []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_sure"),
+    [
+        ("if c:\n    o = 1\nhere()", False),
+        ("if c:\n    o = 1\nelse:\n    o = 2\nhere()", True),
+        ("if c:\n    o = 1\nelse:\n    raise KeyError\nhere()", True),
+        ("for o in things:\n    here()", True),
+        ("for o in things:\n    pass\nhere()", False),
+        ("while c:\n    o = 1\nhere()", False),
+        ("try:\n    o = 1\nexcept KeyError:\n    pass\nhere()", False),
+        ("try:\n    o = 1\nexcept KeyError:\n    o = 2\nhere()", True),
+        ("with opened() as o:\n    pass\nhere()", True),
+        ("o = 1\ndel o\nhere()", False),
+        ("o = 1\nfor i in range(3):\n    here()\n    o = 2", False),
+        ("def run(o):\n    here()", True),
+        ("def run():\n    here()\n    o = 1", False),
+        ("o = 1\ndef run():\n    here()", True),
+        ("def run():\n    here()", False),
+        ("import x.y as o\nhere()", True),
+    ],
+)
+def test_names_are_bound_on_every_path(text: str, is_sure: bool) -> None:
+    source = Source("t.py", text + "\n")
+    statement = statement_of(source, call(source, "here"))
+    assert statement is not None
+    assert is_bound(source.tree, statement, names={"o"}) is is_sure
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        (
+            "for i in r: l.backward(); o.step()  # x",
+            "for i in r: o.zero_grad(); l.backward(); o.step()  # x",
+            "for i in r: l.backward(); o.step(); o.zero_grad()  # x",
+        ),
+        (
+            "a(); l.backward()\nb(); o.step(); c()",
+            "a(); o.zero_grad(); l.backward()\nb(); o.step(); c()",
+            "a(); l.backward()\nb(); o.step(); o.zero_grad(); c()",
+        ),
+        (
+            "if x:\n    l.backward(\n    )\n    o.step(\n    )",
+            "if x:\n    o.zero_grad()\n    l.backward(\n    )\n    o.step(\n    )",
+            "if x:\n    l.backward(\n    )\n    o.step(\n    )\n    o.zero_grad()",
+        ),
+    ],
+)
+def test_a_statement_stays_in_the_block_of_its_neighbour(text: str, before: str, after: str) -> None:
+    source = Source("t.py", "import o\n" + text + "\n")
+    backward, step = (statement_of(source, call(source, name)) for name in ("l.backward", "o.step"))
+    assert apply(source, insert_before(source, backward, "o.zero_grad()")) == f"import o\n{before}\n"
+    assert apply(source, insert_after(source, step, "o.zero_grad()")) == f"import o\n{after}\n"
+
+
+def test_an_insertion_is_local_in_the_same_turn_of_the_same_loop() -> None:
+    source = Source("t.py", LOOP)
+    inside = Edit(first=5, last=4, lines=("    a.zero_grad()",))
+    assert is_local(source, [inside], line=5)
+    assert not is_local(source, [inside], line=7), "the other loop's turns are others"
+    for wrong in ("    c.zero_grad()", "    o.zero_grad()", "    a.eval()", "    a = None"):
+        assert not is_local(source, [Edit(first=5, last=4, lines=(wrong,))], line=5), wrong
+    assert not is_local(source, [Edit(first=3, last=2, lines=("a.zero_grad()",))], line=5)
+
+
+def test_a_new_expression_is_local_in_the_statement_of_the_finding() -> None:
+    source = Source("t.py", LOOP)
+    edits = replace_node(source, call(source, "model"), text="model(i).mean()")
+    assert is_local(source, edits, line=4)
+    assert not is_local(source, edits, line=5)
+    assert not is_local(source, replace_node(source, call(source, "model"), text="model.eval()(i)"), line=4)
+    assert not is_local(source, replace_node(source, call(source, "model"), text="model(unknown)"), line=4)
+    copied = [
+        Edit(first=1, last=0, lines=("import copy",)),
+        *replace_node(source, call(source, "model"), text="copy.deepcopy(model(i))"),
+    ]
+    assert is_local(source, copied, line=4)
+    shadowed = Source("t.py", LOOP + "copy = 1\n")
+    assert not is_local(shadowed, copied, line=4)
+
+
+def test_what_goes_away_moves_or_is_wrapped_is_not_local() -> None:
+    source = Source("t.py", LOOP + "@x\ndef f():\n    pass\n")
+    backward = statement_of(source, call(source, "loss.backward"))
+    function = source.tree.body[-1]
+    assert backward is not None and isinstance(function, ast.FunctionDef)
+    assert not is_local(source, drop_statement(source, backward), line=5)
+    assert not is_local(source, decorate(source, function, text="@no_grad()"), line=10)
+    assert not is_local(source, [Edit(first=5, last=5, lines=("    (",))], line=5)
+    assert not is_local(source, [], line=5)
