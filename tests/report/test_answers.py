@@ -54,10 +54,19 @@ def test_answers_are_one_line_and_a_table(tmp_path: Path) -> None:
     assert list(findings_curve(open_run(tmp_path))) == [(0, 0.0), (1, 1.0), (15, 1.0)]
 
 
+SAME = "2 runs are bit-for-bit identical in"
+
+
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"same": True, "runs": [{"num_steps": 9}, 2]}, "2 runs are bit-for-bit identical in 9 steps"),
+        ({"same": True, "runs": [1, 2], "steps": 9, "whole": True}, f"{SAME} all 9 steps"),
+        ({"same": True, "runs": [1, 2], "steps": 60, "whole": False}, f"{SAME} the first 60 steps"),
+        (
+            {"same": True, "runs": [1, 2], "steps": 60, "whole": False, "expected_steps": 480},
+            f"{SAME} the first 60 of about 480 steps",
+        ),
+        ({"same": True, "runs": [1, 2], "steps": "all", "whole": 7}, f"{SAME} the steps compared"),
         ({"same": None, "reason": "no steps"}, "inconclusive: no steps"),
         ({"same": False, "first_difference": 7}, "inconclusive: "),
     ],

@@ -119,11 +119,11 @@ def test_what_check_and_verify_said_is_in_the_page(tmp_path: Path) -> None:
     found |= {"message": "no zero_grad", "evidence": {"steps": 4}, "fix": "Call it.", "cost": None}
     record.write("check", script="a.py", findings=[found], not_observed=["PAR01"], steps=60)
     runs = [{"words": "again", "processes": 1, "num_steps": 9, "digest": "abcd", "parted_at": None}]
-    record.write("verify", script="a.py", same=True, runs=runs, first_difference=None)
+    record.write("verify", script="a.py", same=True, runs=runs, first_difference=None, steps=9, whole=True)
     said = _page(tmp_path).text
     for words in ("LOOP01 stale-gradients", "a.py:3", "steps: 4", "Call it.", "1 error in 60 steps", "abcd"):
         assert words in said
-    assert "bit-for-bit identical when repeated; 1 error in 60 steps." in said
+    assert "same in all 9 steps; 1 error in 60 steps." in said
 
 
 def test_a_check_of_a_script_that_failed_is_shown_as_not_checked(tmp_path: Path) -> None:
@@ -135,6 +135,15 @@ def test_a_check_of_a_script_that_failed_is_shown_as_not_checked(tmp_path: Path)
     assert (tile.value, tile.note, tile.tone) == ("not checked", reason, "warn")
     assert f"; not checked: {reason}." in page.text
     assert "nothing found" not in page.text
+
+
+def test_a_run_of_which_a_part_was_verified_is_not_called_the_same_at_every_step(tmp_path: Path) -> None:
+    record = Record(killed_and_resumed(tmp_path) / "record.jsonl")
+    compared = {"steps": 60, "whole": False, "expected_steps": 480}
+    record.write("verify", script="a.py", same=True, runs=[{}, {}], first_difference=None, **compared)
+    said = _page(tmp_path).text
+    assert said.count("the first 60 of about 480 steps") == 3, "in the headline, the tile and the section"
+    assert "every step" not in said and "all 60" not in said
 
 
 def test_several_runs_say_whether_they_are_the_same_and_what_differs(tmp_path: Path) -> None:

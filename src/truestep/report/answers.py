@@ -11,6 +11,7 @@ from typing import Any
 
 from truestep.report.live.curve import Curve
 from truestep.report.live.state import Live
+from truestep.report.numerals import compared_steps
 from truestep.report.readings import storable
 from truestep.report.verdicts import check_words
 
@@ -66,9 +67,7 @@ def _verify(event: dict[str, Any]) -> Answer:
     found = event.get("first_difference")
     rows = []
     if same is True:
-        first = runs[0] if runs and isinstance(runs[0], dict) else {}
-        steps = f" in {_text(first['num_steps'])} steps" if "num_steps" in first else ""
-        line = f"{len(runs)} runs are bit-for-bit identical{steps}"
+        line = f"{len(runs)} runs are bit-for-bit identical in {compared_steps(event)}"
     elif same is False and isinstance(found, dict):
         line = f"runs differ from step {_text(found.get('step'))} on"
         shown = {**found, "severity": "different", "code": found.get("name"), "message": found.get("cause")}

@@ -14,7 +14,7 @@ from truestep.report import charts, measures, sections, shown
 from truestep.report.charts import Chart
 from truestep.report.goodput import goodput
 from truestep.report.markup import Markup, join, table, tag
-from truestep.report.numerals import count, duration, plain, size
+from truestep.report.numerals import compared_steps, count, duration, plain, size
 from truestep.report.page import Chapter, Tile, render
 from truestep.report.runs import Story, read_run
 from truestep.report.sections import Section
@@ -29,7 +29,7 @@ _MB = 10**6
 _MAX_VALUE = 200
 """Characters of a value in the table of evaluations: a matrix is drawn, not spelled out."""
 _SAMENESS = {
-    True: ("bit-for-bit identical when repeated", "same", "good"),
+    True: ("same in {steps}", "same", "good"),
     False: ("different when repeated", "different", "bad"),
     None: ("verify was inconclusive", "inconclusive", "warn"),
 }
@@ -111,7 +111,8 @@ def _verdict(story: Story) -> Markup:
     if resumes:
         parts.append(f"resumed {_times(resumes)}" + (f" (killed {_times(kills)})" if kills else ""))
     if story.answers["verify"]:
-        parts.append(_SAMENESS[sections.is_same(story)][0])
+        steps = compared_steps(story.answers["verify"][-1])
+        parts.append(_SAMENESS[sections.is_same(story)][0].format(steps=steps))
     if story.answers["check"]:
         parts.append(check_words(story.answers["check"][-1]))
     return join(["; ".join(parts) + "." if parts else "The record has no steps yet."])
@@ -140,9 +141,12 @@ def _tiles(story: Story) -> list[Tile]:
         tiles.append(_lives(story))
     if story.answers["verify"]:
         _, words, tone = _SAMENESS[sections.is_same(story)]
-        runs = story.answers["verify"][-1].get("runs")
-        num = len(runs) if isinstance(runs, list) else 0
-        tiles.append(Tile(label="Verify", value=words, note=count(num, "run"), tone=tone))
+        answer = story.answers["verify"][-1]
+        runs = answer.get("runs")
+        note = count(len(runs) if isinstance(runs, list) else 0, "run")
+        if words == "same":
+            note += f", {compared_steps(answer)}"
+        tiles.append(Tile(label="Verify", value=words, note=note, tone=tone))
     if story.answers["check"]:
         tiles.append(_findings(story.answers["check"][-1]))
     return tiles

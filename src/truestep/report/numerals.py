@@ -4,7 +4,9 @@ Owns their words. Where they stand is left to the page.
 """
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 
 def plain(value: object) -> str:
@@ -16,6 +18,18 @@ def plain(value: object) -> str:
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "infinite" if value > 0 else "minus infinite"
     return f"{value:,.0f}" if 10_000 <= abs(value) < 10**15 else f"{value:.4g}"
+
+
+def compared_steps(answer: Mapping[str, Any]) -> str:
+    """Write how many steps an answer of `verify` is about, and of how many: the record may lack either."""
+    num, expected = answer.get("steps"), answer.get("expected_steps")
+    if type(num) is not int:
+        return "the steps compared"
+    steps = "step" if num == 1 else "steps"
+    if answer.get("whole") is True:
+        return f"all {num:,} {steps}" if num > 1 else "its only step"
+    of = f" of about {expected:,}" if type(expected) is int else ""
+    return f"the first {num:,}{of} {'steps' if of else steps}"
 
 
 def count(num: int, word: str, *, plural: str = "") -> str:

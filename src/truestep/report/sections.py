@@ -13,7 +13,7 @@ from truestep.redaction import redacted
 from truestep.report import measures
 from truestep.report.charts import Chart
 from truestep.report.markup import Markup, join, table, tag
-from truestep.report.numerals import count, duration, moment, plain
+from truestep.report.numerals import compared_steps, count, duration, moment, plain
 from truestep.report.runs import Story
 from truestep.report.verdicts import check_words, findings_in, unsure
 
@@ -136,7 +136,9 @@ def verdict(story: Story) -> Section | None:
     if same is None:
         lead = join([badge("inconclusive", tone="warn"), " ", answer.get("reason", "")])
     elif same:
-        lead = join([badge("same", tone="good"), " all runs are bit-for-bit identical at every step"])
+        lead = join(
+            [badge("same", tone="good"), f" all runs are bit-for-bit identical in {compared_steps(answer)}"]
+        )
     else:
         lead = join([badge("different", tone="bad"), " ", _difference_words(answer)])
     runs = answer.get("runs")
@@ -166,7 +168,8 @@ def verdict(story: Story) -> Section | None:
 
 def _compared(run: Mapping[str, Any], *, is_first: bool) -> str:
     if run.get("parted_at") is not None:
-        return f"diverges at step {run['parted_at']}"
+        step = run["parted_at"]
+        return "diverges before the first step" if step == 0 else f"diverges at step {step}"
     return "first run" if is_first else "equal" if "parted_at" in run else ""
 
 
