@@ -1,11 +1,14 @@
 """Who waits for whom: a pure function of the facts of all ranks, up to ten thousand of them."""
 
+import signal
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from truestep.hang import Verdict, find_cause, find_verdict
+from truestep.hang import Patrol, Verdict, find_cause, find_verdict
 from truestep.hang.text import as_text
 from truestep.hang.verdict import name_ranks
 from truestep.watch.evidence.kinds import Place
@@ -213,3 +216,44 @@ def test_a_receive_under_a_condition_on_the_rank_lacks_its_other_half() -> None:
 def test_a_rank_that_came_too_early_is_the_odd_one_not_the_one_that_waits_for_it() -> None:
     early, left = waits(3, line=2), waits(2, group="part", members=(2, 3), number=1, line=5)
     assert ranks(find_verdict([waits(0, line=6), waits(1, line=6), left, early])) == ([3], [0, 1, 2])
+
+
+LOOP = "for batch in loader:\n    loss.backward()\nprint(loss)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "doing", "is_explained"),
+    [
+        (-signal.SIGKILL, "living", False),
+        (-signal.SIGSEGV, "living", False),
+        (7, "ended", False),  # sys.exit(7)
+        (7, "living", False),  # os._exit(7)
+        (None, "ended", True),  # it had fewer batches, and ended well
+    ],
+)
+def test_a_rank_that_was_killed_or_failed_is_not_said_to_have_fewer_batches(
+    tmp_path: Path, code: int | None, doing: Any, *, is_explained: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LOOP)
+    place = Place(str(script), 2, "<module>")
+    kind = {"by_kind": {"all_reduce": 9}}
+    failed = [
+        replace(waits(rank, size=3), error="Connection reset", stack=(place,), **kind) for rank in (0, 2)
+    ]
+    lost = replace(elsewhere(1, doing, size=3), stack=(), by_kind={"all_reduce": 8})
+    for item in [*failed, lost]:
+        (tmp_path / f"standing-{item.rank}.json").write_text(item.pack())
+    codes = {0: 1, 2: 1} | ({} if code is None else {1: code})
+    found = Patrol(tmp_path).explain_failure(codes)
+    assert (found is not None) is is_explained
+    if found is not None:
+        assert found[1] is not None and found[1].name == "uneven batches"
+
+
+def test_a_traceback_is_only_promised_for_a_rank_that_raised(tmp_path: Path) -> None:
+    raised = replace(elsewhere(0, "raised", size=2), error="ValueError: no")
+    for item in (raised, elsewhere(1, "ended", size=2)):
+        (tmp_path / f"standing-{item.rank}.json").write_text(item.pack())
+    patrol = Patrol(tmp_path)
+    assert patrol.has_raised(0) and not patrol.has_raised(1)

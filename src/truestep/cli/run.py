@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,6 +85,8 @@ class _Cause:
     pid: int
     code: int
     is_frozen: bool = False
+    has_raised: bool = False
+    """Whether its script raised an error: its traceback is on standard error."""
 
     @property
     def exit_code(self) -> int:
@@ -108,6 +110,8 @@ class _Children:
 
     def __init__(self, stop: _Stop, *, lost_peer: int, patrol: "Patrol") -> None:
         self.cause: _Cause | None = None
+        self.failed: dict[int, int] = {}
+        """The codes of those that had failed before the others were ended, by rank."""
         self._stop = stop
         self._lost_peer = lost_peer
         self._patrol = patrol
@@ -123,8 +127,9 @@ class _Children:
             self._end_by_signal(self._stop.received)
             return True
         codes = self._codes()
-        failed = {rank: code for rank, code in codes.items() if code != 0}
-        if failed:
+        if any(codes.values()):
+            # Looked at again: one that was lost first may have been looked at just before it was.
+            failed = self.failed = {rank: code for rank, code in self._codes().items() if code != 0}
             rank = min(failed, key=lambda rank: self._blame(failed[rank]))
             self._end_rest(_Cause(rank=rank, pid=self._pids[rank], code=failed[rank]))
             return True
@@ -300,10 +305,13 @@ def _run_once(attempt: _Try, stop: _Stop) -> _Cause | None:
             stop.received = stop.received or error.sigval
         finally:
             agent.get_worker_group().spec.rdzv_handler.shutdown()
-        explained = patrol.explain_failure() if children.cause is not None else None
+        cause = children.cause
+        if cause is None:
+            return None
+        explained = None if cause.is_frozen else patrol.explain_failure(children.failed)
         if explained is not None:
             _print(as_text(*explained))
-    return children.cause
+        return replace(cause, has_raised=patrol.has_raised(cause.rank))
 
 
 def _run_until_done(
@@ -337,7 +345,7 @@ def _run_until_done(
         if cause is None:
             return 0
         if cause.code > 0 and cause.code != LOST_PEER:
-            _print(f"{cause.text}; see its last lines above")
+            _print(f"{cause.text}{'; its traceback is above' if cause.has_raised else ''}")
             return cause.exit_code
         if restart < max_restarts:
             restart += 1

@@ -3,7 +3,9 @@
 Owns how often it looks, and that one look is not enough. Reads files that processes of the job have written.
 """
 
+import signal
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,8 @@ _SURE_S = 1.5
 _STALE_S = 4.0
 """After which time a file counts no more: its process no longer writes."""
 _MAX_BYTES = 4 << 20
+_ABORTED = -signal.SIGABRT
+"""How a backend of torch's ends a process whose collective has failed."""
 
 
 class Patrol:
@@ -48,13 +52,24 @@ class Patrol:
         self._reported = key
         return find_cause(verdict)
 
-    def explain_failure(self) -> tuple[Verdict, Cause | None] | None:
-        """Return why a collective failed in a job that has ended, if the ranks' last facts show it."""
+    def explain_failure(self, codes: Mapping[int, int]) -> tuple[Verdict, Cause | None] | None:
+        """Return why a collective failed in a job that has ended, if the ranks' last facts show it.
+
+        `codes`: how the ranks ended that failed first, negative when a signal killed them. One that ended by
+        anything but its collective is the answer: the collectives of the others failed for it.
+        """
         self.read_last()
+        failed = {item.rank for item in self.standings if item.error and item.doing == "waiting"}
+        if any(rank not in failed and code != _ABORTED for rank, code in codes.items()):
+            return None
         verdict = find_verdict(self.standings) if self.standings else None
         if verdict is None or verdict.key == self._reported:
             return None
         return find_cause(verdict)
+
+    def has_raised(self, rank: int) -> bool:
+        """Whether a rank's script has raised an error, so that its traceback was printed."""
+        return any(item.rank == rank and item.error for item, _ in self._read())
 
     def read_last(self) -> None:
         """Take what the ranks of a job that has ended wrote last, if a collective has failed in it."""
