@@ -7,7 +7,8 @@ import pytest
 from tests.watch.test_start import write
 from tests.watch.watching import run_watched
 from truestep import watch
-from truestep.check import check_plan
+from truestep.check import check_plan, evaluate_rules
+from truestep.rules import Evidence, find_rules
 from truestep.watch.evidence.facts.optimizing import OptimizerStep, SchedulerStep
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModelUsed
 
@@ -251,3 +252,64 @@ def test_a_thread_that_trains_is_observed_though_another_one_has_called_a_model(
 def test_a_scheduler_that_steps_others_is_one_moment(tmp_path: Path) -> None:
     process = watch_text(tmp_path, LOOP + SCHEDULED)
     assert [moment.facts.class_name for moment in process.of(SchedulerStep)] == ["SequentialLR"] * 4
+
+
+COMPANY = """
+torch.set_num_threads(1)
+torch.manual_seed(0)
+other, stop, meet = nn.Linear(3, 3), threading.Event(), threading.Barrier(3)
+def go_back(number):
+    meet.wait()
+    while not stop.is_set():
+        x = torch.randn(2, 3, requires_grad=True)
+        WORK
+def work():
+    model = nn.Linear(3, 1)
+    for _ in range(4): model(rows).sum().backward(); model.zero_grad()
+def second():
+    model = nn.Sequential(nn.Linear(3, 1), nn.Tanh())
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(4): optimizer.zero_grad(); model(rows).sum().backward(); optimizer.step()
+threads = [threading.Thread(target=go_back, args=(number,)) for number in range(2)]
+[thread.start() for thread in threads]
+meet.wait()
+model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(60):
+    loss = (model(rows) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+stop.set()
+[thread.join() for thread in threads]
+"""
+WORKS = {
+    "inputs": "(other(x) ** 2).sum().backward(inputs=[x])",
+    "model": "work()",
+    "optimizer": "second()",
+}
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_other_threads_train_beside_the_one_that_is_observed(tmp_path: Path, work: str) -> None:
+    process = watch_text(tmp_path, LOOP + COMPANY.replace("WORK", WORKS[work]), plan=check_plan())
+    assert process.switched_off == []
+    trainers = {moment.facts.optimizer for moment in process.of(OptimizerStep)}
+    assert len(trainers) == 1 or work == "optimizer"
+    assert evaluate_rules(find_rules(), Evidence(processes=[process])).findings == []
+    assert process.num_steps >= 58 or work == "optimizer"
+    assert bool(process.not_checked) == (work == "optimizer")
+
+
+def test_a_thread_that_trains_is_observed_while_others_go_back(tmp_path: Path) -> None:
+    lines = COMPANY.replace("WORK", WORKS["inputs"]).splitlines()
+    place = lines.index("model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))")
+    rest = [
+        "def learn():",
+        *(f"    {line}" for line in lines[place:-2]),
+        "learner = threading.Thread(target=learn)",
+    ]
+    rest += ["learner.start()", "learner.join()", *lines[-2:]]
+    process = watch_text(tmp_path, LOOP + "\n".join([*lines[:place], *rest]), plan=check_plan())
+    assert process.num_steps >= 58  # another one may be in a call when it shows that it trains
+    assert evaluate_rules(find_rules(), Evidence(processes=[process])).findings == []

@@ -178,7 +178,7 @@ def switched_off(result: "Result") -> list[str]:
 
 
 def not_checked(result: "Result") -> list[str]:
-    """Return what was too expensive to look at."""
+    """Return what was not looked at, and why."""
     texts = (text for process in result.evidence.processes for text in process.not_checked)
     return list(dict.fromkeys(texts))
 
@@ -278,7 +278,7 @@ class TextAnswer:
         for text in switched_off(result):
             self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
         for text in not_checked(result):
-            self._page.print(("not checked by probes: ", "bold"), text)
+            self._page.print(("not checked: ", "bold"), text)
 
     def _show_ranks(self, result: "Result") -> None:
         if not result.ranks:

@@ -323,8 +323,8 @@ class _Inquiry:
         unread = self._first.first.unread
         if unread:
             raise _Inconclusive(
-                f"the runs are the same as far as they can be compared, but a tensor could not be read "
-                f"({unread[0]}). Please report the kind of tensor that the script uses."
+                f"the runs are the same as far as they can be compared, but something could not be read "
+                f"({unread[0]}). If it is a tensor, please report its kind."
             )
 
     def _run(self, way: Way) -> Ran:

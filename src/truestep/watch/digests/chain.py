@@ -17,7 +17,7 @@ from truestep.watch.digests.fold import fold, fold_nest
 from truestep.watch.digests.keeping import find_kept, find_stored
 from truestep.watch.digests.reach import IN_SET, Found, Kept, memory_of
 from truestep.watch.digests.sketch import sketch
-from truestep.watch.evidence.process import UNREAD
+from truestep.watch.evidence.kinds import UNREAD
 from truestep.watch.hooks.seeds import states
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import Leaf, among_ourselves, walk

@@ -17,7 +17,9 @@ LATE: set[type[Facts]] = set()
 """Kinds that are noted once the step which they belong to is counted."""
 BY_NAME: dict[str, type[Facts]] = {}
 NOT_CHECKED = "not checked: "
-"""Begins the reason why something was too expensive to look at."""
+"""Begins the reason why something was not looked at."""
+UNREAD = "a digest"
+"""What was in trouble where something could not be read."""
 NEVER_CUT: set[type[Facts]] = set()
 """Kinds that steps are counted by: kept whole, however many facts there are."""
 

@@ -18,12 +18,9 @@ from truestep import record
 from truestep.errors import StateError, UsageError
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.surroundings import GroupJoined
-from truestep.watch.evidence.kinds import LATE, NOT_CHECKED
+from truestep.watch.evidence.kinds import LATE, NOT_CHECKED, UNREAD
 from truestep.watch.evidence.moment import Moment, Observed, Written
 from truestep.watch.evidence.operation import Operation, Out, Site, TableReader, stride_of
-
-UNREAD = "a digest"
-"""What was in trouble where something could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 Owns which of them are the user's own: those that run inside another one belong to it.
 """
 
-import threading
 from time import perf_counter_ns
 from typing import Any
 
@@ -14,6 +13,7 @@ from truestep.watch.hooks.table import Hook, Observation
 from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import among_ourselves, is_readable, is_transformed, outline
 from truestep.watch.script.tape import Tape
+from truestep.watch.script.under_way import GOES_BACK
 
 
 class Backward:
@@ -27,8 +27,6 @@ class Backward:
         """Observe one pass, unless it is a part of another one."""
         tape, under_way, chain = self._tape, self._under_way, self._chain
         if under_way.is_in_backward or is_transformed():
-            return
-        if threading.get_ident() != under_way.thread and not tape.claim(trains=True):
             return
         tape.end_if_over()
         losses = _losses(args, kwargs)
@@ -51,8 +49,8 @@ class Backward:
 
 
 HOOKS = (
-    Hook("torch.autograd.backward", Backward.observe, given=("backward",)),
-    Hook("torch.autograd.grad", Backward.observe, given=("grad",)),
+    Hook("torch.autograd.backward", Backward.observe, given=("backward",), rank=GOES_BACK),
+    Hook("torch.autograd.grad", Backward.observe, given=("grad",), rank=GOES_BACK),
 )
 
 

@@ -35,7 +35,7 @@ def watch_torch(tape: Tape) -> None:
     if tape.is_part:
         tape.attempt(optimizer.watch_all_steps)
     else:
-        put_family(tape, optimizer.STEPS, optimizer.Steps)
+        put_family(tape, optimizer.MADE, optimizer.Steps)
     put_family(tape, optimizer.GRADIENTS, optimizer.Gradients)
     for name, (family_hooks, family) in _FAMILIES.items():
         if tape.asks_for(name):

@@ -4,7 +4,6 @@ Owns what "outermost" means: a module called from the user's loop, not by anothe
 """
 
 import sys
-import threading
 from time import perf_counter_ns
 from typing import Any
 
@@ -16,6 +15,7 @@ from truestep.watch.hooks.table import Hook, Observation
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import is_transformed, outline
 from truestep.watch.script.tape import Tape
+from truestep.watch.script.under_way import CALLS
 
 _is_compiling, _is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
 _is_grad, _is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -38,8 +38,6 @@ class Forward:
             return  # not set up: torch will say so
         if _is_compiling() or _is_tracing():
             return  # what is read of a tensor now becomes part of the trace
-        if threading.get_ident() != under_way.thread and not tape.claim():
-            return
         tape.end_if_over()
         known = self._models.get(id(module))
         number = tape.number("model", module) if known is None else known[0]
@@ -80,8 +78,8 @@ class Forward:
 
 
 HOOKS = (
-    Hook("torch.nn.Module.__call__", Forward.observe_call, is_outermost=True),
-    Hook("torch.nn.Module.train", Forward.observe_train, is_outermost=True),
+    Hook("torch.nn.Module.__call__", Forward.observe_call, is_outermost=True, rank=CALLS),
+    Hook("torch.nn.Module.train", Forward.observe_train, is_outermost=True, rank=CALLS),
 )
 
 

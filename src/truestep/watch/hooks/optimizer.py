@@ -23,6 +23,7 @@ from truestep.watch.evidence.facts.optimizing import (
 from truestep.watch.hooks.seeds import Draws
 from truestep.watch.hooks.table import Guard, Hook, Observation, hide, observing, when_removed
 from truestep.watch.script.tape import Tape
+from truestep.watch.script.under_way import CALLS, STEPS
 
 _NUM_FIRST = 8
 
@@ -65,7 +66,7 @@ class Steps:
         yield
         kind: Any = type(optimizer)
         if not getattr(kind.step, "is_watched", False):
-            hook = Hook(f"{kind.__qualname__}.step", Steps.observe)
+            hook = Hook(f"{kind.__qualname__}.step", Steps.observe, rank=STEPS)
             hide(hook.act)
             kind.step = observing(self.observe, kind.step, hook, tape=self._tape)
             kind.step.is_watched = True
@@ -148,7 +149,7 @@ class _HookedSteps:
             return
         if self._pending is not None and self._pending[0] is optimizer:
             self._close()  # the last one has raised
-        if self._pending is None:
+        if self._pending is None and self._tape.under_way.enter(STEPS):
             pending = self._steps.observe(*args, **kwargs)
             self._pending = (optimizer, pending)
             try:
@@ -156,17 +157,20 @@ class _HookedSteps:
             except Exception as error:  # noqa: BLE001 - reported
                 self._pending = None
                 self._guard.fail(error)
+                self._tape.under_way.leave()
 
     def end(self, optimizer: Optimizer, *_: Any) -> None:
         """It has been made."""
         if self._pending is not None and self._pending[0] is optimizer:
             pending, self._pending = self._pending[1], None
             self._guard.end(pending, None)
+            self._tape.under_way.leave()
 
     def _close(self) -> None:
         if self._pending is not None:
             pending, self._pending = self._pending[1], None
             self._guard.close(pending)
+            self._tape.under_way.leave()
 
 
 for _act in (_HookedSteps.begin, _HookedSteps.end):
@@ -219,17 +223,26 @@ class Gradients:
         self._tape.emit("unscale_ends", scaler, optimizer)
 
 
-STEPS = (Hook("torch.optim.Optimizer._patch_step_function", Steps.meet),)
+MADE = (Hook("torch.optim.Optimizer._patch_step_function", Steps.meet),)
 GRADIENTS = (
-    Hook("torch.optim.Optimizer.zero_grad", Gradients.observe_zero, given=("optimizer",), is_outermost=True),
-    Hook("torch.nn.Module.zero_grad", Gradients.observe_zero, given=("model",), is_outermost=True),
-    Hook("torch.amp.GradScaler.unscale_", Gradients.observe_unscale),
+    Hook(
+        "torch.optim.Optimizer.zero_grad",
+        Gradients.observe_zero,
+        given=("optimizer",),
+        is_outermost=True,
+        rank=CALLS,
+    ),
+    Hook(
+        "torch.nn.Module.zero_grad", Gradients.observe_zero, given=("model",), is_outermost=True, rank=CALLS
+    ),
+    Hook("torch.amp.GradScaler.unscale_", Gradients.observe_unscale, rank=CALLS),
     *(
         Hook(
             f"torch.nn.utils.clip_grad.clip_grad_{how}_",
             Gradients.observe_clip,
             also=(f"torch.nn.utils.clip_grad_{how}_",),
             given=(how,),
+            rank=CALLS,
         )
         for how in ("norm", "value")
     ),

@@ -12,6 +12,7 @@ from torch.optim import lr_scheduler
 from truestep.watch.evidence.facts.optimizing import SchedulerStep
 from truestep.watch.hooks.table import Hook, Observation, calling_frame
 from truestep.watch.script.tape import Tape
+from truestep.watch.script.under_way import CALLS
 
 
 class Schedulers:
@@ -49,4 +50,4 @@ def classes_with(method: str) -> Iterator[str]:
             yield f"torch.optim.lr_scheduler.{name}"
 
 
-HOOKS = tuple(Hook(f"{kind}.step", Schedulers.observe) for kind in classes_with("step"))
+HOOKS = tuple(Hook(f"{kind}.step", Schedulers.observe, rank=CALLS) for kind in classes_with("step"))

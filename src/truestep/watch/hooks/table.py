@@ -42,6 +42,9 @@ class Hook:
     """What the observer is given before the arguments."""
     is_outermost: bool = False
     """Whether calls inside of a forward or a backward pass are left alone."""
+    rank: int | None = None
+    """Of calls that belong to training: what one says of its thread, see `UnderWay.enter`. Only those of the
+    thread that trains are observed. None: those of all threads are."""
     is_everywhere: bool = False
     """Whether it acts also where nothing is written: in a loader's worker."""
     changes: bool = False
@@ -221,6 +224,8 @@ def observing(  # limits: private to this package
     """Return what calls the original, and the observer as long as it does not fail by itself."""
     guard = Guard(tape, hook.target)
     is_outermost, is_everywhere, under_way = hook.is_outermost, hook.is_everywhere, tape.under_way
+    enter = _begin if hook.rank is None else functools.partial(under_way.enter, hook.rank)
+    leave = _end if hook.rank is None else under_way.leave
 
     # torch's profiler reads the argument `self` of the function that stands for Module.__call__, and ends the
     # process if there is none.
@@ -229,26 +234,39 @@ def observing(  # limits: private to this package
             args = (self, *args)
         pending = None
         is_on = guard.is_working and (tape.is_on or is_everywhere)
-        if is_on and not (is_outermost and under_way.is_inside):
-            try:
-                pending = observe(*args, **kwargs)
-                if pending is not None:
-                    args = pending.send(None) or args
-            except StopIteration:
-                pending = None
-            except Exception as error:  # noqa: BLE001 - reported
-                pending = None
-                guard.fail(error)
+        is_on = is_on and not (is_outermost and under_way.is_inside) and enter()
         try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            if pending is not None:
-                guard.close(pending)
-            drop_frames(error)
-            raise
-        return result if pending is None else guard.end(pending, result)
+            if is_on:
+                try:
+                    pending = observe(*args, **kwargs)
+                    if pending is not None:
+                        args = pending.send(None) or args
+                except StopIteration:
+                    pending = None
+                except Exception as error:  # noqa: BLE001 - reported
+                    pending = None
+                    guard.fail(error)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                if pending is not None:
+                    guard.close(pending)
+                drop_frames(error)
+                raise
+            return result if pending is None else guard.end(pending, result)
+        finally:
+            if is_on:
+                leave()
 
     return unseen(call, original)
+
+
+def _begin() -> bool:
+    return True
+
+
+def _end() -> None:
+    pass
 
 
 class Guard:

@@ -51,8 +51,9 @@ class Ledger:
 
     def live(self) -> list[Entry]:
         """Return what is in use, and forget the rest."""
-        self._known = {key: item for key, item in self._known.items() if _is_used(item[1])}
-        return [entry for entry, _ in self._known.values()]
+        known = [*self._known.items()]  # in one go: other threads add to it
+        self._known = {key: item for key, item in known if _is_used(item[1])}
+        return [entry for entry, _ in [*self._known.values()]]
 
     def clear(self) -> None:
         """Forget everything."""

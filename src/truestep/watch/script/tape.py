@@ -21,7 +21,7 @@ from typing import Any
 from truestep.errors import FolderUnusable
 from truestep.record import VERSION, Record
 from truestep.redaction import redacted
-from truestep.watch.evidence.kinds import NEVER_CUT, NUM_SHARED, Facts
+from truestep.watch.evidence.kinds import NEVER_CUT, NOT_CHECKED, NUM_SHARED, UNREAD, Facts
 from truestep.watch.plan import NUM_FIRST, Plan
 from truestep.watch.script.interrupts import is_from_handler, reason_of
 from truestep.watch.script.sites import Sites
@@ -89,7 +89,7 @@ class Tape:
         self.is_on = True
         self.is_over = False
         """Whether the script shall end where it would begin another step."""
-        self.under_way = UnderWay()
+        self.under_way = UnderWay(self._note_other_training)
         self.num_steps = 0
         self._next_look = self._num_raised = 0
         self.is_looked_at = plan.looks_at(0)
@@ -294,9 +294,9 @@ class Tape:
         self._num_things[kind] = max(self._num_things[kind], number + 1)
         return number
 
-    def claim(self, *, trains: bool = False) -> bool:
-        """Whether passes of this thread are observed from here on; until a step is made, who trains first."""
-        return self.under_way.claim(may_take_over=trains and not self.num_steps)
+    def _note_other_training(self) -> None:
+        error = RuntimeError(f"{NOT_CHECKED}training in more threads than one: only the first is observed")
+        self.note_trouble("steps of an optimizer" if self.chain is None else UNREAD, error)
 
     def stop(self) -> None:
         """End the script where it would begin another step."""
@@ -424,6 +424,7 @@ class Tape:
         self.is_over = False
         self._rows, self._values, self._new_kinds = [], [], []
         self._lock = threading.RLock()  # a child may have inherited a held one
+        self.under_way.forget_others()
 
 
 def calling_weakly(method: Callable[[], None]) -> Callable[[], None]:

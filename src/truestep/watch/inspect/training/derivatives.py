@@ -11,13 +11,14 @@ from truestep.watch.evidence.facts.passes import DerivativeTaken
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.script.autograd import find_nodes
 from truestep.watch.script.tape import Tape
+from truestep.watch.script.under_way import GOES_BACK
 
 _MAX_NODES, _CREATE_GRAPH = 4096, 4
 
 
 def watch(tape: Tape) -> None:
     """Note, in the steps whose operations are looked at, whether derivatives keep a graph."""
-    put(tape, [Hook("torch.autograd.grad", _Derivatives.observe)], _Derivatives(tape))
+    put(tape, [Hook("torch.autograd.grad", _Derivatives.observe, rank=GOES_BACK)], _Derivatives(tape))
 
 
 class _Derivatives:

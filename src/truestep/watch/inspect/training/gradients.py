@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import ne
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -35,6 +36,7 @@ from truestep.watch.script.host import LateValues
 from truestep.watch.script.leaves import has_value
 from truestep.watch.script.refs import ByIdentity, Ref
 from truestep.watch.script.tape import Tape
+from truestep.watch.script.under_way import CALLS
 
 _MAX_KEPT, _MAX_NUMEL = 16, 1 << 20
 _MAX_PASSES = 128
@@ -75,6 +77,8 @@ class _Page:
     """What is known of one optimizer since its last step."""
 
     optimizer: "weakref.ref[Optimizer]"
+    thread: int
+    """The id of the one that has made its last step; before the first, of the one that has made it."""
     kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]" = field(default_factory=list)
     """Some parameters, the gradients that the last step applied, and their versions then."""
     left: list[tuple[int, int, int]] = field(default_factory=list)
@@ -124,7 +128,7 @@ class _Book:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self.pass_inputs = PassInputs(tape)
-        self._new: list[weakref.ref[Optimizer]] = []
+        self._new: list[tuple[weakref.ref[Optimizer], int]] = []
         self._pages: dict[int, _Page] = {}
         self._edition = 0
         self._owned = ByIdentity[Any, tuple[int, list[_Page]]]()
@@ -151,7 +155,7 @@ class _Book:
     def made(self, optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
         """An optimizer is made."""
         yield
-        self._new.append(weakref.ref(optimizer))
+        self._new.append((weakref.ref(optimizer), get_ident()))
 
     def scaled_step(self, scaler: Any, /, optimizer: Any, *_: Any, **__: Any) -> Observation:
         """A scaler of gradients is asked for a step."""
@@ -165,10 +169,10 @@ class _Book:
         self._is_suspect = False
         self.pass_inputs.forget()
 
-    def _page(self, optimizer: Optimizer) -> _Page:
+    def _page(self, optimizer: Optimizer, thread: int | None = None) -> _Page:
         number = self._tape.number("optimizer", optimizer)
         if number not in self._pages:
-            self._pages[number] = _Page(weakref.ref(optimizer))
+            self._pages[number] = _Page(weakref.ref(optimizer), thread or get_ident())
             self._edition += 1
             self._settled = {}
         return self._pages[number]
@@ -177,10 +181,10 @@ class _Book:
         for number in [number for number, page in self._pages.items() if page.optimizer() is None]:
             self._settled = {}
             del self._pages[number]  # a script may make a new one for each task
-        for item in self._new:
+        for item, thread in self._new:
             optimizer = item()
             if optimizer is not None:
-                self._page(optimizer)
+                self._page(optimizer, thread)
         self._new = []
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
@@ -214,7 +218,7 @@ class _Book:
         self._before = {
             number: _state(page.parameters)
             for number, page in self._pages.items()
-            if self._is_close or self._site in page.varied or self._is_unknown(page)
+            if self._is_own(page) and (self._is_close or self._site in page.varied or self._is_unknown(page))
         }
         if not self._before:
             pages = [item for item in self._pages.items() if item[1].touched_by.get(self._site)]
@@ -227,6 +231,10 @@ class _Book:
 
     def _is_unknown(self, page: _Page) -> bool:
         return self._site not in page.touched_by and len(page.touched_by) < _MAX_SITES
+
+    def _is_own(self, page: _Page) -> bool:
+        """Whether no other thread's backward pass may be writing its gradients at this moment."""
+        return page.thread == get_ident() or not self._tape.under_way.is_shared
 
     def _find_stale(self) -> None:
         """Look which gradients of a step are still there: one that the pass reaches is added to."""
@@ -258,6 +266,8 @@ class _Book:
         settled = None if self._before else self._settled.get(self._site)
         for number, page in self._pages.items() if settled is None else settled:
             num_touched = 0
+            if not self._is_own(page):
+                continue
             if number in self._before:
                 num_touched = sum(map(ne, _state(page.parameters), self._before[number]))
                 is_touched = num_touched > 0
@@ -381,12 +391,17 @@ class _Book:
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         page = self._pages.get(number) or self._page(optimizer)
+        is_own = self._is_own(page) and not self._tape.under_way.is_late
+        page.thread = get_ident()
+        if not is_own:  # which passes it is made of was not seen
+            page.close()
+            self._settled = {}
         page.first_inside = self._number + 1
         if page.pending:
             self._find_nonfinite(optimizer, number)
         if not self._tape.under_way.is_stepping:  # a closure makes gradients of its own, and may zero these
             page.num_before, page.num_stale = page.num_stale, 0
-        if self._is_looked_at:
+        if self._is_looked_at and is_own:
             self._note_applied(optimizer, number)
 
     def _note_applied(self, optimizer: Optimizer, number: int) -> None:
@@ -468,7 +483,7 @@ class _Book:
 _PLAIN = (Tensor, nn.Parameter, type(None))
 _HOOKS = (
     Hook("torch.optim.Optimizer.__init__", _Book.made),
-    Hook("torch.amp.GradScaler.step", _Book.scaled_step),
+    Hook("torch.amp.GradScaler.step", _Book.scaled_step, rank=CALLS),
 )
 
 
