@@ -464,3 +464,21 @@ with tempfile.TemporaryDirectory() as folder:
 def test_a_wrapper_whose_forward_is_called_averages_gradients() -> None:
     assert run("DIST01", WRAPPED.replace("CALL", "model.forward(torch.randn(8, 4))")) == []
     assert len(run("DIST01", WRAPPED.replace("CALL", "model.module(torch.randn(8, 4))"))) == 4
+
+
+CLIPPED_LATE = """
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(NUM):
+    loss = model(torch.ones(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+"""
+
+
+@pytest.mark.parametrize("num", [40, 300])
+def test_clipping_after_the_step_is_found_however_long_the_run(num: int) -> None:
+    (found,) = run("LOOP05", CLIPPED_LATE.replace("NUM", str(num)))
+    assert found.message == "gradients are clipped after the step that applies them"

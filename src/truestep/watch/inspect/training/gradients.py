@@ -83,6 +83,8 @@ class _Page:
     """Some parameters, the gradients that the last step applied, and their versions then."""
     left: list[tuple[int, int, int]] = field(default_factory=list)
     """Those that a backward pass has not reached since: its place, its id, its version."""
+    is_kept: bool = True
+    """Whether the last step was looked at: a look may begin between a step and what follows it."""
     num_stale: int = 0
     """How many of those a backward pass added to, unchanged and not zero."""
     num_before: int = 0
@@ -362,7 +364,9 @@ class _Book:
         pages = {number: page for number, page in self._pages.items() if page.covers(ids)}
         if limit is not None and math.isfinite(limit) and pages:
             is_in_step = any(page.first_inside < sys.maxsize for page in pages.values())
-            self._tape.note(GradientsClipped(list(pages), _gradient_state(given, pages), is_in_step))
+            state = _gradient_state(given, pages)
+            if state != "unknown" or all(page.is_kept for page in pages.values()):
+                self._tape.note(GradientsClipped(list(pages), state, is_in_step))
             for page in pages.values():
                 page.clip_site = self._tape.sites.here() if page.pending else 0
         for page in pages.values():
@@ -435,7 +439,8 @@ class _Book:
         page.num_before = 0
         page.first_inside = sys.maxsize
         page.kept, page.left = [], []
-        if self._is_looked_at:
+        page.is_kept = self._is_looked_at
+        if page.is_kept:
             usable = [
                 item
                 for item in _parameters(optimizer)
