@@ -14,19 +14,20 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep.bits import tensors_in, witness
 from truestep.data import filled_lanes
 from truestep.dist import World, schedule
-from truestep.errors import AuditFailed, shared
+from truestep.errors import AuditFailed, UsageError, shared
 from truestep.record import Record
+from truestep.train.carried import state_hashes
 
 _PRIME, _MASK = 1099511628211, 2**63 - 1
 
 _AGAIN = "Tried again, it was wrong again."
 _ONCE = "Tried again, it was right."
 _ADVICE = (
-    "Take that device out and resume with the same command. If the loop does something else on each process, "
-    "or draws from a generator that nothing seeds, correct that first: `truestep verify` finds it."
+    "Either a device computes wrong bits: take it out and resume with the same command. Or the loop does "
+    "something else on each process: it draws from a generator that nothing seeds, or keeps state from "
+    "lane to lane outside of modules. Correct that first: `truestep verify` finds it."
 )
 
 
@@ -160,13 +161,13 @@ class Audit:
         self._fail(decide(results), list(results), what=what, step=step, lane=assignment.lane)
 
     def compare_replicas(self, tracked: Mapping[str, Any], *, step: int) -> None:
-        """End the run where a process holds other weights or optimizer state than the others."""
+        """End the run where a process holds other weights or other state than the others."""
         if self._world.size == 1:
             return
-        first = self.exchange(mix(_state_hashes(tracked).values()))
+        first = self.exchange(mix(_hashes(tracked).values()))
         if len(set(first)) == 1:
             return
-        hashes = _state_hashes(tracked)  # once more: does the memory hold it, or was it read wrong?
+        hashes = _hashes(tracked)  # once more: does the memory hold it, or was it read wrong?
         again = self.exchange(mix(hashes.values()))
         common = {value for value, count in Counter(first).items() if 2 * count > len(first)}
         wrong = [rank for rank, value in enumerate(first) if value not in common]
@@ -175,8 +176,23 @@ class Audit:
         names = [name for name in hashes if any(tables[rank].get(name) != usual.get(name) for rank in wrong)]
         where = ", ".join(names[:1]) or "what it tracks"
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        if names and not any(_is_trained(name, tracked) for name in names):
+            self._fail_state(f"{where}{more}", step=step)
         verdict = Verdict(wrong, repeats=all(again[rank] not in common for rank in wrong))
         self._fail(verdict, range(len(first)), what=f"holds other bits in {where}{more}", step=step)
+
+    def _fail_state(self, what: str, *, step: int) -> NoReturn:
+        """End the run: what differs is nothing that an optimizer updates."""
+        raise shared(
+            UsageError(
+                f"step {step}: the tracked state {what} differs between processes, and the weights that "
+                f"optimizers update do not. The likely cause is code that changes it for each lane, in "
+                f"forward or in `for batch in step:`. A process then sees its own lanes only, and only that "
+                f"of the first would be saved. Change it after that loop, once per step, from values that "
+                f"all processes share, or run on one process. If no such code changes it, the memory of "
+                f"one device is damaged."
+            )
+        )
 
     def _fail(
         self, verdict: Verdict, ranks: Iterable[int], *, what: str, step: int, **facts: Any
@@ -220,15 +236,16 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(names)
 
 
-def _state_hashes(tracked: Mapping[str, Any]) -> dict[str, int]:
-    """Return a hash of every tensor that all processes hold alike."""
-    states = {
-        name: item.state_dict() if isinstance(item, nn.Module) else item.state_dict()["state"]
-        for name, item in tracked.items()
-        if isinstance(item, nn.Module | Optimizer)
-    }
-    return {
-        name: witness([tensor.detach()])
-        for name, tensor in tensors_in(states)
-        if not hasattr(tensor, "_local_tensor") and not tensor.is_meta
-    }
+def _hashes(tracked: Mapping[str, Any]) -> dict[str, int]:
+    return state_hashes({name: item.state_dict() for name, item in tracked.items()})
+
+
+def _is_trained(name: str, tracked: Mapping[str, Any]) -> bool:
+    """Whether an optimizer updates or keeps what has this name: equal gradients keep it equal."""
+    owner, _, path = name.partition(".")
+    item = tracked[owner]
+    if not isinstance(item, nn.Module):
+        return isinstance(item, Optimizer)
+    optimizers = [other for other in tracked.values() if isinstance(other, Optimizer)]
+    ids = {id(one) for other in optimizers for group in other.param_groups for one in group["params"]}
+    return id(dict(item.named_parameters(remove_duplicate=False)).get(path)) in ids

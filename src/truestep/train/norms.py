@@ -129,8 +129,8 @@ class WrittenBuffers:
 
     What such a buffer ends with depends on which lanes a process ran. A buffer that forward makes for the
     first time (a cache of positions) passes; so does one that is written with the bits it had. All bits are
-    compared in the first lane: some kernels write without raising torch's count of writes. In later lanes
-    that count shows which forward begins to write.
+    compared in the first lane and in some later ones: some kernels, and writes to `.data`, do not raise
+    torch's count of writes. In other lanes that count shows which forward begins to write.
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
@@ -145,22 +145,25 @@ class WrittenBuffers:
         self._bits: list[str | None] = [_NO_BUFFER] * len(self._places)
         """As a lane begins; None where they are not known."""
         self._compared = set(range(len(self._places)))
-        self._is_first = True
+        self._looks_at_all = True
 
-    def begin(self) -> None:
-        """Remember the bits of all buffers, and later of those that forward writes."""
-        for index in self._moved():
-            self._bits[index] = self._digest(index) if index in self._compared else None
+    def begin(self, *, looks_at_all: bool = False) -> None:
+        """Remember the bits of the buffers that forward writes; in the first lane, or if asked, of all."""
+        moved = self._moved()
+        self._looks_at_all |= looks_at_all
+        for index in range(len(self._places)) if self._looks_at_all else moved:
+            known = self._looks_at_all or index in self._compared
+            self._bits[index] = self._digest(index) if known else None
 
     def check(self) -> None:
         """Refuse the buffers that changed since `begin`."""
         moved, written = self._moved(), []
-        for index in range(len(self._places)) if self._is_first else moved:
+        for index in range(len(self._places)) if self._looks_at_all else moved:
             before, self._bits[index] = self._bits[index], self._digest(index)
             if before not in (_NO_BUFFER, self._bits[index]):
                 written.append(self._places[index][0])
-        self._compared = {*moved} if self._is_first else self._compared.union(moved)
-        self._is_first = False
+        self._compared = {*moved} if len(self._compared) == len(self._places) else self._compared.union(moved)
+        self._looks_at_all = False
         if written:
             more = f" and {len(written) - 1} more" if len(written) > 1 else ""
             raise UsageError(

@@ -31,6 +31,7 @@ from truestep.memory import keep_freed
 from truestep.redaction import redacted
 from truestep.train import place as placing
 from truestep.train.audit import Audit, AuditPlan
+from truestep.train.carried import CarriedState
 from truestep.train.evaluate import Conditions, Metric, evaluate
 from truestep.train.exchange import Exchange
 from truestep.train.exhibits import Exhibit, write_exhibit
@@ -42,7 +43,7 @@ from truestep.train.journal import Journal
 from truestep.train.keeper import MAX_SHARE, Keeper, Snapshots
 from truestep.train.lock import FolderLock
 from truestep.train.loop import Position, Steps, Surroundings
-from truestep.train.norms import Norms, WrittenBuffers
+from truestep.train.norms import Norms
 from truestep.train.parallel import Team, kept
 from truestep.train.progress import Terminal
 from truestep.train.settings import find as find_settings
@@ -275,7 +276,7 @@ class Run:
             gradients=Gradients(tracked, tree=self._team.tree, sums=sums, is_tied=self._team.is_tied),
             num_lanes=self._num_lanes,
             norms=Norms(modules, num_lanes=self._num_lanes),
-            written=WrittenBuffers(modules) if self._world.size > 1 else None,
+            carried=CarriedState(tracked) if self._world.size > 1 else None,
             is_sharded=self._team.is_sharded,
             is_dealt=is_dealt,
             is_finite=FiniteCheck(torch.device("cpu") if self._team.is_offloaded else self.device),

@@ -22,6 +22,7 @@ from truestep.dist import Schedule, World, schedule
 from truestep.errors import NonFiniteError, UsageError, shared
 from truestep.rng import LazySeeds
 from truestep.train.audit import Assignment, Audit, mix
+from truestep.train.carried import CarriedState
 from truestep.train.exchange import Exchange, Word
 from truestep.train.gradients import (
     FiniteCheck,
@@ -34,7 +35,7 @@ from truestep.train.gradients import (
     total_weight,
 )
 from truestep.train.journal import NONFINITE, Journal, Scalar, Term
-from truestep.train.norms import Norms, WrittenBuffers
+from truestep.train.norms import Norms
 from truestep.train.place import move
 
 NonFinite = Literal["stop", "skip"]
@@ -42,6 +43,13 @@ NonFinite = Literal["stop", "skip"]
 _TOO_EARLY = (
     "step.update(optimizer) comes after `for batch in step: step.backward(loss)`, "
     "once all lanes of the step have had their backward pass."
+)
+
+_STALE_GRAPH = ("through the graph a second time", "modified by an inplace operation")
+_COMPUTE_AGAIN = (
+    "Does this loss use a value of another lane, of another pass over the step, or from before an update? "
+    "Each pass `for batch in step:` runs once per lane, so compute everything that the loss depends on "
+    "inside it: a GAN's generator makes its samples once in each pass."
 )
 
 NONFINITE_ADVICE = (
@@ -59,8 +67,8 @@ class Parts:
     seeds: LazySeeds
     num_lanes: int
     norms: Norms
-    written: WrittenBuffers | None
-    """Looks for buffers that forward writes; None on one process, where that is fine."""
+    carried: CarriedState | None
+    """Looks for state that lanes change; None on one process, where that is fine."""
     is_sharded: bool
     """Whether a model is sharded: then all processes compute in step, and gradients are in parts."""
     is_dealt: bool
@@ -203,15 +211,15 @@ class Step:
         """Hand out one lane, with everything as it is at the beginning of each."""
         parts = self._parts
         parts.gradients.begin_lane(turn, is_watched=is_watched)
-        if parts.written is not None:
-            parts.written.begin()
+        if parts.carried is not None:
+            parts.carried.begin(is_look=parts.audit.at(self.batch.step, self.batch.num_samples) is not None)
         if parts.norms:
             parts.norms.begin_lane()
         yield self._enter(lane)
         self._lane = None
         parts.seeds.leave()
-        if parts.written is not None:
-            parts.written.check()
+        if parts.carried is not None:
+            parts.carried.check()
 
     def _recompute(self, audited: Assignment, ranks: Collection[int]) -> Generator[Any, None, int]:
         """Let some processes compute the audited lane, for nothing but its hash, which is returned."""
@@ -259,7 +267,7 @@ class Step:
         if not (isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1):
             raise UsageError(_unusable(loss))
         if self._is_filler and not self._is_audit:
-            loss.backward(retain_graph=retain_graph)
+            self._differentiate(loss, retain_graph=retain_graph)
             return
         if weight is None:
             weight = lane.num_samples
@@ -270,7 +278,15 @@ class Step:
             loss = loss * share
         if self._parts.scaler is not None:
             loss = self._parts.scaler.scale(loss)
-        loss.backward(retain_graph=retain_graph)
+        self._differentiate(loss, retain_graph=retain_graph)
+
+    def _differentiate(self, loss: torch.Tensor, *, retain_graph: bool) -> None:
+        try:
+            loss.backward(retain_graph=retain_graph)
+        except RuntimeError as error:
+            if any(sign in str(error) for sign in _STALE_GRAPH):
+                error.add_note(_COMPUTE_AGAIN)
+            raise
 
     def _take_in(self, lane: int, loss: torch.Tensor, weight: Scalar) -> None:
         """Note a loss of one lane, and what it weighs."""
