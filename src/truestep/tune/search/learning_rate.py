@@ -21,7 +21,7 @@ BETA = 0.9
 """How much of the average stays from step to step: about ten steps are seen together."""
 MIN_STEPS = 20
 SUGGESTED = "valley"
-"""Which reading of the curve is the suggestion; benchmarks/learning_rate.py compares them."""
+"""Which reading of the curve is the suggestion."""
 STEPS = 100
 _SETTING = "truestep.tune.in_script.sweeping:sweep"
 _NEAR = 2.0
