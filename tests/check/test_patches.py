@@ -133,3 +133,26 @@ def test_remarks_are_edited_only_on_request(tmp_path: Path, option: str) -> None
     assert done.returncode == 0
     is_edited = (tmp_path / "train.py").read_text() != HEAD + text
     assert is_edited is (option == "--fix-all"), done.stdout + done.stderr
+
+
+TWO_CAUSES = """\
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
+for epoch in range(4):
+    for _ in range(8):
+        x = torch.randn(8, 4)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        scheduler.step()
+        optimizer.step()
+"""
+
+
+def test_a_scheduler_in_the_wrong_loop_is_no_consequence_of_its_order(tmp_path: Path) -> None:
+    """With the order fixed, the wrong loop is still reported."""
+    assert codes(answer(tmp_path, TWO_CAUSES)) == ["LOOP10", "LOOP09"]
+    swapped = "        optimizer.step()\n        scheduler.step()\n"
+    fixed = TWO_CAUSES.replace("        scheduler.step()\n        optimizer.step()\n", swapped)
+    assert codes(answer(tmp_path, fixed)) == ["LOOP09"]

@@ -24,7 +24,6 @@ RULE = Meta(
     code="LOOP09",
     severity="warning",
     needs=(SchedulerMade, SchedulerStep, OptimizerStep),
-    caused_by=("LOOP10",),
     fix="Call scheduler.step() once per epoch or after each optimizer.step(), whichever its settings count.",
 )
 _TINY, _SMALL = 1e-3, 1e-2
