@@ -110,7 +110,7 @@ def test_magics_in_a_real_kernel(tmp_path):
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     check, verify = (cell.outputs[-1].data for cell in notebook.cells[1:])
     assert "cell In[2], line 5" in check["text/html"]
-    assert "same: " in verify["text/plain"]
+    assert "same in all " in verify["text/plain"]
     assert "<table>" in verify["text/html"]
 
 

@@ -134,8 +134,7 @@ def table_of_verdict(verdict: "Verdict") -> Table:
 
     rows = []
     for number, run in enumerate(verdict.runs, start=1):
-        differs = f"diverges at step {run.parted_at}" if run.parted_at is not None else ""
-        rows.append((str(number), run.words, str(run.num_steps), run.digest, differs))
+        rows.append((str(number), run.words, str(run.num_steps), run.digest, run.parting))
     text = describe(verdict)
     names = ("run", "how", "steps", "digest", "")
     return Table(f"truestep: {text}", names, rows=rows, text=f"truestep: {text}")

@@ -3,8 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from truestep.verify import chains
+import numpy as np
+import pytest
+
+from truestep.verify import chains, streams
+from truestep.verify.describe import same_text
 from truestep.verify.runs import Ran
+from truestep.verify.verdict import RunSummary, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
 from truestep.watch import Moment, Process, Update
 from truestep.watch.evidence.facts.structure import FileSaved
@@ -143,3 +148,37 @@ def test_of_a_resumed_run_the_last_file_counts_and_only_at_the_end() -> None:
     assert chains.compare(first, second, outcome=OUTCOME) is not None
     first.processes[0].ended = second.processes[0].ended = "stopped"
     assert chains.compare(first, second, outcome=OUTCOME) is None
+
+
+def test_other_weights_before_the_first_step_are_one_place_wherever_it_is_told() -> None:
+    second = [update(0, before="other", weights="x")]
+    parting = chains.part([update(0, before="one")], second, outcome=OUTCOME)
+    assert parting is not None
+    assert (parting.shown_step, parting.what) == (0, "initial weights")
+    later = chains.part([update(0, before="one")], [update(0, before="one", weights="x")], outcome=OUTCOME)
+    assert later is not None
+    assert (later.shown_step, later.what) == (1, "weights")
+    said = [
+        RunSummary(kind="again", words="", processes=1, num_steps=1, digest="", parted_at=step).parting
+        for step in (0, 1, None)
+    ]
+    assert said == ["diverges before the first step", "diverges at step 1", ""]
+
+
+def test_a_sample_is_not_called_all_values() -> None:
+    one, other = np.zeros(4, np.float32), np.ones(4, np.float32)
+    assert streams._words_of(one, other, num_all=4).startswith("4 of 4 values differ, by at most 1")
+    assert streams._words_of(one, other, num_all=16).startswith("4 of 4 sampled values differ (16 in all)")
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        (480, "in the first 60 of about 480 steps: "),
+        (None, "in the first 60 steps: "),
+    ],
+)
+def test_a_part_of_a_run_is_not_called_the_whole(expected: int | None, words: str) -> None:
+    said = same_text(Verdict(same=True, num_steps=60, is_whole=False, expected_steps=expected))
+    assert said.startswith(words) and said.endswith("; --steps 0 compares all")
+    assert same_text(Verdict(same=True, num_steps=60)).startswith("in all 60 steps: ")

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,14 @@ import pytest
 import torch
 
 from truestep.verify.causes import FoundCause
+from truestep.verify.chains import Resumed
 from truestep.verify.elimination import Elimination
 from truestep.verify.lost import Lost
+from truestep.verify.runs import Ran
+from truestep.verify.ways import Way
+from truestep.watch import Moment, Process, Update
 from truestep.watch.digests.values import digest, dump
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "lost_state.py"
 
@@ -83,3 +89,62 @@ def test_what_the_checkpoint_lacks_is_proved_and_a_complete_one_is_the_same(scri
     assert done.returncode == 0, done.stdout + done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert row["right"] and row["proved"] and row["complete"] == "same", row
+
+
+def told(*smallest: Lost, began: str, restored: str | None = "stood") -> FoundCause:
+    """Return the cause that is named when these are put back; `began`: torch's state after the resume."""
+    facts = GeneratorSeeded("torch", "state", None, restored)
+    seeded = [Moment(facts=facts, step=0, at_s=0, took_s=0, file="a.py", line=7, function=None)]
+    update = Update(
+        step=0,
+        optimizer=0,
+        file=None,
+        line=None,
+        parts={"generators": {"torch": "stood"}},
+        parameters={},
+        before=None,
+        chain="",
+    )
+    begun = {0: {"at": None, "generators": {"torch": began}}}
+    again = Process(pid=1, argv=[], moments=list(seeded) if restored else [], begun=begun)
+    case = Searched("")
+    case.first = Ran(
+        way=Way(),
+        code=0,
+        processes=[Process(pid=1, argv=[], updates=[update])],
+        before_kill=[],
+        tail="",
+        seconds=0,
+    )
+    case._again = replace(case.first, processes=[again])
+    case.resumed = Resumed(after=1, kill_at=2)
+    finding = FoundCause(name="generator-moved-after-restore")
+    case._tell(finding, list(smallest))
+    return finding
+
+
+def test_only_what_was_put_back_is_called_proved() -> None:
+    torchs, randoms = (Lost(name=f"generator {name}", ours="1", theirs="0") for name in ("torch", "random"))
+    moved = told(torchs, began="elsewhere")
+    assert (moved.name, moved.line) == ("generator-moved-after-restore", 7)
+    for other in (
+        told(torchs, began="stood"),  # saved before the script drew once more
+        told(torchs, began="elsewhere", restored=None),
+        told(torchs, began="elsewhere", restored="another"),
+        told(randoms, began="elsewhere"),
+        told(torchs, randoms, began="elsewhere"),
+    ):
+        assert other.name == "generator-not-saved" and other.is_proved
+    assert "the generator of `random` put back" in told(randoms, began="stood").evidence[0]
+    own = Lost(name="rng", ours="1", theirs="0", kind="numpy Generator")
+    assert told(own, began="elsewhere").name == "variable-not-saved"
+
+
+def test_a_run_that_is_the_same_with_nothing_put_back_proves_nothing() -> None:
+    class Racing(Searched):
+        def _experiment(self, names: frozenset[str]) -> bool:
+            return True  # also with nothing put back
+
+    finding = FoundCause(name="state-not-saved")
+    assert Racing("a")._proved_with(things("a"), finding) == []
+    assert [item.name for item in Searched("a")._proved_with(things("ab"), finding)] == ["a"]

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from truestep.verify import repairs
+from truestep.verify import lines, repairs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LOOPS = {"bare": "bare_repaired", "lightning": "lightning", "accelerate": "accelerate"}
@@ -129,3 +129,28 @@ def test_state_is_saved_and_loaded_in_the_words_of_the_framework() -> None:
     (line,) = repairs.state_lines("accelerate", "kept-state-not-saved", names=["teacher.0.weight"])
     assert line.startswith("accelerator.register_for_checkpointing(teacher)")
     assert repairs.state_lines("bare", "state-not-saved") == ()
+
+
+def test_a_generator_is_saved_in_the_words_of_the_script() -> None:
+    names = ["generator random", "rng", "scaler", "best"]
+    kinds = {"generator random": "Random", "rng": "numpy Generator", "scaler": "scaler", "best": "variable"}
+    found = repairs.state_lines(
+        "bare", "generator-not-saved", names=names, kinds=kinds, saved="c", loaded="d"
+    )
+    assert [line.partition("  #")[0] for line in found] == [
+        'c["random"] = random.getstate()',
+        'random.setstate(d["random"])',
+        'c["rng"] = rng.bit_generator.state',
+        'rng.bit_generator.state = d["rng"]',
+        'c["scaler"] = scaler.state_dict()',
+        'scaler.load_state_dict(d["scaler"])',
+        'c["best"] = best',
+        'best = d["best"]',
+    ]
+
+
+def test_the_checkpoint_is_called_as_in_the_script(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("blob = torch.load(FILE)\nif done:\n    torch.save(kept, FILE)\ntorch.save({}, FILE)\n")
+    assert lines.loaded_name(str(path), 1) == "blob" and lines.loaded_name(str(path), 3) is None
+    assert lines.saved_name(str(path), 3) == "kept" and lines.saved_name(str(path), 4) is None

@@ -248,7 +248,7 @@ class _Answer:
     def show_run(self, run: "RunSummary") -> None:
         """Print one line for a run that is over."""
         self._num_runs += 1
-        text = "" if run.parted_at is None else f"  diverges at step {run.parted_at}"
+        text = f"  {run.parting}" if run.parting else ""
         steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
         line = f"run {self._num_runs}  {run.words:<20} {steps:<10} {run.digest}"
         self._page.print(line, (text, "yellow"))
@@ -256,15 +256,14 @@ class _Answer:
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
         from truestep.verify.compiled import lowered_lines
-        from truestep.verify.describe import compared_text, compiled_lines, resume_lines, steps_text
+        from truestep.verify.describe import compiled_lines, resume_lines, same_text
 
         if verdict.is_interrupted:
             self._page.print("")  # after the ^C that a terminal shows
         if verdict.same is None:
             self._page.print(("inconclusive", "bold yellow"), f": {verdict.reason}")
         elif verdict.same:
-            words = f": {compared_text(verdict)} are bit-for-bit identical in {steps_text(verdict)}"
-            self._page.print(("same", "bold green"), words)
+            self._page.print(("same", "bold green"), f" {same_text(verdict)}")
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference, is_rounding=verdict.is_rounding)
         lowered = lowered_lines(verdict.precision)

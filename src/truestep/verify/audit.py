@@ -9,11 +9,11 @@ from typing import Any
 
 from truestep.verify import chains, repairs
 from truestep.verify.causes import FoundCause
+from truestep.verify.lines import loaded_name, saved_name
 from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.suspects import drawn_by_dataset
-from truestep.verify.ways import Way
 from truestep.watch import DIGESTS, Moment, Plan, Process
-from truestep.watch.evidence.facts.loading import BatchFetched
+from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved
 from truestep.watch.evidence.facts.surroundings import SourceRead
@@ -23,18 +23,32 @@ _DRAWS = ("generator-not-saved", "generator-moved-after-restore", "worker-genera
 _TEAR = "truestep.watch.control.tearing:tear"
 
 
-def add_repair(finding: FoundCause, runner: Runner, *, base: Way, parting: chains.Parting) -> None:
+def add_repair(
+    finding: FoundCause, runner: Runner, *, runs: tuple[Ran, Ran], parting: chains.Parting
+) -> None:  # limits: a cause, two runs, where they differ, and how to make a third
     """Add the lines that repair what a checkpoint lacks, and where numbers are drawn."""
-    if base.processes not in (None, 1):
+    first, resumed = (ran.first for ran in runs)
+    base = runs[0].way
+    if base.processes not in (None, 1) or first is None or resumed is None:
         return  # each process has its own share of an epoch: the lines are for one
-    if finding.name not in (*_ORDER, *_DRAWS):
+    is_restored = finding.is_proved and not first.of(EpochBegan)  # a loader's order is drawn long before
+    if finding.name not in (*_ORDER, *_DRAWS) or (finding.name == _DRAWS[0] and is_restored):
         if parting.saved is not None and not finding.variables:
             return  # names in a file are not those of variables
-        framework = repairs.framework_of(_files([], finding))
+        saved, loaded = first.of(FileSaved), resumed.of(FileLoaded)
         finding.repair = list(
-            repairs.state_lines(framework, finding.name, names=finding.variables or parting.names)
+            repairs.state_lines(
+                repairs.framework_of(_files([], finding)),
+                finding.name,
+                names=finding.variables or parting.names,
+                kinds=finding.kinds or None,
+                saved=saved_name(saved[-1].file, saved[-1].line) or "state" if saved else "state",
+                loaded=loaded_name(loaded[0].file, loaded[0].line) or "state" if loaded else "state",
+            )
         )
         return
+    if finding.name == "generator-moved-after-restore" and is_restored:
+        return  # no loader draws: the line that does is for the reader to find
     plan = Plan(digests=DIGESTS, operations=(1, 1), sources=True, steps=2)
     looked_at = runner.run(replace(base, kind="first", workers=0), plan=plan).first
     if looked_at is None:

@@ -193,26 +193,26 @@ CAUSES = {
         fix="save the model's whole state_dict() and load it with strict=True",
     ),
     "optimizer-not-saved": Cause(
-        words="the checkpoint has no optimizer state: moments start at zero after a resume",
-        fix="save optimizer.state_dict() as well, and load it",
+        words="the optimizer's state is not restored: after a resume its averages are not what they were",
+        fix="save its state_dict() with the model's, and load it",
     ),
     "scheduler-not-saved": Cause(
-        words="the checkpoint has no scheduler state: the schedule starts over after a resume",
-        fix="save scheduler.state_dict() as well, and load it",
+        words="the scheduler's state is not restored: after a resume the learning rate is another",
+        fix="save its state_dict() with the model's, and load it",
     ),
     "generator-not-saved": Cause(
-        words="the checkpoint has no generator state: after a resume the script draws different numbers",
-        fix="save torch.get_rng_state() (and those of NumPy and random if used), and restore them",
+        words="the state of a random generator is not restored: a resumed run draws different numbers",
+        fix="save the state of each generator that is used (torch, NumPy, random) last, and restore it last",
     ),
     "kept-state-not-saved": Cause(
         words=(
-            "the checkpoint lacks state that the script keeps besides model and optimizer, such as "
-            "averaged weights, a teacher or a queue: it starts over after a resume"
+            "state that the script keeps besides model and optimizer is not restored after a resume, such "
+            "as averaged weights, a teacher or a queue"
         ),
         fix="save it as well (a module's state_dict(), or the tensor), and load it",
     ),
     "variable-not-saved": Cause(
-        words="the checkpoint lacks a variable that training depends on: it starts over after a resume",
+        words="a variable that training depends on is not restored after a resume",
         fix="save the variable with the model and the optimizer, and restore it",
     ),
     "end-not-restored": Cause(
@@ -228,13 +228,10 @@ CAUSES = {
     ),
     "generator-moved-after-restore": Cause(
         words=(
-            "the generator is restored, and then a loader starts: iter() draws from the generator, for "
-            "an order or a worker seed"
+            "torch's generator is restored, and then drawn from before the first step; iter() of a loader "
+            "draws from it, for an order or a worker seed"
         ),
-        fix=(
-            "restore the generator after iter(loader), and give the loader a separate generator, "
-            "seeded by the epoch"
-        ),
+        fix="restore the generator last, and give each loader a separate generator, seeded by the epoch",
     ),
     "worker-generator-not-saved": Cause(
         words="the dataset draws from the generators of loader workers, which start over after a resume",
@@ -253,7 +250,7 @@ CAUSES = {
         fix="seed the sampler for each epoch, and save epoch and position",
     ),
     "buffers-not-saved": Cause(
-        words="the checkpoint has no buffers: running statistics start over after a resume",
+        words="buffers of a module, such as running statistics, are not restored after a resume",
         fix="save model.state_dict(), which includes buffers, and load it with strict=True",
     ),
     "bucket-rebuild": Cause(
@@ -301,6 +298,8 @@ class FoundCause:
     """Causes that have to go away together with this one."""
     variables: list[str] = field(default_factory=list)
     """Of the script's, that were lost, by name."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """What each of these is, if that is known."""
     repair: list[str] = field(default_factory=list)
     """Lines of code that repair it."""
     is_proved: bool = False

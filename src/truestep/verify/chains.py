@@ -49,6 +49,8 @@ class Parting:
     @property
     def what(self) -> str:
         """The first part that differs."""
+        if self.is_before:
+            return "initial weights"
         if self.saved is not None:
             names = _listed(self.names) or "in one run only"
             return f"saved file {self.saved.facts.path or ''}: {names}"
@@ -57,6 +59,18 @@ class Parting:
         if self.first is None or self.second is None:
             return "number of steps"
         return self.parts[0]
+
+    @property
+    def is_before(self) -> bool:
+        """Whether the weights differ before any step is made."""
+        both = (self.first, self.second)
+        weights = [update.before for update in both if update is not None and update.before is not None]
+        return self.place == 0 and len(weights) == len(both) and weights[0] != weights[1]
+
+    @property
+    def shown_step(self) -> int:
+        """The step that people are told, from 1; 0 is before the first one."""
+        return 0 if self.is_before else self.step + 1
 
     @property
     def is_kept(self) -> bool:

@@ -18,7 +18,7 @@ def describe(verdict: Verdict) -> str:
     if verdict.same is None:
         text = f"inconclusive: {verdict.reason}"
     elif verdict.same:
-        text = f"same: {compared_text(verdict)} are bit-for-bit identical in {steps_text(verdict)}"
+        text = f"same {same_text(verdict)}"
     else:
         assert verdict.first_difference is not None
         text = "\n".join(_lines(verdict.first_difference))
@@ -94,20 +94,27 @@ def when_text(found: Difference) -> str:
     return f"at step {found.step}" if found.step else "before the first step"
 
 
-def compared_text(verdict: Verdict) -> str:
+def same_text(verdict: Verdict) -> str:
+    """Return in which steps runs are the same, and what of them is; which files differ nevertheless."""
+    steps = f"all {verdict.num_steps} steps"
+    if not verdict.is_whole:
+        of = f" of about {verdict.expected_steps}" if verdict.expected_steps is not None else ""
+        steps = f"the first {verdict.num_steps}{of} steps"
+    parts = [f"in {steps}: {_compared(verdict)} are bit-for-bit identical"]
+    parts += [verdict.files.words] if verdict.files is not None and verdict.files.words else []
+    parts += ["--steps 0 compares all"] if not verdict.is_whole else []
+    return "; ".join(parts)
+
+
+def _compared(verdict: Verdict) -> str:
     """Return what all runs had in common: each of several processes has its own batches and losses."""
     if any(run.kind == "processes" for run in verdict.runs):
         return "gradients, weights and optimizer state"
-    return "losses, gradients, weights, optimizer state, buffers, other tensors kept and files saved"
-
-
-def steps_text(verdict: Verdict) -> str:
-    """Return how many steps were compared, of how many."""
-    if verdict.is_whole:
-        return f"all {verdict.num_steps} steps"
-    if verdict.expected_steps is None:
-        return f"the first {verdict.num_steps} steps. The script runs more: --steps 0 compares all of them"
-    return f"the first {verdict.num_steps} of about {verdict.expected_steps} steps; --steps 0 compares all"
+    files, kept = verdict.files, "losses, gradients, weights, optimizer state, buffers"
+    if files is None or files.unlike or not files.num_compared:
+        return f"{kept} and other tensors kept"
+    num = files.num_compared
+    return f"{kept}, other tensors kept and {'the file' if num == 1 else f'all {num} files'} written"
 
 
 def operation_text(found: Difference) -> str:

@@ -15,7 +15,7 @@ from truestep.verify.lines import assigning
 from truestep.verify.lost import Lost
 from truestep.verify.runs import Ran, Runner, Settings, chain_plan
 from truestep.verify.ways import Way
-from truestep.watch import DIGESTS, Plan, Process, Update
+from truestep.watch import DIGESTS, Moment, Plan, Process, Update
 from truestep.watch.evidence.facts.structure import FileSaved, StateLoaded
 
 _PUT = "truestep.watch.control.putting:watch"
@@ -30,6 +30,7 @@ _CAUSE_OF = {
 }
 """By the kind of what was lost. All else are variables, also a generator of the script's own."""
 _GENERATOR_LOST, _MOVED = "generator-not-saved", "generator-moved-after-restore"
+_TORCH = f"{lost.GENERATOR}torch"
 
 
 @dataclass(kw_only=True)
@@ -59,7 +60,7 @@ class Elimination:
         candidates = lost.find(*runs, step=self._step)
         resume.refine(finding, runs, found=found, step=self._step, candidates=candidates)
         if self.base.processes in (None, 1) and self.resumed.after:
-            smallest = self._search(finding, candidates)
+            smallest = self._proved_with(candidates, finding)
             if smallest:
                 self._tell(finding, smallest)
             else:
@@ -103,6 +104,11 @@ class Elimination:
             finding.operation, finding.module = found.first.name, found.first.module or None
             finding.distance = streams.distance(first, again.first, found=found)
         return first, found
+
+    def _proved_with(self, candidates: list[Lost], finding: FoundCause) -> list[Lost]:
+        """Return what repairs the run when it is put back, if a run with nothing put back differs again."""
+        smallest = self._search(finding, candidates)
+        return smallest if smallest and not self._experiment(frozenset()) else []
 
     def _search(self, finding: FoundCause, candidates: list[Lost]) -> list[Lost]:
         """Return the smallest set of things that repairs the run; nothing if none is found."""
@@ -148,7 +154,7 @@ class Elimination:
     def _experiment(self, names: frozenset[str]) -> bool:
         assert self._again is not None
         assert self._again.first is not None
-        shown = next(iter(names)) if len(names) == 1 else f"{len(names)} things"
+        shown = next(iter(names)) if len(names) == 1 else f"{len(names) or 'no'} things"
         self.on_status(f"resuming with {shown} put back")
         begun = self._again.first.begun[0]
         asked = {
@@ -170,27 +176,37 @@ class Elimination:
 
     def _tell(self, finding: FoundCause, smallest: list[Lost]) -> None:
         """Let a finding name what was lost."""
-        put = " and ".join(f"`{item.name.removeprefix(lost.GENERATOR)}`" for item in smallest)
+        put = " and ".join(map(_shown, smallest))
         kinds = {item.kind for item in smallest}
         if {"optimizer", "scheduler"} <= kinds and self._has_loaded("optimizer"):
             # A scheduler that starts over has changed the rate of the optimizer, which was restored.
             smallest = [item for item in smallest if item.kind != "optimizer"]
         causes = dict.fromkeys(map(_cause_of, smallest))
         is_known = finding.name == "end-not-restored"
-        is_known |= finding.name == _MOVED and [*causes] == [_GENERATOR_LOST]
+        moved = self._moved() if [item.name for item in smallest] == [_TORCH] else None
         finding.others = [] if is_known else [FoundCause(name=name) for name in [*causes][1:]]
-        finding.name = finding.name if is_known else next(iter(causes))
-        finding.variables = [
-            f"{item.name}.state_dict" if item.kind == "module" else item.name
-            for item in smallest
-            if not item.is_global_generator and item.kind != "closure"
-        ]
-        finding.file, finding.line = self._place(finding, smallest[0])
+        if not is_known:
+            finding.name = _MOVED if moved is not None else next(iter(causes))
+        finding.variables = [item.name for item in smallest if item.kind != "closure"]
+        finding.kinds = {item.name: item.kind for item in smallest}
+        finding.file, finding.line = (
+            self._place(finding, smallest[0]) if moved is None else (moved.file, moved.line)
+        )
         proof = (
             f"with {put} put back as without the kill, the resumed run is the same; without it, it differs"
         )
         finding.evidence = [proof, *(item.words for item in smallest[:3] if item.has_words)]
         finding.is_proved = True
+
+    def _moved(self) -> Moment[Any] | None:
+        """Return where torch's generator was restored, if it stood elsewhere when the step began."""
+        process = self._again.first if self._again is not None else None
+        if process is None or not self.resumed.after:
+            return None
+        last = self.first.updates[self.resumed.after - 1]
+        began = process.begun.get(0, {}).get("generators", {}).get("torch")
+        stood = last.parts.get("generators", {}).get("torch")
+        return resume.restoring(process, last) if began != stood else None
 
     def _has_loaded(self, what: str) -> bool:
         process = self._again.first if self._again is not None else None
@@ -210,6 +226,11 @@ class Elimination:
             if line is not None:
                 return file, line
         return saved
+
+
+def _shown(item: Lost) -> str:
+    name = f"`{item.name.removeprefix(lost.GENERATOR)}`"
+    return f"the generator of {name}" if item.is_global_generator else name
 
 
 def _cause_of(item: Lost) -> str:

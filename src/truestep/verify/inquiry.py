@@ -18,6 +18,7 @@ from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.suspects import drawn_by_dataset
 from truestep.verify.verdict import Difference, RunSummary, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
+from truestep.verify.written import WrittenFiles, keep
 from truestep.watch import DIGESTS, Plan, Script, Update
 from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved
 from truestep.watch.evidence.facts.surroundings import TorchImported
@@ -167,6 +168,7 @@ class _Inquiry:
         ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
         self._waiting = [self.asked.base, *ways]
         self._first = self._run(self.asked.base)
+        files = keep(self.runner.scratch.written(), self.runner.scratch.new_folder())
         self._note(self._first, self._first.updates, parting=None)
         self.verdict.num_steps = self.verdict.runs[0].num_steps
         self.verdict.is_whole = self._first.first is None or self._first.first.ended != "stopped"
@@ -175,9 +177,10 @@ class _Inquiry:
             self.verdict.expected_steps = expected if expected > self.verdict.num_steps else None
         for way in ways:
             if way.kind == "killed":
-                parting, finding = self._compare_killed(way)
+                parting, finding = self._compare_killed(way, files)
             else:
                 ran = self._run(way)
+                self._compare_files(way, files)
                 self._check_apart(ran)
                 parting = chains.compare(self._first, ran, outcome=way.outcome)
                 if parting is not None and way.kind == "processes":  # of batches each has its own share
@@ -193,7 +196,13 @@ class _Inquiry:
                 self.verdict.first_difference = self._difference(parting, finding)
                 return
         self._check_readable()
+        self.verdict.files = files if files.num_runs else None
         self.verdict.same = True
+
+    def _compare_files(self, way: Way, files: WrittenFiles) -> None:
+        """Compare what the last run has written; of several processes each may have its own share."""
+        if way.kind != "processes":
+            files.compare(self.runner.scratch.written(), was_ended=not self.verdict.is_whole)
 
     def compare_compiled(self) -> None:
         """Compare the model's first training calls, compiled and eager."""
@@ -395,13 +404,15 @@ class _Inquiry:
             processes=ran.way.processes or 1,
             num_steps=sum(len({update.step for update in part}) for part in parts),
             digest=chains.digest(updates, SHARED_OUTCOME if len(self.asked.processes) > 1 else OUTCOME),
-            parted_at=None if parting is None else parting.step + 1,
+            parted_at=None if parting is None else parting.shown_step,
             seconds=ran.seconds,
         )
         self.verdict.runs.append(run)
         self.on_run(run)
 
-    def _compare_killed(self, way: Way) -> tuple[chains.Parting | None, FoundCause | None]:
+    def _compare_killed(
+        self, way: Way, files: WrittenFiles
+    ) -> tuple[chains.Parting | None, FoundCause | None]:
         kill_at = self._kill_at()
         ran, resumed = self._kill(way, kill_at)
         last = max(update.step for update in self._first.updates)
@@ -414,6 +425,7 @@ class _Inquiry:
                 f"over: it had not saved a checkpoint by then, or does not load one. Let it save more "
                 f"often, pass more --steps, or pass the arguments that resume it with --resume-with."
             )
+        self._compare_files(way, files)
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
         whole = as_far_as(self._first, [*before, *ran.updates])
         parting = chains.part(self._first.updates, whole, outcome=way.outcome, is_resumed=True)
@@ -445,7 +457,7 @@ class _Inquiry:
             )
             case.refine(finding)
         self.on_status("looking for what repairs it")
-        audit.add_repair(finding, self.runner, base=self.asked.base, parting=parting)
+        audit.add_repair(finding, self.runner, runs=(self._first, ran), parting=parting)
         return parting, finding
 
     def _tear(self, ran: Ran, kill_at: int) -> None:
@@ -548,12 +560,9 @@ class _Inquiry:
 
     def _difference(self, parting: chains.Parting, finding: FoundCause) -> Difference:
         cause = CAUSES[finding.name]
-        what, step = parting.what, parting.step + 1
-        if finding.name == "unseeded-torch" and parting.place == 0:
-            what, step = "initial weights", 0
         return Difference(
-            step=step,
-            what=what,
+            step=parting.shown_step,
+            what=parting.what,
             operation=finding.operation,
             module=finding.module,
             file=self.runner.original(finding.file),

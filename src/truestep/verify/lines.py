@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 _MODULE = ""
 _SEEDING = {"manual_seed", "manual_seed_all", "seed", "default_rng", "Random", "RandomState", "SeedSequence"}
 _SEEDING |= {"seed_everything", "set_seed", "Generator"}
 _PUTTING = {"put", "put_nowait"}
 _SETS = {"set", "frozenset"}
+_SAVING = {"save", "dump"}
+_Node = TypeVar("_Node", ast.Call, ast.Assign)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Scope = Function | ast.ClassDef
@@ -80,6 +83,30 @@ def assigning(path: str | None, names: Sequence[str]) -> int | None:
     return None
 
 
+def saved_name(path: str | None, line: int | None) -> str | None:
+    """Return the variable that a line saves: `state` in `torch.save(state, path)`."""
+    for call in _nodes_at(path, line, ast.Call):
+        if _last_name(call.func) in _SAVING and call.args and isinstance(call.args[0], ast.Name):
+            return call.args[0].id
+    return None
+
+
+def loaded_name(path: str | None, line: int | None) -> str | None:
+    """Return the variable that a line loads: `state` in `state = torch.load(path)`."""
+    for node in _nodes_at(path, line, ast.Assign):
+        is_loading = isinstance(node.value, ast.Call) and _last_name(node.value.func) == "load"
+        if is_loading and isinstance(node.targets[0], ast.Name):
+            return node.targets[0].id
+    return None
+
+
+def _nodes_at(path: str | None, line: int | None, kind: type[_Node]) -> Iterator[_Node]:
+    script = _read(path) if path is not None and line is not None else None
+    for node in ast.walk(script.tree) if script is not None else ():
+        if isinstance(node, kind) and node.lineno <= (line or 0) <= (node.end_lineno or node.lineno):
+            yield node
+
+
 def putting(path: str | None, *, by: str) -> int | None:
     """Return the line that puts on a queue, in a function that is run by a `Thread` or a `Process`."""
     script = _read(path) if path is not None else None
@@ -113,6 +140,7 @@ class _File:
     """All statements of a file, with who assigns what."""
 
     def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
         self.statements: list[Statement] = []
         calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
         self.unordered_at = next((node.lineno for node in calls if _is_unordered(node)), None)

@@ -5,7 +5,7 @@ benchmarks/peers_resume.py, in the rows "as repaired".
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -68,12 +68,28 @@ _DATA: dict[Framework, dict[Part, tuple[str, ...]]] = {
         "step": (),  # the Trainer saves and restores the generators
     },
 }
-_STATES = {
+_USUAL = {
     "model-not-saved": "model",
     "buffers-not-saved": "model",
     "optimizer-not-saved": "optimizer",
     "scheduler-not-saved": "scheduler",
 }
+"""What is written where the script's own name is not known."""
+_STATE_OF = {
+    "module": ("{0}.state_dict()", "{0}.load_state_dict({1})"),
+    "variable": ("{0}", "{0} = {1}"),
+    "Random": ("{0}.getstate()", "{0}.setstate({1})"),
+    "RandomState": ("{0}.get_state()", "{0}.set_state({1})"),
+    "numpy Generator": ("{0}.bit_generator.state", "{0}.bit_generator.state = {1}"),
+    "torch Generator": ("{0}.get_state()", "{0}.set_state({1})"),
+}
+"""How each kind of thing is read and given back; what else has a `state_dict` is like a module."""
+_GLOBAL = {
+    "generator torch": ("torch_generator", "torch.get_rng_state()", "torch.set_rng_state({1})"),
+    "generator random": ("random", "random.getstate()", "random.setstate({1})"),
+    "generator numpy": ("numpy", "numpy.random.get_state()", "numpy.random.set_state({1})"),
+}
+"""The same of the generators that belong to no variable, with the key to save them under."""
 
 
 def data_lines(framework: Framework, parts: Iterable[Part]) -> tuple[str, ...]:
@@ -81,23 +97,47 @@ def data_lines(framework: Framework, parts: Iterable[Part]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for part in parts for line in _DATA[framework][part]))
 
 
-def state_lines(framework: Framework, cause: str, *, names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines that save and load an object; `names` are of what the script keeps besides."""
-    is_variable = cause in ("variable-not-saved", "end-not-restored")
-    owners = [_STATES[cause]] if cause in _STATES else dict.fromkeys(map(_owner, names))
-    if is_variable:
-        owners = dict.fromkeys(name if _is_attribute(name) else _owner(name) for name in names)
+def state_lines(  # limits: a cause, what was lost, and what the script calls its checkpoint
+    framework: Framework,
+    cause: str,
+    *,
+    names: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    saved: str = "state",
+    loaded: str = "state",
+) -> tuple[str, ...]:
+    """Return the lines that save and load what was lost.
+
+    `names` are the script's own, `kinds` what they are if that is known; `saved` and `loaded` are what the
+    script calls the checkpoint.
+    """
+    is_whole = kinds is not None or cause in ("variable-not-saved", "end-not-restored")
+    owners = dict.fromkeys(
+        name if name in _GLOBAL or (is_whole and _is_attribute(name)) else _owner(name) for name in names
+    )
+    known = {owner: (kinds or {}).get(owner) or _kind(cause, names, owner) for owner in owners}
+    usual = [] if any(map(_is_attribute, known)) else [_USUAL[cause]] if cause in _USUAL else []
+    known |= dict.fromkeys(usual, "module")
     found: list[str] = []
-    for owner in [item for item in owners if _is_attribute(item)]:
-        if framework == "accelerate":
+    for owner, kind in known.items():
+        if owner in _GLOBAL:
+            key, read, write = _GLOBAL[owner]
+        elif _is_attribute(owner):
+            key, (read, write) = owner, _STATE_OF.get(kind, _STATE_OF["module"])
+        else:
+            continue
+        if framework == "accelerate" and owner not in _GLOBAL:
             found.append(f"accelerator.register_for_checkpointing({owner})  # before load_state")
-        elif framework == "bare" and (is_variable or _is_plain(names, owner)):
-            found.append(f'state["{owner}"] = {owner}  # in what is saved')
-            found.append(f'{owner} = state["{owner}"]  # after it is loaded')
         elif framework == "bare":
-            found.append(f'state["{owner}"] = {owner}.state_dict()  # in what is saved')
-            found.append(f'{owner}.load_state_dict(state["{owner}"])  # after it is loaded')
+            item = f'{loaded}["{key}"]'
+            found.append(f'{saved}["{key}"] = {read.format(owner)}  # in what is saved')
+            found.append(f"{write.format(owner, item)}  # after it is loaded")
     return tuple(found)
+
+
+def _kind(cause: str, names: Sequence[str], owner: str) -> str:
+    is_variable = cause in ("variable-not-saved", "end-not-restored")
+    return "variable" if is_variable or _is_plain(names, owner) else "module"
 
 
 def framework_of(files: Iterable[str]) -> Framework:

@@ -108,19 +108,18 @@ class _Case:
         return self._at_save("data-order-not-restored")
 
     def _explain_draws(self, after: int) -> FoundCause:
-        """Other numbers are drawn after the resume: nobody set the generator back, or it has moved since."""
+        """Other numbers are drawn after the resume: a generator was not set back, or a loader moved it."""
         last = self.ours.updates[after - 1]
-        stood = last.parts.get("generators", {}).get("torch")
-        early = [moment for moment in self.theirs.of(GeneratorSeeded) if moment.step == 0]
-        restored = next((moment for moment in early if moment.facts.digest == stood), None)
         drawn = _draws(self.ours)
-        if restored is None or not drawn:
-            return self._at_save("generator-not-saved" if drawn else "state-not-saved", *drawn)
-        said = f"this line restores its state after step {last.step + 1}"
+        restored = restoring(self.theirs, last)
         epochs = [moment for moment in self.theirs.of(EpochBegan) if moment.step == 0]
-        later = [moment for moment in epochs if moment.at_s > restored.at_s]
-        signs = [f"a loader starts after that, at line {moment.line}" for moment in later[:1]]
-        return _at(restored, "generator-moved-after-restore", said, *signs)
+        later = [moment for moment in epochs if restored is not None and moment.at_s > restored.at_s]
+        if "torch" in drawn and later:
+            said = f"this line restores its state after step {last.step + 1}"
+            loader = f"a loader starts after that, at line {later[0].line}"
+            return _at(restored, "generator-moved-after-restore", said, loader)
+        signs = [f"generators used during training: {', '.join(sorted(drawn))}"] if drawn else []
+        return self._at_save("generator-not-saved" if drawn else "state-not-saved", *signs)
 
     def _loaded(self) -> Moment[Any] | None:
         return _last(self.theirs, FileLoaded)
@@ -145,8 +144,7 @@ def refine(  # limits: three runs and what is known of them
     """
     first, _, resumed = runs
     is_open = finding.name in _OPEN
-    is_guess = finding.name == "generator-moved-after-restore" and len(finding.evidence) < 2  # by no loader
-    if (finding.name == "generator-not-saved" or is_guess) and not has_workers(first):
+    if finding.name == "generator-not-saved" and not has_workers(first):
         is_open = lost.has_generators(first, resumed, step=step) is True
         if is_open:
             finding.name, finding.evidence = "state-not-saved", []
@@ -170,6 +168,13 @@ def withdraw(finding: FoundCause, first: Process, *, parting: Parting, found: Sp
         finding.evidence.append(f"the first value that differs is made by lines {numbers} at most")
 
 
+def restoring(process: Process, last: Update) -> Moment[GeneratorSeeded] | None:
+    """Return where a resumed run sets torch's generator to the state in which the step before left it."""
+    stood = last.parts.get("generators", {}).get("torch")
+    seeded = [moment for moment in process.of(GeneratorSeeded) if moment.step == 0]
+    return next((moment for moment in seeded if stood and moment.facts.digest == stood), None)
+
+
 def has_workers(process: Process) -> bool:
     """Whether a loader has workers, whose generators nobody sees."""
     return any(moment.facts.num_workers for moment in process.of(LoaderUsed))
@@ -182,11 +187,10 @@ def _position_of(update: Update, before: Sequence[Update]) -> int | None:
     return next((item.step for item in before if wanted and item.parts.get(name) == wanted), None)
 
 
-def _draws(process: Process) -> list[str]:
+def _draws(process: Process) -> set[str]:
     """Return which global generators moved from one step to another."""
     states = [update.parts.get("generators", {}) for update in process.updates]
-    names = {name for one, other in pairwise(states) for name in one if one[name] != other.get(name)}
-    return [f"generators used during training: {', '.join(sorted(names))}"] if names else []
+    return {name for one, other in pairwise(states) for name in one if one[name] != other.get(name)}
 
 
 def _last(process: Process, kind: type[F], *, until: float = math.inf) -> Moment[F] | None:

@@ -4,6 +4,7 @@ Owns the first operation whose result differs, how far apart the results are, an
 from. Which cause that speaks for is left to `suspects`.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -93,14 +94,17 @@ def distance(first: Process, second: Process, *, found: Split) -> str | None:
     one, other = values_of(first, found.first, place), values_of(second, found.second, place)
     if one is None or other is None or one.shape != other.shape or one.size == 0:
         return None
-    return _words_of(one, other)
+    return _words_of(one, other, num_all=math.prod(ours.shape))
 
 
-def _words_of(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> str:
+def _words_of(one: npt.NDArray[Any], other: npt.NDArray[Any], *, num_all: int) -> str:
     differ = one != other
     if one.dtype.kind == "f":
         differ &= ~(np.isnan(one) & np.isnan(other))
-    share = f"{int(differ.sum())} of {one.size} values differ"
+    num = int(differ.sum())
+    share = f"{num} of {num_all} values differ"
+    if one.size < num_all:  # of a large tensor only a sample was kept
+        share = f"{num} of {one.size} sampled values differ ({num_all} in all)"
     if one.dtype.kind not in "fiu":
         return share
     apart = np.abs(one.astype(np.float64) - other.astype(np.float64))

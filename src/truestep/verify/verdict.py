@@ -6,6 +6,8 @@ Owns what is told, as plain values by the command's contract. How it looks is le
 from dataclasses import dataclass, field
 from typing import Any
 
+from truestep.verify.written import WrittenFiles
+
 _ENDED = 130
 
 
@@ -19,8 +21,15 @@ class RunSummary:
     num_steps: int
     digest: str
     parted_at: int | None = None
-    """The step, from 1, at which it parts from the first run."""
+    """The step, from 1, at which it parts from the first run; 0 is before the first step."""
     seconds: float = 0.0
+
+    @property
+    def parting(self) -> str:
+        """Where it parts from the first run, in words; empty if it does not."""
+        if self.parted_at is None:
+            return ""
+        return f"diverges at step {self.parted_at}" if self.parted_at else "diverges before the first step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +94,8 @@ class Verdict:
     """How far bfloat16 and float32 are from float64, and the module and operation that lose most."""
     resume: dict[str, Any] | None = None
     """Of a killed run: from which step it was resumed, how long that took, and a save that a kill tears."""
+    files: WrittenFiles | None = None
+    """How the files that the runs wrote compare; None if they were not compared."""
     saved: str | None = None
     """The fingerprint that was written."""
     cold_start: str | None = None
@@ -118,6 +129,7 @@ class Verdict:
             "expected_steps": self.expected_steps,
             "cold_start": self.cold_start,
             "rounding": self.is_rounding,
+            "files": None if self.files is None else self.files.as_fields(),
             "saved": self.saved,
             "compiled": self.compiled,
             "precision": self.precision,

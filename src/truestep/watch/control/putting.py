@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from truestep.watch.digests.chain import generator_digests
 from truestep.watch.digests.keeping import loop_line, script_frames
 from truestep.watch.digests.values import Things, describe, dump
 from truestep.watch.script import parts
@@ -136,4 +137,5 @@ class _Moment:
         new.replace(folder / KEPT_FILE)
         values = {name: describe(thing) for name, thing in things.found.items() if name in self._kept}
         kinds = {name: thing.kind for name, thing in things.found.items()}
-        self._tape.write("plain", step=self._step, values=values, kinds=kinds, at=self._at, count=self._count)
+        begun = {"kinds": kinds, "at": self._at, "count": self._count, "generators": generator_digests()}
+        self._tape.write("plain", step=self._step, values=values, begun=begun)

@@ -109,7 +109,7 @@ class Chain:
                 str(number): self._try(self._fold, self._buffers_of(number)) for number in self._models
             }
         if "generators" in self._wanted:
-            self._parts["generators"] = {name: _digest_text(state) for name, state in states().items()}
+            self._parts["generators"] = generator_digests()
         if "kept" in self._wanted:
             called: dict[str, Any] = {f"model {place}": model for place, model in self._models.items()}
             called[f"optimizer {number}"] = optimizer
@@ -215,7 +215,12 @@ class Chain:
             {name: it for name, it in found if name.partition(".")[0] in self._variables}
         )
         for number, optimizer in self._alive_optimizers().items():
-            for part, gather in (("weights", self._parameters), ("state", self._state)):
+            parts_at_end = (
+                ("weights", self._parameters),
+                ("state", self._state),
+                ("settings", settings_of),  # a scheduler has changed them since the step
+            )
+            for part, gather in parts_at_end:
                 digests[f"optimizer {number}: {part}"] = self._try(_fold_all, (gather, optimizer))
         return digests
 
@@ -317,6 +322,11 @@ def _fold_unnamed(named: Named) -> str:
 def _fold_all(given: tuple[Callable[[Optimizer], Any], Optimizer]) -> str:
     gather, optimizer = given
     return fold(gather(optimizer))
+
+
+def generator_digests() -> dict[str, str]:
+    """Return a digest of the state of each global generator in use."""
+    return {name: _digest_text(state) for name, state in states().items()}
 
 
 def _numel(item: Kept) -> int:

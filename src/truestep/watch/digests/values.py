@@ -121,9 +121,9 @@ class Things:
         return "closure" if name in self._cells else "variable"
 
     def _thing(self, name: str, value: Any, put: Put | None) -> Thing | None:
-        for kind, read, write in _GENERATORS:
+        for kind, word, read, write in _GENERATORS:
             if isinstance(value, kind):
-                return Thing("generator", read(value), partial(write, value))
+                return Thing(word, read(value), partial(write, value))
         for kind, word in _STATES:
             if isinstance(value, kind):
                 return Thing(word, value.state_dict(), value.load_state_dict)
@@ -353,17 +353,23 @@ def _set_bits(value: Any, state: Any) -> None:
     value.bit_generator.state = state
 
 
-_GENERATORS: tuple[tuple[Any, Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
-    (random.Random, lambda value: value.getstate(), lambda value, state: value.setstate(state)),
-    (np.random.Generator, lambda value: value.bit_generator.state, _set_bits),
+_GENERATORS: tuple[tuple[Any, str, Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
+    (random.Random, "Random", lambda value: value.getstate(), lambda value, state: value.setstate(state)),
+    (np.random.Generator, "numpy Generator", lambda value: value.bit_generator.state, _set_bits),
     (
         np.random.RandomState,
+        "RandomState",
         lambda value: value.get_state(legacy=False),
         lambda value, state: value.set_state(state),
     ),
-    (torch.Generator, lambda value: value.get_state(), lambda value, state: value.set_state(state)),
+    (
+        torch.Generator,
+        "torch Generator",
+        lambda value: value.get_state(),
+        lambda value, state: value.set_state(state),
+    ),
 )
-"""Kinds of generators, how their state is read, and how it is set."""
+"""Kinds of generators, what they are called, how their state is read, and how it is set."""
 
 
 def _global_generators() -> Iterator[tuple[str, Thing]]:
@@ -372,5 +378,5 @@ def _global_generators() -> Iterator[tuple[str, Thing]]:
     own += [("random", random._inst), ("numpy", np.random.mtrand._rand)]
     own += [(str(item.device), item) for item in getattr(module_in_use(), "default_generators", ())]
     for name, value in own:
-        read, write = next((read, write) for kind, read, write in _GENERATORS if isinstance(value, kind))
-        yield f"{GENERATOR}{name}", Thing("generator", read(value), partial(write, value))
+        word, read, write = next(row[1:] for row in _GENERATORS if isinstance(value, row[0]))
+        yield f"{GENERATOR}{name}", Thing(word, read(value), partial(write, value))

@@ -73,7 +73,8 @@ class Process(Observed):
     plain: dict[int, dict[str, str]] = field(default_factory=dict)
     """By step: what variables held when it began, by name, if the plan asked for it."""
     begun: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By step: `kinds` of these, `at` which line it began, and at which `count` of arrivals there."""
+    """By step: `kinds` of these, `at` which line it began, at which `count` of arrivals there, and digests of
+    the global `generators`, comparable with those of updates."""
     expected_steps: int | None = None
     """How many steps it would have made, if it was ended early and its loops say so."""
 
@@ -202,7 +203,7 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
 def _add_kept(process: Process, line: dict[str, Any]) -> None:
     if line["kind"] == "plain":
         process.plain[line["step"]] = dict(line["values"])
-        process.begun[line["step"]] = {name: line[name] for name in ("kinds", "at", "count")}
+        process.begun[line["step"]] = dict(line["begun"])
     else:
         process.expected_steps = line["steps"]
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,6 +35,7 @@ _MAX_HEAD = 4096
 _TAIL_LINES = 12
 COPIED = ".copied"
 """A file in the copy of a run's folder: a `truestep.Run` there begins anew; readers find it whole."""
+_RECORD = "record.jsonl"
 _LEFT_OUT = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache"}
 
 
@@ -45,6 +47,7 @@ class Scratch:
         # Resolved: as a script in it sees its own path.
         self._root = Path(tempfile.mkdtemp(prefix="truestep-")).resolve()
         self._num_folders = 0
+        self._begun: dict[str, tuple[int, int, int]] = {}
         self.closing = contextlib.ExitStack()
         """What ends with it: processes that stand in the folder."""
         self.work = self._root / "work"
@@ -67,7 +70,26 @@ class Scratch:
         _Copy(self.origin, self.work).make()
         if commit is not None:
             commit.put(self.work)
+        self._begun = {name: _stamp(path) for name, path in self._files()}
         return self.work
+
+    def written(self) -> dict[str, Path]:
+        """Return the files that a run has made or changed in the working folder, by their names in it.
+
+        Compiled Python is left out, and what a `truestep.Run` notes of its times.
+        """
+        return {name: path for name, path in self._files() if self._begun.get(name) != _stamp(path)}
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        waiting = [self.work]
+        while waiting:
+            found = _entries(waiting.pop())
+            is_run = any(entry.name == "run.json" and _is_ours(entry) for entry in found)
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting += [Path(entry.path)] if entry.name not in _LEFT_OUT else []
+                elif entry.is_file(follow_symlinks=False) and not (is_run and entry.name == _RECORD):
+                    yield os.path.relpath(entry.path, self.work), Path(entry.path)
 
     def keep(self) -> None:
         """Keep the working folder as a run has left it."""
@@ -172,6 +194,11 @@ class _Copy:
             return True
         is_small = size <= _SMALL_BYTES and self._bytes_left > -_MAX_TOTAL
         return self._entries_left > 0 and (is_small or size <= min(_MAX_BYTES, self._bytes_left))
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    known = path.stat()
+    return known.st_ino, known.st_size, known.st_mtime_ns
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
