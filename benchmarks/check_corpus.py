@@ -130,7 +130,7 @@ def forked_starts() -> Iterator[None]:
 
 def checked_as_job(script: Script) -> list[dict[str, Any]]:
     """Return what truestep says of a script that runs as several processes, forks like the others."""
-    words = [sys.executable, "-m", "truestep", "check", "--format", "json"]
+    words = [sys.executable, "-m", "truestep", "check", "-v", "--format", "json"]
     words += ["--processes", str(script.processes)] if script.processes > 1 else []
     words += [str(script.path)]
     environment = os.environ | {"TRUESTEP_TESTS_SERVER": server_of(script.path)}

@@ -253,7 +253,7 @@ def start_checked(script: Script, path: Path) -> list[str]:
     """Return the command that checks the script."""
     options = [] if script.processes == 1 else ["--processes", str(script.processes)]
     return [
-        *(sys.executable, "-m", "truestep", "check", "--format", "json", *options),
+        *(sys.executable, "-m", "truestep", "check", "-v", "--format", "json", *options),
         *(str(path), *script.arguments),
     ]
 

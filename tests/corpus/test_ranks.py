@@ -21,7 +21,7 @@ def found_in(script: Path, folder: Path) -> dict[str, set[int]]:
     """Return the lines of what `truestep check` finds in a job, by code."""
     text = script.read_text()
     _, _, rest = text.partition("# processes: ")
-    words = [sys.executable, "-m", "truestep", "check", "--format", "json"]
+    words = [sys.executable, "-m", "truestep", "check", "-v", "--format", "json"]
     words += ["--processes", rest.split()[0] if rest else "2", str(script)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TRUESTEP_TESTS_SERVER": server_of(script)}
     done = subprocess.run(

@@ -98,4 +98,6 @@ def rules_text(result: Result) -> str:
     ran = len(result.rules) - len(result.evaluation.not_observed)
     text = f"{ran} rule{'s' * (ran != 1)} ran, {len(result.evaluation.not_observed)} did not apply"
     words = "finding" if result.num_hidden == 1 else "findings"
-    return text + (f"; {result.num_hidden} {words} suppressed" if result.num_hidden else "")
+    text += f"; {result.num_hidden} {words} suppressed" if result.num_hidden else ""
+    more = "remark" if result.num_quiet == 1 else "remarks"
+    return text + (f"; {result.num_quiet} more {more} with -v" if result.num_quiet else "")

@@ -12,7 +12,7 @@ from typing import Any
 
 from truestep.check.baseline import leave_out_known, read_baseline
 from truestep.check.early import EarlyFindings, Key, OnFinding, key_of
-from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules, flatten
+from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules, flatten, leave_out
 from truestep.check.gather import CheckOptions, check_plan, gather
 from truestep.check.hints import hint_for
 from truestep.check.ranks import RankTimes, compare_ranks
@@ -61,6 +61,8 @@ class Result:
     """After how many seconds the script was ended, if that was so."""
     num_hidden: int = 0
     """Findings that are hidden by comments or known from a baseline."""
+    num_quiet: int = 0
+    """Remarks that are shown with -v only."""
     unused: list[Comment] = field(default_factory=list)
     """Comments that hide nothing."""
     unknown: list[tuple[Comment, str]] = field(default_factory=list)
@@ -220,7 +222,7 @@ def examine(
 
 def _early(rules: Sequence[Rule], settings: Settings, on_finding: OnFinding) -> EarlyFindings:
     def leave_out(found: list[RuleFinding], evidence: Evidence) -> list[RuleFinding]:
-        return kept_of(found, settings, evidence=evidence)[0]
+        return shown_of(kept_of(found, settings, evidence=evidence)[0], settings)
 
     return EarlyFindings(rules, leave_out=leave_out, on_finding=on_finding)
 
@@ -263,6 +265,11 @@ def kept_of(
     return kept, unused
 
 
+def shown_of(kept: list[RuleFinding], settings: Settings) -> list[RuleFinding]:
+    """Return findings without the remarks that are shown only if they are asked for."""
+    return leave_out(kept, where=lambda item: item.severity == "info" and settings.is_silent(item.rule))
+
+
 def suppress(result: Result, settings: Settings, *, everything: Sequence[Rule]) -> None:
     """Leave out the findings that comments or a baseline suppress, and note comments without effect."""
     reported = result.evaluation.findings
@@ -273,4 +280,5 @@ def suppress(result: Result, settings: Settings, *, everything: Sequence[Rule]) 
         result.unused = unused
     result.unknown = unknown_names(unused, everything)
     result.num_hidden = len([*flatten(reported)]) - len([*flatten(kept)])
-    result.evaluation.findings = kept
+    result.evaluation.findings = shown_of(kept, settings)
+    result.num_quiet = len([*flatten(kept)]) - len([*flatten(result.findings)])

@@ -25,6 +25,8 @@ class Settings:
     rules: tuple[Path, ...] = ()
     """Folders with rules of the user's own."""
     baseline: Path | None = None
+    is_verbose: bool = False
+    """Whether remarks are shown that are often a matter of taste."""
 
     def updated(
         self,
@@ -51,6 +53,10 @@ class Settings:
             for rule in rules
             if (not self.select or is_named(rule, self.select)) and not is_named(rule, self.ignore)
         ]
+
+    def is_silent(self, rule: Rule) -> bool:
+        """Whether the remarks of a rule are not shown; one that is selected is."""
+        return rule.meta.is_quiet and not self.is_verbose and not is_named(rule, self.select)
 
 
 def is_named(rule: Rule, names: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from types import TracebackType
 from truestep.check.describe import count_text, describe, rules_text, steps_text
 from truestep.check.early import Key, Pace, cut_whole, find_lasting, key_of
 from truestep.check.evaluate import RuleFinding, evaluate_rules
-from truestep.check.examine import Result, is_of_doctor, kept_of, suppress
+from truestep.check.examine import Result, is_of_doctor, kept_of, shown_of, suppress
 from truestep.check.gather import check_plan
 from truestep.check.settings import read_settings
 from truestep.errors import CheckFailed, UsageError
@@ -167,7 +167,9 @@ class Check:
         evidence = cut_whole(self._read())
         found = [] if evidence is None else find_lasting(self._rules, evidence)
         self._pace.note(part.num_steps, since_s=begun_s)
-        return [] if evidence is None else kept_of(found, self._settings, evidence=evidence)[0]
+        if evidence is None:
+            return []
+        return shown_of(kept_of(found, self._settings, evidence=evidence)[0], self._settings)
 
     def _evaluate(self) -> Result:
         evidence = self._read()

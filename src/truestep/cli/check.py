@@ -144,7 +144,12 @@ _Quiet = Annotated[
 ]
 _Verbose = Annotated[
     bool,
-    typer.Option("-v", "--verbose", help="Also list the rules that did not apply.", rich_help_panel=ANSWER),
+    typer.Option(
+        "-v",
+        "--verbose",
+        help="Also print remarks that are often a matter of taste, and the rules that did not apply.",
+        rich_help_panel=ANSWER,
+    ),
 ]
 _ExitZero = Annotated[
     bool,
@@ -206,7 +211,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     options = _options(steps=steps, processes=processes, timeout=timeout, deep=deep)
     shown = _Shown(format=format_, output=output, record=record, is_quiet=quiet, is_verbose=verbose)
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
-        settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline)
+        settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline, verbose=verbose)
         request = _Request(script=given, settings=settings, options=options, shown=shown, progress=progress)
         answer = request.fix(has_remarks=fix_all) if fix or fix_all else request.examine()
     request.show(answer)
@@ -215,13 +220,14 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
 
 
 def _settings(
-    *, select: str | None, ignore: str | None, rules: Path | None, baseline: Path | None
+    *, select: str | None, ignore: str | None, rules: Path | None, baseline: Path | None, verbose: bool
 ) -> "Settings":
     from truestep.check import read_settings
 
-    return read_settings(Path.cwd()).updated(
+    settings = read_settings(Path.cwd()).updated(
         select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
     )
+    return replace(settings, is_verbose=verbose)
 
 
 def _options(

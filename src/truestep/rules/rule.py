@@ -73,6 +73,8 @@ class Meta:
     """Codes of rules whose findings explain this one's. It is shown under theirs."""
     is_lasting: bool = False
     """Whether later evidence cannot take a finding back. Such findings are reported while the script runs."""
+    is_quiet: bool = False
+    """Whether its remarks are shown with -v only: on public scripts fewer than nine in ten were true."""
     is_preview: bool = False
     """Whether it is untested on the hardware that it is about."""
 

@@ -25,6 +25,7 @@ RULE = Meta(
     severity="warning",
     is_lasting=True,
     fix="Save model.state_dict(), and load it with weights_only=True into a model built in code.",
+    is_quiet=True,
 )
 
 

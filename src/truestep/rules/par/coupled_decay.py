@@ -25,6 +25,7 @@ RULE = Meta(
     severity="info",
     needs=(OptimizerStep, ParametersListed),
     fix="Use torch.optim.AdamW, whose decay does not depend on the gradient's scale.",
+    is_quiet=True,
 )
 
 

@@ -30,6 +30,7 @@ RULE = Meta(
     severity="info",
     needs=(OptimizerStep, ParametersListed),
     fix="Decay parameters with two or more dimensions only: p.ndim >= 2.",
+    is_quiet=True,
 )
 _MIN_SHARE = 0.5
 _LIKELY = re.compile(r"bias|norm|gamma|beta|(^|[._])(ln|bn)")

@@ -22,6 +22,7 @@ RULE = Meta(
     severity="info",
     needs=(LoaderUsed, LoaderMade),
     fix="Set num_workers to at most the number of cores, or fewer if training runs on them too.",
+    is_quiet=True,
 )
 
 

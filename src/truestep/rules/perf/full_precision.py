@@ -28,6 +28,7 @@ RULE = Meta(
     needs=(DeviceMeasured, ForwardPass),
     fix='Run the forward pass under torch.autocast("cuda", dtype=torch.bfloat16).',
     is_preview=True,
+    is_quiet=True,
 )
 _PRODUCTS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.convolution.", "aten.baddbmm.")
 _LEAST_FASTER = 1.5

@@ -29,6 +29,7 @@ RULE = Meta(
     severity="warning",
     needs=(BackwardPass,),
     fix="Prepare samples once and store them, or load them in workers (num_workers, persistent_workers).",
+    is_quiet=True,
 )
 _LEAST_STEPS = 8
 _LEAST_SHARE, _LEAST_WAIT_S = 0.3, 0.002

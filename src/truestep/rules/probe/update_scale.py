@@ -32,6 +32,7 @@ RULE = Meta(
     needs=(UpdateMeasured,),
     caused_by=("DATA07",),
     fix="Change the learning rate so that a step changes weights by about a thousandth of their size.",
+    is_quiet=True,
 )
 _HIGH, _LOW = 0.2, 1e-6
 _MIN_STEPS, _MIN_HUGE, _MIN_LOSSES = 4, 2, 3

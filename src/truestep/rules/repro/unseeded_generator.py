@@ -44,6 +44,7 @@ RULE = Meta(
     code="REPRO01",
     severity="warning",
     fix="Seed it at the start of the script, before you create models and data.",
+    is_quiet=True,
 )
 _SEED = {
     "torch": "torch.manual_seed(SEED)",

@@ -47,6 +47,7 @@ _GIVES_TEXTS = frozenset(
     {"split", "splitlines", "lower", "upper", "strip", "read", "readlines", "join", "read_text"}
 )
 _GIVES_NUMBERS = frozenset({"tolist", "item", "range", "int", "randint", "arange", "numpy", "unique"})
+_MAX_CHARACTERS = 80
 _MAX_DEPTH = 6
 _TRAINING = (OptimizerStep, BackwardPass)
 _CUTTING = ast.Mod | ast.BitAnd | ast.RShift
@@ -85,9 +86,17 @@ def _find_listings(evidence: Evidence) -> Iterator[Finding]:
                 moment,
                 "the order of files in the folder listing is used without sorting",
                 line=call.lineno,
-                evidence=f"{moment.facts.name} returned {str(moment.facts.result)[:80]}; the order "
+                evidence=f"{moment.facts.name} returned {_beginning(str(moment.facts.result))}; the order "
                 f"is used at line {getattr(decided, 'lineno', call.lineno)}",
             )
+
+
+def _beginning(listing: str) -> str:
+    """Return the first names of a listing, whole, in a short line."""
+    if len(listing) <= _MAX_CHARACTERS:
+        return listing
+    names, comma, _ = listing[:_MAX_CHARACTERS].rpartition(", ")
+    return f"{names}{comma}..." if comma else f"{listing[:_MAX_CHARACTERS]}..."
 
 
 def _call_at(flow: ValueFlow, line: int) -> ast.Call | None:
