@@ -170,6 +170,8 @@ def test_a_picture_that_cannot_be_written_is_told_after_the_answer_and_the_recor
     assert (tmp_path / "record.jsonl").exists()
 
 
+@pytest.mark.verdict(": what looked faster {}")
+@pytest.mark.verdict("nothing to change")
 def test_what_paid_alone_and_failed_together_is_told_with_the_reason() -> None:
     final = Comparison(ratio=None, failed="failed after 9 steps: out of memory")
     told = told_of(replace(result_of(PAYS), final=final))
@@ -215,6 +217,8 @@ REFUSED = Trial(knob="b", words="1", status="refused", found=FASTER)
 PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
 
 
+@pytest.mark.verdict("no clear gain in {} of {} settings")
+@pytest.mark.verdict("looked faster so far: {}")
 @pytest.mark.parametrize(
     ("result", "code", "said"),
     [

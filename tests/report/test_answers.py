@@ -79,6 +79,8 @@ def test_verdicts(tmp_path: Path, fields: dict[str, Any], line: str) -> None:
 FAILED = "the script failed (exit code 1): NameError: name 'x' is not defined"
 
 
+@pytest.mark.verdict("nothing found{}")
+@pytest.mark.verdict("not checked")
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
@@ -89,7 +91,7 @@ FAILED = "the script failed (exit code 1): NameError: name 'x' is not defined"
         ({"steps": 0}, "not checked: no optimizer step was recorded"),
         (
             {"steps": 3, "failed_rules": ["LOOP01: KeyError"]},
-            "not checked: a part of truestep failed: LOOP01",
+            "inconclusive: a part of truestep failed: LOOP01",
         ),
         (
             {"steps": 3, "findings": [FINDING], "inconclusive": FAILED},

@@ -19,7 +19,7 @@ from truestep.report.page import Chapter, Tile, render
 from truestep.report.runs import Story, read_run
 from truestep.report.sections import Section
 from truestep.report.thin import Series
-from truestep.report.verdicts import check_tone, check_words, count_findings, unsure
+from truestep.report.verdicts import check_tone, check_words, count_findings, missing, unsure
 from truestep.runfiles import replacing
 
 _MAX_CHARTS = 24
@@ -154,8 +154,8 @@ def _tiles(story: Story) -> list[Tile]:
 
 def _findings(answer: dict[str, Any]) -> Tile:
     num = sum(count_findings(answer).values())
-    value = "not checked" if unsure(answer) and not num else f"{num:,}"
-    note = check_words(answer).removeprefix("not checked: ")
+    value = missing(answer) if unsure(answer) and not num else f"{num:,}"
+    note = check_words(answer).removeprefix(f"{missing(answer)}: ")
     return Tile(label="Findings", value=value, note=note, tone=check_tone(answer))
 
 

@@ -15,7 +15,7 @@ from truestep.report.charts import Chart
 from truestep.report.markup import Markup, join, table, tag
 from truestep.report.numerals import compared_steps, count, duration, moment, plain
 from truestep.report.runs import Story
-from truestep.report.verdicts import check_words, findings_in, unsure
+from truestep.report.verdicts import check_words, findings_in, missing, unsure
 
 NUM_SHOWN = 40
 """Of a long list; the rest is in the page too, and shown when asked for."""
@@ -108,7 +108,7 @@ def findings(story: Story) -> Section | None:
     blind = answer.get("not_observed")
     script = f" Script: {_plain_text(answer.get('script'))}." if answer.get("script") else ""
     unseen = f" {count(len(blind), 'rule')} did not apply." if isinstance(blind, list) else ""
-    mark = badge("not checked" if not cards else "inconclusive", tone="warn") if unsure(answer) else None
+    mark = badge(missing(answer) if not cards else "inconclusive", tone="warn") if unsure(answer) else None
     lead = tag("p", mark, " " if mark else "", f"{check_words(answer)}.{script}", unseen, class_="lead")
     body = [lead, *map(card, cards[:NUM_SHOWN])]
     return Section(

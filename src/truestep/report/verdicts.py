@@ -39,6 +39,11 @@ def unsure(answer: Mapping[str, Any]) -> str:
     return "" if answer.get("steps") or any(findings_in(answer)) else "no optimizer step was recorded"
 
 
+def missing(answer: Mapping[str, Any]) -> str:
+    """Return what to write in place of no findings, where `unsure` has a reason."""
+    return "inconclusive" if answer.get("steps") else "not checked"
+
+
 def check_words(answer: Mapping[str, Any]) -> str:
     """Return what `check` found in how many steps, or why that says nothing."""
     counts = count_findings(answer)
@@ -47,7 +52,7 @@ def check_words(answer: Mapping[str, Any]) -> str:
     steps = answer.get("steps")
     during = f" in {count(steps, 'step')}" if isinstance(steps, int) else ""
     if not named:
-        return f"not checked: {reason}" if reason else f"nothing found{during}"
+        return f"{missing(answer)}: {reason}" if reason else f"nothing found{during}"
     return f"{', '.join(named)}{during}" + (f"; inconclusive: {reason}" if reason else "")
 
 
