@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests import preloaded
 from tests.gathering import judged, server_of
 from tests.patches import write_repaired
+from truestep.rules import find_rules
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 AUDITED = str(Path(__file__).with_name("audited.py"))
@@ -288,6 +289,8 @@ def main() -> int:
     paths = [path for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
     paths += [write_repaired(path) for path in paths if path.parent == CORPUS / "buggy"]
     scripts = [Script.read(path) for path in paths]
+    previews = {rule.meta.code for rule in find_rules() if rule.meta.is_preview}
+    scripts = [item for item in scripts if item.code not in previews]
     if given.only:
         scripts = [item for item in scripts if item.path.stem.startswith(tuple(given.only.split(",")))]
     jobs = [item for item in scripts if item.processes > 1]

@@ -25,7 +25,10 @@ a name and a severity:
 - An *error* makes the result wrong.
 - A *warning* probably makes it wrong, or wastes what was measured.
 - *Info* is a remark. It does not change the exit code.
-- *Preview* marks a rule for hardware on which it is untested.
+- *Preview* marks a rule that has yet to find something true in a script that its author did not write, or
+  that is for hardware on which it is untested. `check` runs it only if `--select` names it or its family;
+  `doctor` runs all of ENV.
+  Previews are in no figure of these pages.
 
 A rule that needs something your script never does, such as clipping, did not apply. It has not passed.
 

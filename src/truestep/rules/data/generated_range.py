@@ -30,6 +30,7 @@ RULE = Meta(
     severity="warning",
     needs=(InputMeasured, OptimizerStep),
     fix="Scale the real data to the range from -1 to 1 too, as with Normalize([0.5], [0.5]).",
+    is_preview=True,
 )
 _LEAST, _LEAST_VALUES = 2, 32
 _HIGH, _TOLERANCE = 0.7, 1e-3

@@ -25,6 +25,7 @@ RULE = Meta(
     severity="error",
     needs=(LoaderUsed, BackwardPass),
     fix="Loop over the loader, or make the iterator once before the loop: batches = iter(loader).",
+    is_preview=True,
 )
 _LEAST_EPOCHS = 5
 

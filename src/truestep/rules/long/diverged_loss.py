@@ -28,6 +28,7 @@ RULE = Meta(
     needs=(LossLevel,),
     caused_by=("LOOP01", "LOOP03", "LOOP10", "LOOP11", "LOOP18", "PROBE07"),
     fix="Lower the learning rate or warm it up, and clip gradients.",
+    is_preview=True,
 )
 _MIN_LEVELS, _NUM_PARTS = 20, 5
 _MIN_LAST, _LAST_PART = 3, 10

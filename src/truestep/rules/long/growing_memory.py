@@ -24,6 +24,7 @@ RULE = Meta(
     needs=(CoursePoint,),
     caused_by=("LOOP13", "LOOP15"),
     fix="Keep numbers instead of tensors, or only the last few.",
+    is_preview=True,
 )
 _MIN_POINTS = 12
 _MIN_BYTES = 64 << 20

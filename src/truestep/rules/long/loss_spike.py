@@ -26,6 +26,7 @@ RULE = Meta(
     needs=(LossLevel, CoursePoint),
     caused_by=("LONG02", "LOOP11", "LOOP18"),
     fix="Look at that step: truestep replay --step N train.py shows its batch and the first extreme value.",
+    is_preview=True,
 )
 
 

@@ -24,6 +24,7 @@ RULE = Meta(
     needs=(CoursePoint,),
     caused_by=("LOOP13", "LOOP15", "LONG03", "PERF04"),
     fix="Look for work that grows with the number of steps, such as a list that each step goes through.",
+    is_preview=True,
 )
 _NUM_PARTS, _MIN_POINTS = 8, 17
 _MIN_RATIO, _MIN_STEP_S, _NEARLY, _DIP = 1.5, 0.001, 0.97, 0.05

@@ -26,6 +26,7 @@ RULE = Meta(
     severity="warning",
     needs=(BackwardPass,),
     fix="Catch only the error you expect, and count or print it.",
+    is_preview=True,
 )
 _BROAD = frozenset({"", "Exception", "BaseException"})
 

@@ -29,6 +29,7 @@ RULE = Meta(
     caused_by=("DATA07",),
     is_lasting=True,
     fix="Initialize the last layer with small weights, and scale the inputs to unit variance.",
+    is_preview=True,
 )
 _MAX_RATIO = 3.0
 _MIN_SCORED = 8

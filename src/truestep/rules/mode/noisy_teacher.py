@@ -27,6 +27,7 @@ RULE = Meta(
     severity="warning",
     needs=(PassExamined, OptimizerStep),
     fix="Call .eval() on the teacher before the loop that trains the student.",
+    is_preview=True,
 )
 _LEAST_STEPS = 3
 

@@ -27,6 +27,7 @@ RULE = Meta(
     needs=(LayersListed, PassExamined),
     is_lasting=True,
     fix="Use GroupNorm, larger batches or drop_last=True, or keep BatchNorm in eval mode.",
+    is_preview=True,
 )
 
 

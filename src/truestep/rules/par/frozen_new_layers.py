@@ -30,6 +30,7 @@ RULE = Meta(
     needs=(OptimizerStep, ParametersListed),
     caused_by=("PAR05", "PAR11"),
     fix="Freeze the loaded layers only: new layers have to learn.",
+    is_preview=True,
 )
 _LAYERS = frozenset({"Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Bilinear"})
 

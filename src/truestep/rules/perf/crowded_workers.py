@@ -23,6 +23,7 @@ RULE = Meta(
     needs=(LoaderUsed, LoaderMade),
     fix="Set num_workers to at most the number of cores, or fewer if training runs on them too.",
     is_quiet=True,
+    is_preview=True,
 )
 
 

@@ -24,6 +24,7 @@ RULE = Meta(
     severity="warning",
     needs=(ParallelMade,),
     fix="Use torchrun and DistributedDataParallel with one process per GPU; on one device, no wrapper.",
+    is_preview=True,
 )
 
 

@@ -28,6 +28,7 @@ RULE = Meta(
     caused_by=("LOOP10", "LOOP12", "LOSS05", "PAR03", "PAR05", "PAR07", "PROBE03", "PROBE04", "PROBE06"),
     fix="Try to fit a single batch; if that fails too, check the gradients and the learning rate.",
     is_quiet=True,
+    is_preview=True,
 )
 _MIN_LOOKS, _SAME = 7, 0.01
 
