@@ -41,7 +41,7 @@ def problems(output: str) -> Iterator[dict[str, str]]:
 def printed(*findings: RuleFinding, text: str) -> str:
     result = result_of(*findings)
     result.evidence.texts.update({item.finding.file: text for item in findings if item.finding.file})
-    return Answer(script=Script(path="train.py"), result=result, patch="", is_fixed=True).render(Format.text)
+    return Answer(script=Script(path="train.py"), result=result, patch="").render(Format.text)
 
 
 def test_each_finding_with_a_line_becomes_one_problem() -> None:

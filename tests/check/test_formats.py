@@ -120,7 +120,7 @@ def test_each_form_of_an_answer_ends_with_a_newline_or_is_empty() -> None:
 
 def test_a_path_that_is_not_utf_8_does_not_cost_the_answer() -> None:
     odd = result_of(found("DATA04", file="/repo/\udcff.py"))
-    answer = Answer(script=Script(path="\udcff.py"), result=odd, patch="--- a/\udcff.py\n", is_fixed=True)
+    answer = Answer(script=Script(path="\udcff.py"), result=odd, patch="--- a/\udcff.py\n")
     for name in Format:
         assert answer.render(name).encode()
 
