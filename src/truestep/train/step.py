@@ -47,7 +47,7 @@ _TOO_EARLY = (
 
 _STALE_GRAPH = ("through the graph a second time", "modified by an inplace operation")
 _COMPUTE_AGAIN = (
-    "Does this loss use a value of another lane, of another pass over the step, or from before an update? "
+    "Does this loss use a value of another lane, of another pass of the step, or from before an update? "
     "Each pass `for batch in step:` runs once per lane, so compute everything that the loss depends on "
     "inside it: a GAN's generator makes its samples once in each pass."
 )

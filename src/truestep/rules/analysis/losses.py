@@ -10,19 +10,16 @@ from truestep.watch.evidence.facts.passes import BackwardPass
 _EVERY = 16
 
 
-def find_levels(evidence: Evidence, *, has_infinite: bool = False) -> list[tuple[Moment[LossLevel], float]]:
+def find_levels(evidence: Evidence) -> list[tuple[Moment[LossLevel], float]]:
     """Return the loss at some steps, evenly spread: the first that was read of every few.
 
-    A loss that is not finite is left out, or infinite if those are asked for too.
+    A loss that is not finite is infinite.
     """
     found: dict[int, Moment[LossLevel]] = {}
     for moment in evidence.of(LossLevel):
         found.setdefault(moment.step // _EVERY, moment)
     levels = [(found[place], found[place].facts.loss) for place in sorted(found)]
-    losses = [
-        (moment, loss if isinstance(loss, float) and isfinite(loss) else inf) for moment, loss in levels
-    ]
-    return [(moment, loss) for moment, loss in losses if has_infinite or loss < inf]
+    return [(moment, loss if isinstance(loss, float) and isfinite(loss) else inf) for moment, loss in levels]
 
 
 def has_one_loss(evidence: Evidence) -> bool:

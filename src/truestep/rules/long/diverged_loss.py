@@ -40,14 +40,14 @@ _OPERATIONS = ("NllLoss", "CrossEntropy", "BinaryCrossEntropy")
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether the loss was read often enough."""
-    return len(find_levels(evidence, has_infinite=True)) >= _MIN_LEVELS
+    return len(find_levels(evidence)) >= _MIN_LEVELS
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find a loss that fell and then rose above its start."""
     names = {moment.facts.operation for moment in evidence.of(BackwardPass) if moment.facts.operation}
     is_known = bool(names) and all(name.startswith(_OPERATIONS) for name in names)
-    levels = find_levels(evidence, has_infinite=True)
+    levels = find_levels(evidence)
     if not has_one_loss(evidence) or not is_known or len(levels) < _MIN_LEVELS:
         return
     losses = [loss for _, loss in levels]
