@@ -25,7 +25,7 @@ WORDS = {
     r"anew": "restart, start over, again",
     r"(?:give|gives|given) (?:\w+ ){0,2}free": "release",
     r"is no rule": "is not a rule, unknown rule",
-    r"rules? looked|nothing to look at|not looked at": "N rules ran, M did not apply",
+    r"rules? looked|nothing to look at|not looked at": "N rules ran; not seen: ...",
     r"could not tell|cannot tell": "inconclusive",
     r"to the bit": "bit-for-bit identical, reproducible",
     r"(?:it|scripts?|runs?) repeats?": "is reproducible",

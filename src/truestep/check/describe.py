@@ -8,11 +8,12 @@ from pathlib import Path
 from truestep.cells import is_notebook, place
 from truestep.check.evaluate import RuleFinding
 from truestep.check.examine import Result
+from truestep.check.unseen import not_seen
 from truestep.errors import printable
 from truestep.memory import in_bytes
 from truestep.rules.evidence import Evidence
 
-_MAX_EVIDENCE = 400
+_MAX_EVIDENCE, _MAX_UNSEEN = 400, 5
 _NAMES = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
 
 
@@ -94,10 +95,14 @@ def steps_text(num: int) -> str:
 
 
 def rules_text(result: Result) -> str:
-    """Return how many rules ran, and how many findings were suppressed."""
+    """Return how many rules ran, how many findings are not shown, and what the others had nothing of."""
     ran = len(result.rules) - len(result.evaluation.not_observed)
-    text = f"{ran} rule{'s' * (ran != 1)} ran, {len(result.evaluation.not_observed)} did not apply"
+    text = f"{ran} rule{'s' * (ran != 1)} ran"
     words = "finding" if result.num_hidden == 1 else "findings"
     text += f"; {result.num_hidden} {words} suppressed" if result.num_hidden else ""
     more = "remark" if result.num_quiet == 1 else "remarks"
-    return text + (f"; {result.num_quiet} more {more} with -v" if result.num_quiet else "")
+    text += f"; {result.num_quiet} more {more} with -v" if result.num_quiet else ""
+    unseen = not_seen(result.evaluation.not_observed, result.evidence)
+    rest = len(unseen) - _MAX_UNSEEN
+    shown = ", ".join(unseen[:_MAX_UNSEEN]) + (f" and {rest} more" if rest > 0 else "")
+    return text + (f"; not seen: {shown}" if unseen else "")
