@@ -5,16 +5,22 @@ The site shows a page for each rule: it is built from the rule's file, where the
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+if str(Path(__file__).parents[1]) not in sys.path:  # the examples are with the tests
+    sys.path.append(str(Path(__file__).parents[1]))
+
 import truestep.rules
+from tests.rule_examples import Scripts, scripts_of
 from truestep.rules import Rule, find_rules
 from truestep.rules.page import build_page, family_of, severity_of
 
 ROOT = Path(__file__).parents[1]
+_EXPECTED = re.compile(r"# expect: (\w+)")
 PAGE = ROOT / "docs" / "rules.md"
 INTRODUCTION = """\
 # Rules
@@ -58,10 +64,31 @@ def source_of(rule: Rule) -> str:
 
 def build_pages() -> dict[str, tuple[str, str]]:
     """Return the page of each rule: its path on the site, the file that it is built from, and its text."""
-    return {
-        f"rules/{rule.meta.code}.md": (source_of(rule), "\n".join(build_page(rule)) + "\n")
-        for rule in find_rules()
-    }
+    pages = {}
+    for rule in find_rules():
+        scripts = scripts_of(rule.meta.code)
+        lines = build_page(rule, **_shown(scripts)) if scripts else build_page(rule)
+        pages[f"rules/{rule.meta.code}.md"] = (source_of(rule), "\n".join(lines) + "\n")
+    return pages
+
+
+def _shown(scripts: Scripts) -> dict[str, str]:
+    """Return the examples of a page: tests/rules runs them under the rule, so the tests of pages need not."""
+    bug = scripts.buggy.strip("\n")
+    good = re.sub(f"  {_EXPECTED.pattern}", "", scripts.fixed or scripts.clean).strip("\n")
+    return {"bug": _EXPECTED.sub(r"# \1", bug), "good": _from_first_difference(good, bug)}
+
+
+def _from_first_difference(text: str, other: str) -> str:
+    """Return a script without the lines at its top that the other one has too, but whole statements."""
+    lines, others = text.split("\n"), _EXPECTED.sub("", other).split("\n")
+    same = 0
+    while same < min(len(lines), len(others)) and lines[same].rstrip() == others[same].rstrip():
+        same += 1
+    while same and (same >= len(lines) or lines[same].startswith((" ", ")", "]"))):
+        same -= 1
+    is_worth_it = "\n".join(lines[:same]).strip().count("\n") > 1
+    return "\n".join(["...  # the first lines stay the same", *lines[same:]]) if is_worth_it else text
 
 
 def main() -> int:

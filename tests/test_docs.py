@@ -65,6 +65,7 @@ def test_every_rule_command_and_public_name_has_a_built_page_with_links_that_lea
     pages = BUILT
     assert {f"rules/{rule.meta.code}.md" for rule in find_rules()} <= pages.keys()
     assert {"commands/check.md", "commands.md", "api.md", "practices.md"} <= pages.keys()
+    assert "## Example\n\n```py\nimport torch" in pages["rules/LOOP01.md"][1]
     sources = [source for source, _ in pages.values()]
     assert len(sources) == len(set(sources))
     assert all((ROOT / source).is_file() for source in sources)

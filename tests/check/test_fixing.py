@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gathering import run_script, run_text
+from tests.rule_examples import buggy
 from truestep.check import Evaluation, Result, RuleFinding, apply_fixes, evaluate_rules, propose
 from truestep.errors import UsageError
 from truestep.rules import Evidence, Finding, Meta, find_rules
@@ -35,10 +36,11 @@ def test_what_can_be_mended_is_what_is_promised() -> None:
 
 @pytest.mark.parametrize("rule", MENDING, ids=lambda rule: rule.name)
 def test_the_mended_example_is_right(rule: Rule) -> None:
-    found = run_text(rule.buggy)
+    script = buggy(rule.meta.code)
+    found = run_text(script)
     changed = propose(evaluate_rules(RULES, found.evidence).findings, found.evidence)
     ((_, text),) = changed.items()
-    assert text != rule.buggy
+    assert text != script
     again = run_text(text)
     assert again.code == 0, again.output
     assert mistakes(again.evidence) == []
@@ -66,19 +68,19 @@ def test_scripts_are_mended(tmp_path: Path, name: str) -> None:
 
 
 def test_files_change_only_with_the_option(tmp_path: Path) -> None:
-    (rule,) = [rule for rule in RULES if rule.meta.code == "LOOP01"]
+    script = buggy("LOOP01")
     path = tmp_path / "train.py"
-    path.write_text(rule.buggy)
+    path.write_text(script)
     words: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 180}
     done = subprocess.run([COMMAND, "check", "train.py"], check=False, **words)
-    assert done.returncode == 1 and path.read_text() == rule.buggy
+    assert done.returncode == 1 and path.read_text() == script
     assert "with --fix:" in done.stdout and "+    optimizer.zero_grad()" in done.stdout
     done = subprocess.run([COMMAND, "check", "--fix", "train.py"], check=False, **words)
     assert done.returncode == 0, done.stdout
-    assert "truestep: testing the edits for LOOP01 at train.py:11: running the script again" in done.stderr
+    assert "truestep: testing the edits for LOOP01 at train.py:10: running the script again" in done.stderr
     assert "truestep: fixed 1 · withdrew 0 · 0 left" in done.stderr
     assert "nothing found" in done.stdout
-    assert path.read_text() == rule.buggy.replace("    loss.b", "    optimizer.zero_grad()\n    loss.b")
+    assert path.read_text() == script.replace("    loss.b", "    optimizer.zero_grad()\n    loss.b")
 
 
 def test_edits_keep_the_rest_of_a_file() -> None:
@@ -97,8 +99,8 @@ def test_lines_are_counted_as_python_counts_them() -> None:
 
 
 def test_a_script_of_windows_keeps_its_lines_ends(tmp_path: Path) -> None:
-    (rule,) = [rule for rule in RULES if rule.meta.code == "LOOP01"]
-    text = ("\x0c" + rule.buggy).replace("\n", "\r\n")
+    script = buggy("LOOP01")
+    text = ("\x0c" + script).replace("\n", "\r\n")
     path = tmp_path / "train.py"
     path.write_bytes(text.encode())
     words: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 180}
@@ -109,12 +111,12 @@ def test_a_script_of_windows_keeps_its_lines_ends(tmp_path: Path) -> None:
 
 
 def test_mending_finds_imports_in_a_script_of_windows() -> None:
-    (rule,) = [rule for rule in RULES if rule.meta.code == "MODE02"]
-    found = run_text(rule.buggy).evidence
+    script = buggy("MODE02")
+    found = run_text(script).evidence
     told = evaluate_rules(RULES, found).findings
     (file,) = propose(told, found)
-    again = Evidence(processes=found.processes, texts={file: rule.buggy.replace("\n", "\r\n")})
-    assert propose(told, again)[file].count("\r\n") > rule.buggy.count("\n")
+    again = Evidence(processes=found.processes, texts={file: script.replace("\n", "\r\n")})
+    assert propose(told, again)[file].count("\r\n") > script.count("\n")
 
 
 def test_an_edit_after_a_last_line_without_a_newline_is_applied() -> None:

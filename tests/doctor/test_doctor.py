@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import accelerator
+from tests.rules.evidence.machines import SOUND
 from truestep import cli
 from truestep.check import Evaluation, evaluate_rules
 from truestep.cli import doctor
@@ -21,7 +22,7 @@ from truestep.doctor import survey as survey_module
 from truestep.doctor.survey import probe, read_answer, read_limits
 from truestep.errors import UsageError
 from truestep.rules import Evidence, find_rules
-from truestep.rules.env._machine import SOUND, Machine
+from truestep.rules.env._machine import Machine
 from truestep.rules.env._versions import does_satisfy, read_needs, release
 
 MACHINES = Path(__file__).parent / "machines"

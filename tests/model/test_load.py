@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import truestep as ts
 from tests.gathering import run_text
+from tests.rule_examples import buggy
 from tests.zoo import ZOO, bert, gpt2, resnet
 from truestep.check import evaluate_rules
 from truestep.errors import UsageError
@@ -149,8 +150,7 @@ def test_p56_a_pickled_model_is_refused_with_the_way_to_convert_it(tmp_path: Pat
 @pytest.mark.practice("P56")
 def test_p56_a_pickled_model_is_found_by_check() -> None:
     """`truestep check` finds `torch.save(model)`, which pickles the whole module (CKPT03)."""
-    rule = next(rule for rule in find_rules() if rule.meta.code == "CKPT03")
-    told = evaluate_rules(find_rules(), run_text(rule.buggy).evidence)
+    told = evaluate_rules(find_rules(), run_text(buggy("CKPT03")).evidence)
     assert "CKPT03" in {item.rule.meta.code for item in told.findings}
 
 

@@ -1,8 +1,8 @@
 """A loss that rises until it is not finite is told from an operation whose derivative is not."""
 
 from tests.gathering import run_text
+from tests.rule_examples import buggy
 from truestep.rules import Finding, find_rules
-from truestep.rules.loop.nonfinite_gradients import BUGGY
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
 
@@ -34,5 +34,5 @@ def test_a_rate_with_which_training_diverges_is_named_where_it_is_given() -> Non
 
 
 def test_a_derivative_that_is_not_finite_at_once_is_no_divergence() -> None:
-    found = found_in(BUGGY)
+    found = found_in(buggy("LOOP11"))
     assert found and not any("diverges" in item.message for item in found)

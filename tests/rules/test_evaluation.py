@@ -3,6 +3,7 @@
 import pytest
 
 from tests.gathering import run_text
+from tests.rule_examples import buggy
 from truestep.rules import Finding, find_rules
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
@@ -123,7 +124,7 @@ def test_the_transform_is_named_that_the_dataset_is_given(code: str, train: str,
     assert run(code, SETS.replace("TRAIN", "scale").replace("TEST", "scale")) == []
 
 
-TEACHER = RULES["MODE08"].buggy
+TEACHER = buggy("MODE08")
 
 
 @pytest.mark.parametrize(

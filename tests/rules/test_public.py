@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.gathering import run_text
+from tests.rule_examples import buggy, scripts_of
 from truestep.rules import Finding, find_rules
-from truestep.rules.data import raw_inputs
-from truestep.rules.loop import undivided_accumulation
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -117,20 +116,20 @@ style = nn.Conv2d(1, 4, 3)(torch.rand(8, 1, 8, 8) / 2)
 @pytest.mark.parametrize("scaled", [".mul(255)", " * 255.0"])
 def test_pixels_may_be_large_where_the_script_makes_them_so(scaled: str) -> None:
     drawn = "torch.randint(0, 256, (8, 1, 8, 8)).float()"
-    assert not run("DATA07", raw_inputs.BUGGY.replace(drawn, f"torch.rand(8, 1, 8, 8){scaled}"))
-    (finding,) = run("DATA07", raw_inputs.BUGGY.replace(drawn, "torch.rand(8, 1, 8, 8).div(1 / 255)"))
+    assert not run("DATA07", buggy("DATA07").replace(drawn, f"torch.rand(8, 1, 8, 8){scaled}"))
+    (finding,) = run("DATA07", buggy("DATA07").replace(drawn, "torch.rand(8, 1, 8, 8).div(1 / 255)"))
     assert "never scaled" in finding.message
 
 
 def test_the_input_of_another_model_says_nothing_of_this_one() -> None:
-    text = raw_inputs.CLEAN.replace("torch.manual_seed(0)", OTHER + "torch.manual_seed(0)")
+    scripts = scripts_of("DATA07")
+    assert scripts
+    text = scripts.clean.replace("torch.manual_seed(0)", OTHER + "torch.manual_seed(0)")
     assert not run("DATA07", text)
 
 
 def test_pictures_with_equal_corners_are_different_micro_batches() -> None:
-    text = undivided_accumulation.BUGGY.replace(
-        "nn.Linear(4, 1)", "nn.Sequential(nn.Flatten(), nn.Linear(64, 1))"
-    )
+    text = buggy("LOOP03").replace("nn.Linear(4, 1)", "nn.Sequential(nn.Flatten(), nn.Linear(64, 1))")
     pictures = text.replace("torch.randn(8, 4)", "F.pad(torch.randn(8, 6, 6), (1, 1, 1, 1))")
     assert len(run("LOOP03", pictures.replace("x.sum(1, keepdim=True)", "x.sum((1, 2))[:, None]"))) == 1
 

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests.gathering import Gathered, expected, run_text
+from tests.rule_examples import HOME as EXAMPLES
+from tests.rule_examples import Scripts, recorded, scripts_of
 from truestep.check import evaluate_rules
-from truestep.rules import Evidence, find_rules
+from truestep.rules import find_rules
 from truestep.rules.rule import SECTIONS, Rule
 
 RULES = find_rules()
 HOME = Path(__file__).parents[2] / "src" / "truestep" / "rules"
-SCRIPTS = [rule for rule in RULES if isinstance(rule.buggy, str)]
+SCRIPTS = [pytest.param(rule, found, id=rule.name) for rule in RULES if (found := scripts_of(rule.meta.code))]
+RECORDED = [rule for rule in RULES if not scripts_of(rule.meta.code)]
 
 
 @functools.cache
@@ -29,7 +32,6 @@ def test_a_rule_is_documented_in_its_file(rule: Rule) -> None:
     assert title.endswith(".") and len(title) <= 100
     headings = [line.removeprefix("## ") for line in rest.splitlines() if line.startswith("## ")]
     assert tuple(headings) == SECTIONS
-    assert rule.buggy and rule.clean
     assert rule.meta.fix.endswith((".", ")")) and len(rule.meta.fix) <= 250
 
 
@@ -37,25 +39,34 @@ def test_codes_and_names_are_unique() -> None:
     assert len({rule.meta.code for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize("rule", SCRIPTS, ids=lambda rule: rule.name)
-def test_a_rule_finds_its_own_example(rule: Rule) -> None:
-    found = gathered(rule.buggy)
+def test_every_example_is_of_a_rule() -> None:
+    codes = {rule.meta.code.lower() for rule in RULES}
+    assert {path.name for path in (EXAMPLES / "examples").iterdir()} <= codes
+
+
+@pytest.mark.parametrize(("rule", "scripts"), SCRIPTS)
+def test_a_rule_finds_its_own_example(rule: Rule, scripts: Scripts) -> None:
+    found = gathered(scripts.buggy)
     assert found.code == 0 or found.evidence.first.error, found.output
     assert found.evidence.first.troubles == []
     told = evaluate_rules(RULES, found.evidence)
     assert told.failed == []
-    lines = expected(rule.buggy)[rule.meta.code]
+    lines = expected(scripts.buggy)[rule.meta.code]
     everything = [*told.findings, *(item for one in told.findings for item in one.consequences)]
     assert {item.finding.line for item in everything if item.rule == rule} == lines
     assert all(item.finding.step is None or item.finding.step >= 0 for item in everything)
 
 
-FIXED = [pytest.param(rule, rule.fixed, id=f"{rule.name}-fixed") for rule in SCRIPTS if rule.fixed]
+CORRECT = [
+    pytest.param(rule, text, id=f"{rule.name}-{kind}")
+    for rule in RULES
+    if (found := scripts_of(rule.meta.code))
+    for kind, text in (("clean", found.clean), ("fixed", found.fixed))
+    if text
+]
 
 
-@pytest.mark.parametrize(
-    ("rule", "text"), [*(pytest.param(rule, rule.clean, id=rule.name) for rule in SCRIPTS), *FIXED]
-)
+@pytest.mark.parametrize(("rule", "text"), CORRECT)
 def test_all_rules_are_silent_on_a_clean_example(rule: Rule, text: str) -> None:
     found = gathered(text)
     assert found.code == 0, found.output
@@ -67,12 +78,10 @@ def test_all_rules_are_silent_on_a_clean_example(rule: Rule, text: str) -> None:
     assert rule.name not in {item.rule.name for item in everything}
 
 
-RECORDED = [rule for rule in RULES if isinstance(rule.buggy, Evidence)]
-
-
 @pytest.mark.parametrize("rule", RECORDED, ids=lambda rule: rule.name)
 def test_a_rule_tells_recorded_evidence_apart(rule: Rule) -> None:
-    assert list(rule.check(rule.buggy)) and not list(rule.check(rule.clean))
+    buggy, clean = recorded(rule.meta.code)
+    assert list(rule.check(buggy)) and not list(rule.check(clean))
 
 
 def test_nothing_that_happened_is_not_observed() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.gathering import run_text
+from tests.rule_examples import buggy
+from tests.rules.evidence.machines import SOUND
 from truestep.rules import Evidence, Finding, find_rules
-from truestep.rules.env._machine import SOUND
 from truestep.watch import Facts, Moment, Process
 from truestep.watch.evidence.facts.loading import BatchFetched
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
@@ -373,7 +374,7 @@ def test_one_cut_is_one_finding() -> None:
 def test_no_cost_is_claimed_that_the_optimizer_does_not_have(
     optimizer: str, clip: str, cost: str | None
 ) -> None:
-    text = RULES["LOOP03"].buggy.replace("SGD", optimizer)
+    text = buggy("LOOP03").replace("SGD", optimizer)
     if clip:
         text = text.replace(
             "    optimizer.step()", f"    nn.utils.{clip}(model.parameters(), 1)\n    optimizer.step()"
@@ -416,13 +417,13 @@ def test_a_training_loader_that_is_also_scored_stays_one() -> None:
 
 
 def test_noise_is_found_in_a_set_that_is_evaluated_once() -> None:
-    once = RULES["DATA06"].buggy.replace("range(2)", "range(1)")
+    once = buggy("DATA06").replace("range(2)", "range(1)")
     assert [item.line for item in run("DATA06", once)] == [4 + line_of(once, "val_loader = ")]
-    assert run("DATA06", RULES["DATA06"].clean.replace("range(2)", "range(1)")) == []
+    assert run("DATA06", once.replace("0.1)", "0.0)")) == []
 
 
 def test_steps_as_large_as_the_weights_are_a_warning_if_the_loss_does_not_fall() -> None:
-    script = RULES["PROBE07"].buggy.replace("range(6)", "range(80)")
+    script = buggy("PROBE07").replace("range(6)", "range(80)")
     (small,) = run("PROBE07", script.replace("lr=1.0", "lr=0.2"))
     (large,) = run("PROBE07", script.replace("lr=1.0", "lr=100.0"))
     assert (small.severity, large.severity) == (None, "warning")

@@ -326,7 +326,7 @@ def _read_baseline(folder: Path) -> None:
 
 
 def _write_machine(folder: Path) -> None:
-    from truestep.rules.env._machine import SOUND
+    from tests.rules.evidence.machines import SOUND
 
     (folder / "machine.json").write_text(json.dumps({"machine": SOUND.as_fields()}))
 

@@ -18,7 +18,7 @@ from truestep.errors import UsageError
 if TYPE_CHECKING:
     from truestep.rules import Rule
 
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\.md[^)]*\)")  # not layers[0](x) in an example
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\.md[^)]*\)")
 _ELSEWHERE = re.compile(r" · \[all rules\]\([^)]+\)|^More.*\.md\)\.$", re.MULTILINE)
 _MAX_WIDTH = 100
 
@@ -40,7 +40,7 @@ def rule(
 ) -> None:
     """Explain a rule of check or doctor, or list the rules.
 
-    The page of a rule has what it finds, why that is bad, an example, and how to fix and to suppress it.
+    The page of a rule has what it finds, why that is bad, and how to fix and to suppress it.
     Without RULE, or with a family, the rules are listed with one line each.
 
     Exit codes:

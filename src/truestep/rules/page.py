@@ -1,4 +1,4 @@
-"""The page of a rule as Markdown: what its file has to say, its examples, and what every rule has.
+"""The page of a rule as Markdown: what its file has to say, its fix, and what every rule has.
 
 Owns how a page is put together, for the documentation and for `truestep rule`.
 """
@@ -38,7 +38,6 @@ _MOMENTS = {
     "GradientsUnscaled": "a gradient scaler",
 }
 """Kinds of evidence that rules need, for readers. A kind without words here is not named on the page."""
-_EXPECTED = re.compile(r"# expect: (\w+)")
 
 
 def family_of(rule: Rule) -> str:
@@ -56,8 +55,8 @@ def is_for_machine(rule: Rule) -> bool:
     return family_of(rule) == "ENV" and not rule.meta.needs
 
 
-def build_page(rule: Rule) -> Iterator[str]:
-    """Yield the lines of a rule's own page: what its file says, its examples, and what every rule has."""
+def build_page(rule: Rule, *, bug: str = "", good: str = "") -> Iterator[str]:
+    """Yield the lines of a rule's page: what its file says, an example if given, and what every rule has."""
     finds, why, fix = _sections_of(rule)
     yield f"# {rule.meta.code} {rule.name}\n"
     by = "truestep doctor" if is_for_machine(rule) else "truestep check"
@@ -65,12 +64,9 @@ def build_page(rule: Rule) -> Iterator[str]:
     yield f"{rule.title}\n"
     yield f"## What it finds\n{finds}\n"
     yield f"## Why is this bad?\n{why}\n"
-    if isinstance(rule.buggy, str) and isinstance(rule.clean, str):
-        yield "## Example\n"
-        yield from _code_block(_EXPECTED.sub(r"# \1", rule.buggy).strip("\n"))
-        yield f"## Use instead\n{fix}\n"
-        good = re.sub(f"  {_EXPECTED.pattern}", "", rule.fixed or rule.clean)
-        yield from _code_block(_from_first_difference(good.strip("\n"), rule.buggy.strip("\n")))
+    if bug:
+        yield f"## Example\n\n```py\n{bug}\n```\n"
+        yield f"## Use instead\n{fix}\n\n```py\n{good}\n```\n"
     else:
         yield f"## How to fix\n{fix}\n"
     yield from _detection(rule)
@@ -88,23 +84,6 @@ def _sections_of(rule: Rule) -> list[str]:
     parts = re.split(r"^## (.+)$", rule.document, flags=re.MULTILINE)
     texts = dict(zip(parts[1::2], parts[2::2], strict=True))
     return [texts[name].strip() for name in SECTIONS]
-
-
-def _code_block(text: str) -> Iterator[str]:
-    """Yield code as `py`: tests/rules runs these scripts under the rule, so the tests of pages need not."""
-    yield f"```py\n{text}\n```\n"
-
-
-def _from_first_difference(text: str, other: str) -> str:
-    """Return a script without the lines at its top that the other one has too, but whole statements."""
-    lines, others = text.split("\n"), _EXPECTED.sub("", other).split("\n")
-    same = 0
-    while same < min(len(lines), len(others)) and lines[same].rstrip() == others[same].rstrip():
-        same += 1
-    while same and (same >= len(lines) or lines[same].startswith((" ", ")", "]"))):
-        same -= 1
-    is_worth_it = "\n".join(lines[:same]).strip().count("\n") > 1
-    return "\n".join(["...  # the first lines stay the same", *lines[same:]]) if is_worth_it else text
 
 
 def _detection(rule: Rule) -> Iterator[str]:

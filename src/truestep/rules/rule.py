@@ -92,10 +92,6 @@ class Rule:
     """What must have happened besides the moments that the rule needs."""
     make_edits: Callable[[Any, Finding], list[Any]] | None = None
     """How to fix it: `edits.Edit`s of the file that a finding is in."""
-    buggy: Any = field(default=None, repr=False)
-    clean: Any = field(default=None, repr=False)
-    fixed: str | None = field(default=None, repr=False)
-    """The buggy example after the fix, for the rule's page; without it the page shows the clean one."""
 
     @property
     def title(self) -> str:
@@ -164,7 +160,4 @@ def read_rule(module: ModuleType) -> Rule:
         document=module.__doc__.strip(),
         is_observed=getattr(module, "is_observed", None),
         make_edits=getattr(module, "make_edits", None),
-        buggy=getattr(module, "BUGGY", None),
-        clean=getattr(module, "CLEAN", None),
-        fixed=getattr(module, "FIXED", None),
     )

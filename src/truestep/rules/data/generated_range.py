@@ -117,31 +117,3 @@ def _is_within(facts: InputMeasured) -> bool:
 
 def _lowest(facts: InputMeasured) -> float:
     return 0.0 if facts.spread is None else facts.spread.lowest
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-images = torch.rand(256, 16)
-generator = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 16), nn.Tanh())
-critic = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
-generator_steps = torch.optim.Adam(generator.parameters(), lr=1e-3)
-critic_steps = torch.optim.Adam(critic.parameters(), lr=1e-3)
-for rows in torch.randperm(256).split(32):
-    fake = generator(torch.randn(32, 4))
-    loss = nn.functional.softplus(critic(fake.detach())).mean()
-    loss = loss + nn.functional.softplus(-critic(images[rows])).mean()  # expect: DATA18
-    critic_steps.zero_grad()
-    loss.backward()
-    critic_steps.step()
-    loss = nn.functional.softplus(-critic(fake)).mean()
-    generator_steps.zero_grad()
-    loss.backward()
-    generator_steps.step()
-"""
-
-CLEAN = BUGGY.replace("nn.Tanh()", "nn.Sigmoid()").replace("  # expect: DATA18", "")
-
-FIXED = BUGGY.replace("torch.rand(256, 16)", "2 * torch.rand(256, 16) - 1")

@@ -45,37 +45,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"{facts.num_places}: their last state is "
                 f"{'read as zeros' if facts.is_zero else 'computed from zeros after their end'}",
             )
-
-
-BUGGY = """
-import torch
-from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-
-
-class Reader(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn, self.out = nn.GRU(4, 8, batch_first=True), nn.Linear(8, 2)
-
-    def forward(self, x, lengths):
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        states, hidden = self.rnn(packed)
-        states, _ = pad_packed_sequence(states, batch_first=True)
-        return self.out(states[:, -1])  # expect: DATA17
-
-
-torch.manual_seed(0)
-model = Reader()
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(4):
-    x, lengths = torch.randn(8, 6, 4), torch.arange(8) % 4 + 3
-    loss = nn.functional.cross_entropy(model(x, lengths), (x[:, 0, 0] > 0).long())
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = BUGGY.replace("torch.arange(8) % 4 + 3", "torch.full((8,), 6)").replace("  # expect: DATA17", "")
-
-FIXED = BUGGY.replace("self.out(states[:, -1])", "self.out(hidden[-1])")

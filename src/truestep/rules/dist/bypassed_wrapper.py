@@ -36,35 +36,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{moment.facts.class_name} is called without its DDP wrapper: gradients are not averaged",
             evidence=f"step {moment.step + 1} used gradients from this call; the wrapper was not called",
         )
-
-
-_SCRIPT = """
-import os
-import tempfile
-
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-torch.manual_seed(0)
-with tempfile.TemporaryDirectory() as folder:
-    store = "file://" + os.path.join(folder, "store")
-    dist.init_process_group("gloo", init_method=store, world_size=1, rank=0)
-    model = nn.Linear(4, 1)
-    parallel = DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for step in range(4):
-        x = torch.randn(8, 4)
-        CALL
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        with torch.no_grad():
-            parallel.module(x)
-    dist.destroy_process_group()
-"""
-BUGGY = _SCRIPT.replace(
-    "CALL", "loss = (model(x) - x.sum(1, keepdim=True)).square().mean()  # expect: DIST01"
-)
-CLEAN = _SCRIPT.replace("CALL", "loss = (parallel(x) - x.sum(1, keepdim=True)).square().mean()")

@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import recorded
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.structure import FileSaved
 
@@ -53,7 +52,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"{len(ranks)} ranks save to the same file",
                 evidence=f"ranks {names} wrote {path}",
             )
-
-
-BUGGY = recorded(*[[(9, FileSaved("torch", "model.pt", None))]] * 2)
-CLEAN = recorded([(9, FileSaved("torch", "model.pt", None))], [(9, FileSaved("torch", "model-1.pt", None))])

@@ -19,8 +19,6 @@ from truestep.hang import find_cause, find_verdict
 from truestep.hang.text import difference_of, side_lines
 from truestep.hang.verdict import name_ranks
 from truestep.rules import Evidence, Finding, Meta
-from truestep.watch.evidence.kinds import Place
-from truestep.watch.evidence.standing import Collective, Standing
 
 RULE = Meta(
     code="DIST03",
@@ -59,24 +57,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _text(evidence: Evidence, path: str) -> str:
     source = evidence.source(path)
     return source.text if source is not None else ""
-
-
-def _recorded(*names: str) -> Evidence:
-    """Return evidence of ranks that wait in these collectives."""
-    standings = [
-        Standing(
-            rank=rank,
-            size=len(names),
-            pid=rank,
-            doing="waiting",
-            since_s=5.0,
-            stack=(Place("train.py", 9 + rank, "<module>"),),
-            pending=Collective(group="0", number=3, name=name, members=tuple(range(len(names)))),
-        )
-        for rank, name in enumerate(names)
-    ]
-    return Evidence(standings=standings)
-
-
-BUGGY = _recorded("all_reduce", "barrier")
-CLEAN = _recorded("all_reduce", "all_reduce")

@@ -15,10 +15,9 @@ ranks. Do the same for a metric that decides when to stop or what to save.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import is_parallel, recorded
+from truestep.rules.dist._ranks import is_parallel
 from truestep.watch.evidence.facts.optimizing import MetricGiven
 from truestep.watch.evidence.facts.passes import ParallelMade
-from truestep.watch.evidence.kinds import Facts
 
 RULE = Meta(
     code="DIST11",
@@ -51,14 +50,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"the metric is {shown}",
             )
             return
-
-
-def _rank(value: float) -> list[tuple[int, Facts]]:
-    return [
-        (3, ParallelMade("DistributedDataParallel", is_in_group=False)),
-        (9, MetricGiven(0, "min", value)),
-    ]
-
-
-BUGGY = recorded(_rank(0.5), _rank(0.25))
-CLEAN = recorded(_rank(0.5), _rank(0.5))

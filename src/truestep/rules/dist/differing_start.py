@@ -17,7 +17,6 @@ the model on the meta device and load or broadcast one state.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import recorded
 from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.structure import FileLoaded, StateLoaded
 from truestep.watch.evidence.facts.surroundings import ModelSharded
@@ -62,7 +61,3 @@ def _is_loaded(process: Process) -> bool:
     begun_s = process.of(ModelSharded)[0].at_s
     loads: list[Moment[object]] = [*process.of(FileLoaded), *process.of(StateLoaded)]  # type: ignore[type-var]
     return any(moment.at_s > begun_s for moment in loads)
-
-
-BUGGY = recorded([(9, ModelSharded("Net", {"weight": "0a"}))], [(9, ModelSharded("Net", {"weight": "0b"}))])
-CLEAN = recorded(*[[(9, ModelSharded("Net", {"weight": "0a"}))]] * 2)

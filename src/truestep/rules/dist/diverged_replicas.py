@@ -17,7 +17,6 @@ same change in all processes.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.dist._ranks import allows_uneven
@@ -91,21 +90,6 @@ def _was_equal(moments: list[Moment[ReplicaDigested]], name: str) -> bool:
     """Whether a parameter was the same in all processes before the first step, so that it is a replica."""
     digests = {moment.facts.first_digests.get(name) for moment in moments}
     return len(digests) == 1 and None not in digests
-
-
-def _recorded(*weights: str) -> Evidence:
-    """Return evidence of processes with these digests of their one weight after the first step."""
-    place: dict[str, Any] = {"file": "train.py", "line": 9, "function": "<module>"}
-    processes = []
-    for rank, digest in enumerate(weights):
-        facts = ReplicaDigested(0, 0, {"weight": digest}, "ab", {})
-        moment = Moment(facts=facts, step=0, at_s=1.0, took_s=0.0, **place)
-        processes.append(Process(pid=rank, argv=[], rank=rank, size=len(weights), moments=[moment]))
-    return Evidence(processes=processes)
-
-
-BUGGY = _recorded("0a", "0b")
-CLEAN = _recorded("0a", "0a")
 
 
 def _has_same_gradients(moments: list[Moment[ReplicaDigested]]) -> bool:

@@ -15,10 +15,8 @@ Average first, then clip: call `clip_grad_norm_` after `dist.all_reduce`, just b
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import recorded
 from truestep.watch import Moment, Process
-from truestep.watch.evidence.facts.surroundings import UNWRAPPED, NormClipped, ReplicaDigested
-from truestep.watch.evidence.kinds import Facts
+from truestep.watch.evidence.facts.surroundings import NormClipped, ReplicaDigested
 
 RULE = Meta(
     code="DIST15",
@@ -66,12 +64,3 @@ def _clips(process: Process) -> list[tuple[Moment[NormClipped], Moment[ReplicaDi
             found.append((clips[0], step))
         since_s = step.at_s
     return found
-
-
-def _rank(norm: float) -> list[tuple[int, Facts]]:
-    applied = ReplicaDigested(0, UNWRAPPED, {"weight": "0a"}, "ab", {})
-    return [(8, NormClipped(norm)), (9, applied)] * _LEAST
-
-
-BUGGY = recorded(_rank(1.0), _rank(2.0))
-CLEAN = recorded(_rank(1.0), _rank(1.0))

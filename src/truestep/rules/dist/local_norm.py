@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import recorded
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.surroundings import ShardScaled
 
@@ -63,7 +62,3 @@ def _line(evidence: Evidence, step: Moment[ShardScaled]) -> int | None:
     lines = source.lines[: step.line or 0] if source is not None else []
     found = [number for number, text in enumerate(lines, start=1) if _LOCAL.search(text.partition("#")[0])]
     return found[-1] if found else None
-
-
-BUGGY = recorded([(9, ShardScaled(0, 0.5))], [(9, ShardScaled(0, 0.25))])
-CLEAN = recorded([(9, ShardScaled(0, 0.5))], [(9, ShardScaled(0, 0.5))])

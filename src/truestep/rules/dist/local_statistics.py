@@ -17,11 +17,10 @@ import math
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import is_parallel, recorded
+from truestep.rules.dist._ranks import is_parallel
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.surroundings import GroupJoined
-from truestep.watch.evidence.operation import PHASES, In, Row, TableReader
 
 RULE = Meta(
     code="DIST14",
@@ -79,30 +78,3 @@ def _num_values(operation: Operation) -> int:
     """Return how many values each channel's mean is taken over."""
     shape = operation.ins[0].shape
     return math.prod(shape) // max(shape[1], 1)
-
-
-def _recorded(*shape: int) -> Evidence:
-    """Return evidence of two ranks whose model has a layer that gets this."""
-    evidence = recorded(*[[(3, ParallelMade("DistributedDataParallel", is_in_group=False))]] * 2)
-    table = TableReader(texts=["", "aten.native_batch_norm.default", "norm"], places=[("train.py", 9, "")])
-    evidence.first.operations = [
-        table.operation(
-            Row(
-                index=step,
-                thread=0,
-                step=step,
-                name=1,
-                site=0,
-                outer=0,
-                phase=PHASES.index("forward"),
-                module=2,
-                ins=[In("", None, shape, has_grad=True)],
-            )
-        )
-        for step in range(_LEAST_STEPS)
-    ]
-    return evidence
-
-
-BUGGY = _recorded(2, 8)
-CLEAN = _recorded(2, 8, 4, 4)

@@ -16,7 +16,6 @@ wrapped, or pass `find_unused_parameters=True` if different steps use different 
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import recorded
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.surroundings import GradientsMissed
 
@@ -60,7 +59,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _missed(evidence: Evidence) -> dict[int, Moment[GradientsMissed]]:
     found = {process.rank: process.of(GradientsMissed) for process in evidence.processes}
     return {rank: moments[0] for rank, moments in found.items() if moments}
-
-
-BUGGY = recorded([(9, GradientsMissed("Net", ["head.weight"], 4, None))], [])
-CLEAN = recorded([], [])

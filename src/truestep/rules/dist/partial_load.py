@@ -16,13 +16,11 @@ Load on every rank, with `map_location`. Or load the model on rank 0 before it i
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import recorded
 from truestep.rules.dist.diverged_replicas import check as find_diverged
 from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.structure import StateLoaded
 from truestep.watch.evidence.facts.surroundings import ReplicaDigested
-from truestep.watch.evidence.kinds import Facts
 
 RULE = Meta(
     code="DIST12",
@@ -63,12 +61,3 @@ def _loads(process: Process, what: str) -> list[Moment[StateLoaded]]:
     wrapped = [moment.at_s for moment in process.of(ParallelMade)]
     begun_s = min(wrapped, default=0.0) if what == "model" else 0.0
     return [item for item in process.of(StateLoaded) if item.facts.what == what and item.at_s >= begun_s]
-
-
-def _rank(weight: str, *, is_loaded: bool) -> list[tuple[int, Facts]]:
-    loaded = [(7, StateLoaded("optimizer", "SGD", None, None, None))] if is_loaded else []
-    return [*loaded, (9, ReplicaDigested(0, 0, {"weight": weight}, "ab", {}))]
-
-
-BUGGY = recorded(_rank("0a", is_loaded=True), _rank("0b", is_loaded=False))
-CLEAN = recorded(_rank("0a", is_loaded=True), _rank("0a", is_loaded=False))

@@ -17,11 +17,10 @@ every rank's own part of the data: `x[rank::size]`.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import is_parallel, recorded
+from truestep.rules.dist._ranks import is_parallel
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.surroundings import InputsDigested
-from truestep.watch.evidence.kinds import Facts
 
 RULE = Meta(
     code="DIST10",
@@ -61,14 +60,3 @@ def _inputs(moments: list[Moment[InputsDigested]]) -> dict[int, list[Moment[Inpu
     for moment in moments:
         found.setdefault(moment.facts.model, []).append(moment)
     return found
-
-
-def _rank(*digests: str) -> list[tuple[int, Facts]]:
-    return [
-        (3, ParallelMade("DistributedDataParallel", is_in_group=False)),
-        *((7, InputsDigested(0, digest)) for digest in digests),
-    ]
-
-
-BUGGY = recorded(*[_rank("0a", "0b", "0c")] * 2)
-CLEAN = recorded(_rank("0a", "0b", "0c"), _rank("1a", "1b", "1c"))

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.loaders import ObservedLoader
-from truestep.rules.dist._ranks import is_parallel, recorded, shared_training_loaders, trained_loader
+from truestep.rules.dist._ranks import is_parallel, shared_training_loaders
 from truestep.watch.evidence.facts.loading import SamplesSeen
 from truestep.watch.evidence.facts.passes import ParallelMade
 
@@ -62,7 +62,3 @@ def _num_same(loaders: list[ObservedLoader]) -> int:
         return 0
     is_same = all(sorted(page[place]) == sorted(pages[0][place]) for page in pages for place in range(num))
     return num if is_same else 0
-
-
-BUGGY = recorded(*[trained_loader([[1, 2], [3, 4], [5, 6]])] * 2)
-CLEAN = recorded(trained_loader([[1, 2], [3, 4]]), trained_loader([[5, 6], [7, 8]]))

@@ -19,11 +19,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import is_parallel, recorded
+from truestep.rules.dist._ranks import is_parallel
 from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.passes import BackwardPass, ClassesScored, ParallelMade
 from truestep.watch.evidence.facts.surroundings import ReplicaDigested
-from truestep.watch.evidence.kinds import Facts
 
 RULE = Meta(
     code="DIST16",
@@ -102,13 +101,3 @@ def _read(own: list[Moment[ClassesScored]], backward: Moment[BackwardPass]) -> _
     if not is_mean or not isinstance(facts.loss, float) or total is None or not facts.loss > 0:
         return None
     return _Pass(own[0], total / facts.loss)
-
-
-def _rank(num_scored: int) -> list[tuple[int, Facts]]:
-    scored = ClassesScored(0, 9, "mean", -100, False, num_scored, 2.0, [], None, None)
-    facts: list[tuple[int, Facts]] = [(3, ParallelMade("fully_shard", is_in_group=False))]
-    return [*facts, *[(7, scored), (8, BackwardPass("backward", None, None, 2.0))] * 3]
-
-
-BUGGY = recorded(_rank(40), _rank(8))
-CLEAN = recorded(_rank(40), _rank(36))

@@ -19,13 +19,7 @@ from collections.abc import Iterator
 from truestep.hang import find_verdict
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.loaders import ObservedLoader
-from truestep.rules.dist._ranks import (
-    allows_uneven,
-    is_parallel,
-    recorded,
-    shared_training_loaders,
-    trained_loader,
-)
+from truestep.rules.dist._ranks import allows_uneven, is_parallel, shared_training_loaders
 from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.loading import LoaderUsed
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
@@ -92,9 +86,3 @@ def _uneven_loaders(evidence: Evidence) -> Iterator[Finding]:
 
 def _place(loader: ObservedLoader) -> Moment[object]:  # type: ignore[type-var]
     return loader.made or loader.epochs[0]
-
-
-BUGGY = recorded(
-    trained_loader([[1, 2], [3, 4], [5, 6]]), trained_loader([[7, 8], [9, 10]]), num_steps=(3, 2)
-)
-CLEAN = recorded(trained_loader([[1, 2], [3, 4]]), trained_loader([[7, 8], [9, 10]]), num_steps=(2, 2))

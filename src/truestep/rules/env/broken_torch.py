@@ -15,10 +15,9 @@ torch into a new environment.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 
 RULE = Meta(
     code="ENV01",
@@ -51,11 +50,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         evidence=machine.torch_error,
         fix=advice[0] if advice else None,
     )
-
-
-_SYMBOL = (
-    "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12"
-)
-_LOST = {"torch": None, "is_cuda_available": False, "devices": ()}
-BUGGY = Evidence(machine=replace(SOUND, **_LOST, torch_error=_SYMBOL))  # type: ignore[arg-type]
-CLEAN = Evidence(machine=SOUND)

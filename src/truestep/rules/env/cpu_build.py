@@ -14,10 +14,9 @@ Install a build with CUDA. If you want the CPU, suppress this rule: `ignore = ["
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import major
 
 RULE = Meta(
@@ -44,9 +43,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if build
         else None,
     )
-
-
-_PLAIN = {"torch": "2.9.1+cpu", "build_cuda": None, "archs": (), "is_cuda_available": False, "devices": ()}
-_NO_CARD = {"gpus": (), "num_pci_gpus": 0, "driver": None, "driver_cuda": None}
-BUGGY = Evidence(machine=replace(SOUND, **_PLAIN))  # type: ignore[arg-type]
-CLEAN = Evidence(machine=replace(SOUND, **_PLAIN, **_NO_CARD))  # type: ignore[arg-type]

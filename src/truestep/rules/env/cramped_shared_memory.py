@@ -13,10 +13,9 @@ Docker: `--shm-size=8g` or `--ipc=host`. Kubernetes: mount an `emptyDir` with `m
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import GIB, MIB, SOUND, Machine, is_known
+from truestep.rules.env._machine import MIB, Machine, is_known
 
 RULE = Meta(
     code="ENV16",
@@ -43,7 +42,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
     else:
         yield Finding(message="shared memory is too small for the workers of a DataLoader", evidence=sizes)
-
-
-BUGGY = Evidence(machine=replace(SOUND, shm_bytes=64 * MIB, shm_free_bytes=64 * MIB))
-CLEAN = Evidence(machine=replace(SOUND, shm_bytes=2 * GIB, shm_free_bytes=2 * GIB))

@@ -14,10 +14,9 @@ Set `OMP_NUM_THREADS` to the number of available cores, or call `torch.set_num_t
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 
 RULE = Meta(
     code="ENV14",
@@ -41,7 +40,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         f"OMP_NUM_THREADS is {machine.variables.get('OMP_NUM_THREADS', 'not set')}",
         fix=f"export OMP_NUM_THREADS={granted}, or call torch.set_num_threads({granted}).",
     )
-
-
-BUGGY = Evidence(machine=replace(SOUND, cpu_quota=2.0, threads=16))
-CLEAN = Evidence(machine=replace(SOUND, cpu_quota=15.5, threads=16))

@@ -15,10 +15,9 @@ point `CUDA_HOME` to it.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import major
 
 RULE = Meta(
@@ -40,7 +39,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             fix=f"Nothing, unless you compile extensions. Then install CUDA {machine.build_cuda} and set "
             "CUDA_HOME to it.",
         )
-
-
-BUGGY = Evidence(machine=replace(SOUND, toolkit="11.5"))
-CLEAN = Evidence(machine=replace(SOUND, toolkit="12.4"))

@@ -13,10 +13,9 @@ It depends on the error; see the finding's advice. Restarting the machine helps 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Device, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import major
 
 RULE = Meta(
@@ -62,9 +61,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _finding(message: str, text: str) -> Finding:
     advice = [words for sign, words in _ADVICE.items() if sign in text]
     return Finding(message=message, evidence=text, fix=advice[0] if advice else None)
-
-
-_UNKNOWN = "CUDA unknown error - this may be due to an incorrectly set up environment"
-_BUSY = Device(name="NVIDIA A100-SXM4-40GB", capability="8.0")
-BUGGY = Evidence(machine=replace(SOUND, is_cuda_available=False, devices=(), cuda_error=_UNKNOWN))
-CLEAN = Evidence(machine=replace(SOUND, devices=(_BUSY, _BUSY), gpus=(_BUSY.name, _BUSY.name)))

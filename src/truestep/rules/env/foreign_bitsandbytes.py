@@ -13,10 +13,9 @@ Update bitsandbytes. If it does not support a CUDA this new yet, install a torch
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import major, release
 
 RULE = Meta(
@@ -65,9 +64,3 @@ def _has_cuda(libraries: list[str], machine: Machine) -> bool:
         return True
     takes_nearest = release(machine.packages["bitsandbytes"]) >= _FIRST_THAT_TAKES_THE_NEAREST
     return takes_nearest and any(digits[:-1] == str(major(machine.build_cuda)) for digits in found)
-
-
-_LIBRARIES = ("libbitsandbytes_cpu.so", "libbitsandbytes_cuda118.so", "libbitsandbytes_cuda126.so")
-_MORE = (*_LIBRARIES, "libbitsandbytes_cuda128.so")
-BUGGY = Evidence(machine=replace(SOUND, packages={"bitsandbytes": "0.45.0"}, quantizers=_LIBRARIES))
-CLEAN = Evidence(machine=replace(SOUND, packages={"bitsandbytes": "0.48.1"}, quantizers=_MORE))

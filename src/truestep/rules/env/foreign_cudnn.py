@@ -12,10 +12,9 @@ Remove the directory of that cuDNN from `LD_LIBRARY_PATH`, or reinstall torch wi
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 
 RULE = Meta(
     code="ENV09",
@@ -40,9 +39,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if suspects
         else None,
     )
-
-
-_REFUSED = "cuDNN version incompatibility: compiled against (9, 10, 2) but found runtime version (8, 9, 7)."
-_PATH = {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"}
-BUGGY = Evidence(machine=replace(SOUND, cudnn=None, cudnn_error=_REFUSED, variables=_PATH))
-CLEAN = Evidence(machine=replace(SOUND, variables=_PATH))

@@ -14,10 +14,9 @@ Install both from the same index, in one command.
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import Release, label, release
 
 RULE = Meta(
@@ -87,7 +86,3 @@ def _other_kernels(machine: Machine) -> Iterator[str]:
         bound = ".".join(map(str, first if last == _ANY else last))
         more = "" if first == last else " or newer" if last == _ANY else " or older"
         yield f"torchao {version} has kernels for torch {bound}{more}"
-
-
-BUGGY = Evidence(machine=replace(SOUND, packages={"torchvision": "0.24.1+cpu"}))
-CLEAN = Evidence(machine=replace(SOUND, packages={"torchvision": "0.24.1", "torchao": "0.14.1"}))

@@ -13,10 +13,9 @@ Update torch, or downgrade NumPy: `pip install "numpy<2"`.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import major, release
 
 RULE = Meta(
@@ -44,10 +43,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         f"{machine.numpy_error or 'compiled for NumPy 1'}",
         fix=fix,
     )
-
-
-_TWO = {"numpy": "2.0.1"}
-BUGGY = Evidence(
-    machine=replace(SOUND, torch="2.2.2+cu121", packages=_TWO, numpy_error="Numpy is not available")
-)
-CLEAN = Evidence(machine=replace(SOUND, torch="2.3.0+cu121", packages=_TWO))

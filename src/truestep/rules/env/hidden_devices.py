@@ -13,10 +13,9 @@ comes from another machine, a notebook or a job script.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 
 RULE = Meta(
     code="ENV07",
@@ -42,7 +41,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         message=f"{_NAME} excludes {'every GPU' if not num_visible else 'GPUs that were asked for'}",
         evidence=f"it is {text!r}, which leaves {num_visible} visible; {there}",
     )
-
-
-BUGGY = Evidence(machine=replace(SOUND, variables={_NAME: "2"}, is_cuda_available=False, devices=()))
-CLEAN = Evidence(machine=replace(SOUND, variables={_NAME: "0"}))

@@ -12,10 +12,9 @@ If one process should use the whole machine, `unset OMP_NUM_THREADS`, or set it 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 
 RULE = Meta(
     code="ENV15",
@@ -35,7 +34,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             message=f"torch uses one of {granted} cores",
             evidence=f"OMP_NUM_THREADS=1; {granted} cores are available",
         )
-
-
-BUGGY = Evidence(machine=replace(SOUND, threads=1, variables={"OMP_NUM_THREADS": "1"}))
-CLEAN = Evidence(machine=replace(SOUND, threads=8, variables={"OMP_NUM_THREADS": "8"}))

@@ -13,10 +13,9 @@ driver. If it was updated, restart: the library and the loaded kernel module mus
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 
 RULE = Meta(
     code="ENV02",
@@ -58,8 +57,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         evidence=f"{cards}; nvidia-smi: {error or 'not installed'}",
         fix=advice[0] if advice else None,
     )
-
-
-_NO_DRIVER = {"is_cuda_available": False, "devices": (), "driver": None, "driver_cuda": None, "gpus": ()}
-BUGGY = Evidence(machine=replace(SOUND, **_NO_DRIVER))  # type: ignore[arg-type]
-CLEAN = Evidence(machine=replace(SOUND, **_NO_DRIVER, num_pci_gpus=0))  # type: ignore[arg-type]

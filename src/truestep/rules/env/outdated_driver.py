@@ -14,10 +14,9 @@ Update the driver, or install a build of torch for the driver's major version of
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import major
 
 RULE = Meta(
@@ -53,9 +52,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         f"{machine.cuda_error or 'failed'}",
         fix=f"{fix}. The toolkit's version (nvcc) does not matter.",
     )
-
-
-_OLD = {"is_cuda_available": False, "devices": (), "driver": "470.256.02", "driver_cuda": "11.4"}
-_WITHIN = {"driver": "550.54.14", "driver_cuda": "12.4"}
-BUGGY = Evidence(machine=replace(SOUND, **_OLD))  # type: ignore[arg-type]
-CLEAN = Evidence(machine=replace(SOUND, **_WITHIN))  # type: ignore[arg-type]

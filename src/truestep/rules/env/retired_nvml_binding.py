@@ -13,10 +13,9 @@ one installed last wins.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 
 RULE = Meta(
     code="ENV18",
@@ -37,7 +36,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             message="pynvml is retired: torch warns about it at every import",
             evidence=f"pynvml {version}, nvidia-ml-py {other or 'not installed'}",
         )
-
-
-BUGGY = Evidence(machine=replace(SOUND, packages={"pynvml": "11.5.3"}))
-CLEAN = Evidence(machine=replace(SOUND, packages={"nvidia-ml-py": "13.580.82"}))

@@ -13,10 +13,9 @@ training ends with "Too many open files" or "received 0 items of ancdata", often
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 
 RULE = Meta(
     code="ENV17",
@@ -46,7 +45,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         evidence=f"soft limit {machine.max_files}, hard limit {'none' if hard is None else hard}",
         fix=fix,
     )
-
-
-BUGGY = Evidence(machine=replace(SOUND, max_files=256, max_files_hard=4096))
-CLEAN = Evidence(machine=replace(SOUND, max_files=1024, max_files_hard=4096))

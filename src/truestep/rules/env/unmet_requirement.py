@@ -14,10 +14,9 @@ Install the packages together in one command, so that pip finds versions that ma
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import Need, does_satisfy, major
 
 RULE = Meta(
@@ -70,9 +69,3 @@ def _advice(unmet: list[Need], machine: Machine) -> str:
         else:
             words.setdefault(f"{need.name}{need.wanted}".replace(" ", ""))
     return f"Install matching versions in one command: pip install -U {' '.join(map(repr, words))}."
-
-
-_OLD = Need(owner="torchvision", name="torch", wanted="==2.8.0")
-_WIDE = Need(owner="lightning", name="torch", wanted="<4.0,>=2.1.0")
-BUGGY = Evidence(machine=replace(SOUND, packages={"torchvision": "0.23.0"}, needs=(_OLD,)))
-CLEAN = Evidence(machine=replace(SOUND, packages={"lightning": "2.5.6"}, needs=(_WIDE,)))

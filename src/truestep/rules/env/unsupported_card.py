@@ -14,10 +14,9 @@ A new GPU needs a build with a newer CUDA, an old one a build that still has its
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.env._machine import SOUND, Device, Machine, is_known
+from truestep.rules.env._machine import Machine, is_known
 from truestep.rules.env._versions import major
 
 RULE = Meta(
@@ -71,10 +70,3 @@ def _advice(capability: Capability, machine: Machine) -> str | None:
     if capability <= _LAST_OF_12_6 and not (machine.build_cuda or "").startswith("12.6"):
         return f"Install the build with CUDA 12.6, the last for GPUs this old: {again}{_INDEX}cu126."
     return None
-
-
-_NEW = (Device(name="NVIDIA GeForce RTX 5090", capability="12.0"),)
-_GROWN = (Device(name="NVIDIA GeForce RTX 4090", capability="8.9"),)
-_ARCHS = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
-BUGGY = Evidence(machine=replace(SOUND, devices=_NEW, archs=_ARCHS, torch="2.9.1+cu126", build_cuda="12.6"))
-CLEAN = Evidence(machine=replace(SOUND, devices=_GROWN, archs=_ARCHS, torch="2.9.1+cu126", build_cuda="12.6"))

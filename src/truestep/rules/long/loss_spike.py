@@ -44,39 +44,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         evidence=f"the {facts.num_before} losses before it have a median of {facts.usual:.4g} and a maximum "
         f"of {facts.highest:.4g}{more}",
     )
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-for step in range(120):
-    x = torch.randn(16, 4)
-    y = x.sum(1, keepdim=True)
-    if step == 90:
-        y[3] = 1e4  # a damaged sample
-    loss = nn.functional.mse_loss(model(x), y)
-    optimizer.zero_grad()
-    loss.backward()  # expect: LONG01
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-"""
-
-CLEAN = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-for step in range(120):
-    x = torch.randn(16, 4) * (3 if step % 10 == 0 else 1)
-    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
-    optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-"""

@@ -136,26 +136,3 @@ def _fix(facts: MemoryExhausted) -> str | None:
         )
     bound = "at most " if facts.is_partial else "about "
     return f"Use a smaller batch: {bound}{size} would have fitted instead of {facts.batch_size}."
-
-
-BUGGY = """
-import resource
-
-import torch
-from torch import nn
-
-with open("/proc/self/status") as file:
-    used = next(int(line.split()[1]) for line in file if line.startswith("VmData"))
-resource.setrlimit(resource.RLIMIT_DATA, (used * 1024 + 400_000_000, resource.RLIM_INFINITY))
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-for step in range(4):
-    x = torch.randn(40_000, 64)
-    optimizer.zero_grad()
-    loss = (model(x) - x.mean(1, keepdim=True)).square().mean()  # expect: LONG06
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = BUGGY.replace("40_000", "4_000").replace("  # expect: LONG06", "")

@@ -55,37 +55,3 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
                 inner = made[1:-1] if isinstance(node.value, ast.GeneratorExp) else made
                 return replace_node(source, node.value, text=f"list({inner})")
     return []
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-parameters = model.parameters()
-optimizer = torch.optim.SGD(parameters, lr=0.01)
-for step in range(4):
-    x = torch.randn(8, 4)
-    optimizer.zero_grad()
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    loss.backward()
-    nn.utils.clip_grad_norm_(parameters, 1.0)  # expect: LOOP08
-    optimizer.step()
-"""
-
-CLEAN = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(4):
-    x = torch.randn(8, 4)
-    optimizer.zero_grad()
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    loss.backward()
-    nn.utils.clip_grad_norm_(filter(lambda parameter: parameter.requires_grad, model.parameters()), 1.0)
-    optimizer.step()
-"""

@@ -155,39 +155,3 @@ def _sums_first(user: Operation, shape: tuple[int, ...]) -> bool:
         return any(given.shape != shape and set(given.shape) == set(shape) for given in user.ins)
     is_given = any(prod(given.shape) == prod(shape) for given in user.ins)
     return is_given and user.ins[-2].shape[-1] == shape[0]
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(8, 4)
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(4):
-    x = torch.randn(16, 8)
-    log_probability = torch.log_softmax(model(x), dim=0)  # expect: LOSS04
-    loss = nn.functional.nll_loss(log_probability, x[:, :4].argmax(1))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-attend, model = nn.Linear(8, 3), nn.Linear(24, 1)
-optimizer = torch.optim.Adam([*attend.parameters(), *model.parameters()])
-for step in range(4):
-    bag = torch.randn(16, 8)
-    weights = torch.softmax(attend(bag), dim=0)
-    pooled = weights.T @ bag
-    loss = (model(pooled.flatten()) - bag[:, 0].max()).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-FIXED = BUGGY.replace("dim=0)", "dim=-1)")

@@ -91,39 +91,3 @@ def _is_clamped(flow: OperationGraph, operation: Operation) -> bool:
             return True
         maker = flow.maker(maker.ins[0]) if maker.ins else None
     return False
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 1), nn.Sigmoid())
-optimizer = torch.optim.Adam(model.parameters())
-criterion = nn.BCEWithLogitsLoss()
-for step in range(4):
-    x = torch.randn(16, 8)
-    loss = criterion(model(x), (x[:, :1] > 0).float())  # expect: LOSS02
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = """
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(8, 1)
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(4):
-    x = torch.randn(16, 8)
-    probability = torch.sigmoid(model(x)).clamp(1e-6, 1 - 1e-6)
-    loss = F.binary_cross_entropy(probability, (x[:, :1] > 0).float())
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-FIXED = BUGGY.replace("nn.Sequential(nn.Linear(8, 1), nn.Sigmoid())", "nn.Linear(8, 1)")

@@ -68,36 +68,3 @@ def _loss_of(flow: OperationGraph, operation: Operation) -> Operation | None:
         found = next((user for user in users if user.name in _LOSSES), None)
         return found or next((user for user in users if user.name == "aten.mul.Tensor"), None)
     return next((user for user in users if user.name in _LOSSES), None)
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(8, 1)
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(4):
-    x = torch.randn(16, 8)
-    target = (x[:, :1] > 0).float()
-    loss = nn.functional.cross_entropy(model(x), target)  # expect: LOSS05
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(8, 1)
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(4):
-    x = torch.randn(16, 8)
-    target = (x[:, :1] > 0).float()
-    loss = nn.functional.binary_cross_entropy_with_logits(model(x), target)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""

@@ -77,39 +77,3 @@ def _is_plain(flow: OperationGraph, operation: Operation) -> bool:
     while maker is not None and maker.name in ("aten.clone.default", "aten._to_copy.default"):
         maker = flow.maker(maker.ins[0])
     return maker is not None and maker.name in LINEAR and maker.phase == "forward"
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
-nn.init.normal_(model[2].weight, std=5.0)
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(4):
-    x = torch.randn(32, 8)
-    loss = nn.functional.cross_entropy(model(x), x[:, :4].argmax(1))  # expect: LOSS10
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(8, 8)
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(4):
-    x = 4 * torch.randn(32, 8)
-    centres = 4 * torch.randn(4, 8)
-    distance = torch.cdist(model(x), centres).square()
-    loss = nn.functional.cross_entropy(-distance, x[:, :4].argmax(1))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-FIXED = BUGGY.replace("std=5.0", "std=0.02")

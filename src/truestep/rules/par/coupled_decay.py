@@ -42,21 +42,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 step=optimizer.first_step + 1,
                 evidence=f"weight_decay={max(decays):g} in {sum(map(bool, decays))} of {len(decays)} groups",
             )
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=0.1)  # expect: PAR09
-for step in range(6):
-    x = torch.randn(8, 4)
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = BUGGY.replace("Adam(", "AdamW(").replace("  # expect: PAR09", "")

@@ -1,13 +1,12 @@
-"""Lines that wait for a device, or copy to it, in most steps of training: what they cost, and recorded loops.
+"""Lines that wait for a device, or copy to it, in most steps of training: what they cost.
 
 Owns what counts as most steps and as worth a finding. What is said of it is left to the rules.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from truestep.rules import Evidence
-from truestep.watch import Facts, Moment, Process
+from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.moment import F
 
@@ -32,15 +31,3 @@ def costly_lines(
         if passed_s and num_steps >= _LEAST_OF_STEPS * len(steps) and took_s >= _LEAST_SHARE * passed_s:
             cost = f"{took_s:.2f} s, {took_s / passed_s:.0%} of training time"
             yield found, f"{num_steps} of {len(steps)} steps", cost
-
-
-def recorded_loop(facts: Facts, *, every: int = 1) -> Evidence:
-    """Return 32 steps of 10 ms; in each `every`-th of them something takes 3 ms."""
-    moments: list[Moment[Any]] = []
-    for step in range(32):
-        common: dict[str, Any] = {"step": step, "file": "train.py", "function": "main"}
-        if step % every == 0:
-            moments.append(Moment(facts=facts, at_s=step / 100 + 0.005, took_s=0.003, line=5, **common))
-        made = OptimizerStep(0, has_closure=False, counts=True, rates=None)
-        moments.append(Moment(facts=made, at_s=step / 100 + 0.009, took_s=0.001, line=7, **common))
-    return Evidence(processes=[Process(pid=1, argv=[], num_steps=32, moments=moments)])

@@ -45,20 +45,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"{len(passes)} forward passes went through it",
                 cost=f"{sum(passes):.2f} s in those forward passes, copying and gathering included",
             )
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.DataParallel(nn.Linear(4, 1))  # expect: PERF09
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(3):
-    loss = model(torch.randn(8, 4)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = BUGGY.replace("nn.DataParallel(nn.Linear(4, 1))  # expect: PERF09", "nn.Sequential(nn.Linear(4, 1))")

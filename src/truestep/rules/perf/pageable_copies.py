@@ -15,7 +15,7 @@ Pass `pin_memory=True` to the loader and `non_blocking=True` to `.to()`. Create 
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.perf._device_lines import costly_lines, recorded_loop
+from truestep.rules.perf._device_lines import costly_lines
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.surroundings import CopiedToDevice
 
@@ -33,7 +33,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for moments, steps, cost in costly_lines(evidence, copies):
         message = "tensors are copied to the GPU from memory that is not pinned"
         yield Finding.at(moments[0], message, evidence=f"{len(moments)} copies in {steps}", cost=cost)
-
-
-BUGGY = recorded_loop(CopiedToDevice("to", is_pinned=False))
-CLEAN = recorded_loop(CopiedToDevice("to", is_pinned=True))

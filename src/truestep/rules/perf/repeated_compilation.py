@@ -77,39 +77,3 @@ def _find_breaks(pieces: list[CompiledPiece]) -> Iterator[Finding]:
 
 def _short(reason: str) -> str:
     return reason.partition(": ")[2].splitlines()[0][:100] if ": " in reason else reason[:100]
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-compiled = torch.compile(model, backend="eager", dynamic=False)  # expect: PERF04
-for step in range(5):
-    loss = compiled(torch.randn(8 + step, 4)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-compiled = torch.compile(model, backend="eager")
-for step in range(3):
-    loss = compiled(torch.randn(8 if step < 2 else 5, 4)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-model.eval()
-with torch.no_grad():
-    compiled(torch.randn(16, 4))
-"""
-
-FIXED = BUGGY.replace("dynamic=False", "dynamic=True")

@@ -15,7 +15,7 @@ Keep sums on the GPU and read them once every many steps, or copy with `non_bloc
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.perf._device_lines import costly_lines, recorded_loop
+from truestep.rules.perf._device_lines import costly_lines
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.surroundings import HostWaited
 
@@ -32,7 +32,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for (waited, *_), steps, cost in costly_lines(evidence, evidence.of(HostWaited)):
         what = f"{waited.facts.how}() in {steps}"
         yield Finding.at(waited, "the host waits for the GPU in every step", evidence=what, cost=cost)
-
-
-BUGGY = recorded_loop(HostWaited("item"))
-CLEAN = recorded_loop(HostWaited("item"), every=16)

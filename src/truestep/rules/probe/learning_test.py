@@ -17,10 +17,8 @@ input with its label as the model gets them.
 
 from collections.abc import Iterator
 from math import log
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.passes import LearningTested
 
 RULE = Meta(
@@ -78,22 +76,3 @@ def _answers(facts: LearningTested) -> Iterator[str]:
 
 def _curve(values: list[float]) -> str:
     return " → ".join(f"{value:.3g}" for value in values)
-
-
-def _recorded(*facts: LearningTested) -> Evidence:
-    where: dict[str, Any] = {
-        "step": 7,
-        "at_s": 0.1,
-        "took_s": 0.0,
-        "file": "train.py",
-        "line": 8,
-        "function": "",
-    }
-    return Evidence(
-        processes=[Process(pid=1, argv=[], moments=[Moment(facts=item, **where) for item in facts])]
-    )
-
-
-_STUCK = LearningTested(0, "", "cross entropy", 10, [2.3, 2.3, 2.3], [2.3, 2.3], [2.3, 2.3], 120, 8, 4.0)
-BUGGY = _recorded(_STUCK)
-CLEAN = _recorded()

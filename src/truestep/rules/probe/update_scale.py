@@ -104,34 +104,3 @@ def _is_learning(evidence: Evidence, steps: list[Moment[UpdateMeasured]]) -> boo
     if max(map(len, own), default=0) < _MIN_LOSSES:
         return True
     return any(min(losses[1:], default=inf) < losses[0] for losses in own)
-
-
-BUGGY = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
-optimizer = torch.optim.Adam(model.parameters(), lr=1.0)  # expect: PROBE07
-for step in range(6):
-    x = torch.randn(32, 8)
-    loss = (model(x) - x[:, :1]).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-CLEAN = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
-optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-for step in range(6):
-    x = torch.randn(32, 8)
-    loss = (model(x) - x[:, :1]).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""

@@ -1,0 +1,16 @@
+import io
+import random
+
+import numpy
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+file = io.BytesIO()
+state = {"model": model.state_dict(), "numpy": numpy.random.default_rng(0), "random": random.getstate()}
+torch.save(state, file)
+file.seek(0)
+state = torch.load(file, weights_only=False)
+model.load_state_dict(state["model"])
+print(model(torch.ones(1, 4)))

@@ -1,0 +1,15 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    for parameter, gradient in zip(model.parameters(), gradients):
+        parameter.grad = gradient
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.step()

@@ -1,0 +1,14 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+parameters = model.parameters()
+optimizer = torch.optim.SGD(parameters, lr=0.01)
+for step in range(4):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(parameters, 1.0)  # expect: LOOP08
+    optimizer.step()

@@ -1,0 +1,14 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+for step in range(6):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - 1e3 * x.sum(1, keepdim=True)).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update(new_scale=1.0)

@@ -1,0 +1,16 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+history, total, last = [], 0.0, None
+for step in range(10):
+    x = torch.randn(8, 4)
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+    history.append(loss.detach())
+    total += loss.item()
+    last = loss

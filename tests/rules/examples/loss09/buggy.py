@@ -1,0 +1,20 @@
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(70, 8)
+loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=32)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters())
+criterion = nn.MSELoss()
+for a, b in loader:
+    optimizer.zero_grad()
+    criterion(model(a), b).backward()
+    optimizer.step()
+model.eval()
+total = 0.0
+with torch.no_grad():
+    for a, b in loader:
+        total += criterion(model(a), b).item()  # expect: LOSS09
+print(total / len(loader))

@@ -1,0 +1,13 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)  # expect: PAR03
+model[2] = nn.Linear(8, 1)
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

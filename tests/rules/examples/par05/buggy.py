@@ -1,0 +1,14 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model[2].parameters(), lr=0.05)
+for parameter in model[2].parameters():
+    parameter.requires_grad = False  # expect: PAR05
+for step in range(6):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

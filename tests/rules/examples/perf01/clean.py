@@ -1,0 +1,13 @@
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(768, 4)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x, y in DataLoader(TensorDataset(x, x.sum(1)), batch_size=32, shuffle=True):
+    loss = (model(x).squeeze(1) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

@@ -1,0 +1,26 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.out = nn.Linear(30, 64), nn.Linear(64, 64), nn.Linear(64, 1)
+        nn.init.normal_(self.second.weight)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        h = torch.tanh(self.second(h))  # expect: PROBE06
+        return self.out(h)
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(10):
+    x = 3 * torch.randn(32, 30)
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

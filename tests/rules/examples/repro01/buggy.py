@@ -1,0 +1,14 @@
+import numpy as np
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+order = np.random.permutation(32)  # expect: REPRO01
+x = torch.randn(32, 4)[order]
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
