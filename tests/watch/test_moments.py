@@ -1,6 +1,7 @@
 """Each moment is seen at the user's own line, bits stay, and the script ends when it is told to."""
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from truestep.watch.evidence.facts.optimizing import ClippingCalled, OptimizerSt
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModeSet
 from truestep.watch.evidence.facts.structure import FileSaved, StateLoaded
 from truestep.watch.evidence.facts.surroundings import GeneratorMoved, GeneratorSeeded
+from truestep.watch.script.tape import Tape
 
 
 def watch_marked(script: Path, *arguments: str, folder: Path) -> watch.Process:
@@ -131,3 +133,23 @@ def test_script_that_catches_everything_is_ended_all_the_same(tmp_path: Path) ->
     assert done.stdout.count("caught") == 5
     (process,) = watch.read(tmp_path)
     assert (process.num_steps, process.ended) == (2, "stopped")
+
+
+def test_another_thread_may_note_a_new_kind_while_one_asks_for_kinds(tmp_path: Path) -> None:
+    tape = Tape(str(tmp_path), watch.Plan())
+
+    def note() -> None:
+        for site in range(20_000):
+            tape.mark(ModeSet("Model", is_training=True), site, 0)
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=note)
+    thread.start()
+    try:
+        while thread.is_alive():
+            assert not tape.has(OptimizerStep)
+    finally:
+        thread.join()
+        sys.setswitchinterval(interval_s)
+        tape.close()

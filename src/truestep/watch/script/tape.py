@@ -406,7 +406,7 @@ class Tape:
 
     def has(self, kind: type[Facts]) -> bool:
         """Whether moments of a kind were noted."""
-        return any(key[0] is kind for key in self._kinds)
+        return any(key[0] is kind for key in [*self._kinds])  # in one go: other threads add to it
 
     def rejoin(self, num_bytes: int) -> None:
         """Observe again, in a forked child: the first part of the parent's record is its past too."""
