@@ -5,6 +5,9 @@ files with their bytes and modes, the weights of all models in `__main__`, the s
 for scripts that are not odd ones the calls of each class of modules. Scripts: those of tests/watch/odd; some
 of the bug corpus, others with another --turn; examples; and programs that are put together by chance.
 A script of the last three kinds that differs from itself, run bare twice, is left out and named.
+
+With --threads N, each odd script has two more threads that run other models, and runs N times under `check`:
+no run may end by a signal or hang, and none may differ from a script that is equal to itself, run bare.
 Exit code: 0 all are equal, 1 one differs.
 """
 
@@ -13,10 +16,12 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import subprocess
 import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from measure import Claim, Row, Sheet, report
@@ -25,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests import preloaded  # noqa: E402
-from tests.watch.both import Case, differences, odd_cases, run, try_case  # noqa: E402
+from tests.watch.both import Case, Outcome, differences, odd_cases, run, try_case  # noqa: E402
 
 MIN_TRIED = 100
 UNEQUAL_ANYWAY = {"printing_thread"}
@@ -137,6 +142,81 @@ def try_both(case: Case) -> list[str] | None:
         return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A script with threads beside it, several times under `check`."""
+
+    name: str
+    crashes: list[str]
+    """How each run ended that was killed by a signal or did not end, where a bare run did neither."""
+    differing: list[str] | None
+    """What is not as bare; None if bare runs differ from each other."""
+
+
+def try_with_threads(case: Case, num_repeats: int) -> Tried:
+    """Run a script with two more threads twice bare, then as often as asked under `check`."""
+    case = replace(case, has_threads=True)
+    with tempfile.TemporaryDirectory(prefix="truestep-both-") as folder:
+        bare = [_run_or_hang(case, Path(folder), is_watched=False) for _ in range(2)]
+        watched = [_run_or_hang(case, Path(folder), is_watched=True) for _ in range(num_repeats)]
+        differing = [text for item in watched for text in _differences(case, bare[0], item)]
+        if differing:
+            bare += [_run_or_hang(case, Path(folder), is_watched=False) for _ in range(num_repeats)]
+    codes = {None if item is None else item.code for item in bare}
+    ends = [None if item is None else item.code for item in watched]
+    crashes = [
+        "did not end" if code is None else f"ended by signal {-code}"
+        for code in ends
+        if (code is None or code < 0) and code not in codes
+    ]
+    is_equal = not any(_differences(case, bare[0], item) for item in bare[1:])
+    return Tried(name=case.name, crashes=crashes, differing=differing if is_equal else None)
+
+
+def _run_or_hang(case: Case, folder: Path, *, is_watched: bool) -> Outcome | None:
+    """Return what a run leaves; None if it does not end."""
+    try:
+        return run(case, folder, is_watched=is_watched)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _differences(case: Case, bare: Outcome | None, other: Outcome | None) -> list[str]:
+    if bare is None or other is None:
+        return [] if bare is other else ["one run ends, and the other does not"]
+    return differences(case, bare, other)
+
+
+def report_threads(options: argparse.Namespace) -> int:
+    """Try all odd scripts with threads beside them."""
+    names = options.only.split(",")
+    cases = [case for case in odd_cases() if any(name in case.name for name in names)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        tried = [*pool.map(lambda case: try_with_threads(case, options.threads), cases)]
+    left_out = [item.name for item in tried if item.differing is None]
+    rows: list[Row] = [
+        {"script": item.name, "difference": text}
+        for item in tried
+        for text in (*item.crashes, *sorted(set(item.differing or ())))
+    ]
+    note = f"not compared, as bare runs differ: {', '.join(left_out) or 'none'}"
+    num = len(cases) * options.threads
+    claims = [
+        Claim(
+            text=f"of {num} runs beside two threads, ended by a signal or hung only under `check`",
+            found=float(sum(len(item.crashes) for item in tried)),
+            limit=0.0,
+        ),
+        Claim(
+            text=f"scripts with threads that `check` changes, of {len(cases) - len(left_out)} compared",
+            found=float(sum(bool(item.differing) for item in tried)),
+            limit=0.0,
+        ),
+    ]
+    sheets = [Sheet(title="Differences", rows=rows, note=note)]
+    return report("non_interference", sheets=sheets, claims=claims, as_json=options.json)
+
+
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -147,6 +227,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--made", type=int, default=12, help="how many programs put together by chance")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
     parser.add_argument("--preloaded", action="store_true", help="fork from a Python that has torch imported")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="see above")
     parser.add_argument("--only", default="", help="only scripts whose name has this in it")
     return parser.parse_args()
 
@@ -154,14 +235,19 @@ def _read_options() -> argparse.Namespace:
 def main() -> int:
     options = _read_options()
     os.environ["OMP_NUM_THREADS"] = "1"
-    chosen = choose(options.turn, options.corpus, options.made)
-    pairs = [(kind, case) for kind in chosen for case in chosen[kind] if options.only in case.name]
     with tempfile.TemporaryDirectory(prefix="truestep-tests-") as folder:
         if options.preloaded:
             preloaded.install(Path(folder))
             preloaded.use(Path(folder))
-        with ThreadPoolExecutor(options.jobs) as pool:
-            found = [*pool.map(lambda pair: try_both(pair[1]), pairs)]
+        return report_threads(options) if options.threads else report_all(options)
+
+
+def report_all(options: argparse.Namespace) -> int:
+    """Try scripts of all kinds as they are."""
+    chosen = choose(options.turn, options.corpus, options.made)
+    pairs = [(kind, case) for kind in chosen for case in chosen[kind] if options.only in case.name]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        found = [*pool.map(lambda pair: try_both(pair[1]), pairs)]
     left_out = [case.name for (_, case), texts in zip(pairs, found, strict=True) if texts is None]
     tried = Counter(kind for (kind, _), texts in zip(pairs, found, strict=True) if texts is not None)
     equal = Counter(kind for (kind, _), texts in zip(pairs, found, strict=True) if texts == [])

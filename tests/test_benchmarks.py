@@ -86,3 +86,8 @@ def test_a_difference_is_named_with_part_process_and_first_step(scale: Any) -> N
 def test_check_changes_nothing_about_scripts_of_the_corpus_and_programs_made_by_chance() -> None:
     result = _run("non_interference.py", "--preloaded", "--only", "/", "--corpus", "6")
     assert result["claims"][0]["verdict"] == "holds", result["tables"]
+
+
+def test_check_ends_no_script_beside_which_threads_run_other_models() -> None:
+    result = _run("non_interference.py", "--preloaded", "--threads", "2", "--only", "modules,summaries")
+    assert [claim["verdict"] for claim in result["claims"]] == ["holds", "holds"], result["tables"]

@@ -21,7 +21,7 @@ from truestep.watch.launch.preloaded import Preloaded
 
 HERE = Path(__file__).parent
 ODD = HERE / "odd"
-_BESIDE = (HERE / "witness.py", ODD / "training.py")
+_BESIDE = (HERE / "witness.py", HERE / "beside.py", ODD / "training.py")
 _OURS = ("truestep.watch>", "truestep/watch/")
 """What every line about a frame of ours has in it."""
 _MAX_S = 240
@@ -35,6 +35,8 @@ class Case:
     text: str
     is_odd: bool = True
     """Whether it is as it stands: otherwise it is given seeds, and calls of modules are counted."""
+    has_threads: bool = False
+    """Whether two more threads run other models beside it."""
 
     def said(self, word: str) -> str | None:
         """Return what the comment `# word: ...` says, the empty text for `# word`, None if there is none."""
@@ -57,6 +59,7 @@ class Case:
             last = statement.end_lineno or 0
         lines = self.text.splitlines(keepends=True)
         witness = "import witness\n" if self.is_odd else "import witness; witness.seed_and_count()\n"
+        witness += "import beside\n" if self.has_threads else ""
         return "".join([*lines[:last], witness, *lines[last:]])
 
 
