@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from truestep.errors import UsageError
-from truestep.tune.knob import Choice, Knob, ScriptFacts, all_knobs
+from truestep.tune.knob import Knob, ScriptFacts
 from truestep.tune.search.compare import Comparison, compare
 from truestep.tune.search.race import Contender
 from truestep.watch import Script
@@ -52,23 +52,6 @@ def pick_names(text: str, known: Sequence[str]) -> list[str]:
     if unknown:
         sys.exit(f"there is no {', '.join(unknown)}. There are {', '.join(known)}.")
     return names or list(known)
-
-
-def extra_knob(name: str, value: dict[str, Any], words: str) -> Knob:
-    """Return a knob with one position that `tune/extra_knobs.py` turns."""
-    return Knob(
-        name=name,
-        about="Planted by a benchmark.",
-        propose=lambda _facts, _chosen: [Choice(value=value, words=words)],
-        lines=lambda _value: [f"# {words}"],
-        changes_bits=False,
-        home="extra_knobs",
-    )
-
-
-def knobs_with(*others: Knob) -> dict[str, Knob]:
-    """Return all knobs of truestep, and these."""
-    return {**all_knobs(), **{knob.name: knob for knob in others}}
 
 
 def look_at(script: Script) -> tuple[ScriptFacts, float]:

@@ -89,37 +89,9 @@ def test_manifest_names_source_license_and_the_blind_twenty(benchmark: Any) -> N
 
 def test_judgements_are_of_scripts_in_the_manifest(benchmark: Any) -> None:
     scripts = benchmark("wild_scripts")
-    manifests = (scripts.HERE / "manifest.toml", scripts.HERE / "traincheck.toml")
-    names = {script.name for path in manifests for script in scripts.read_manifest(path)}
+    names = {script.name for script in scripts.read_manifest()}
     for (script, *_), (verdict, why) in benchmark("wild").read_judgements().items():
         assert script in names and verdict in {"true", "debatable", "false"} and why, script
-
-
-def test_each_bug_of_traincheck_has_a_script_or_a_reason(benchmark: Any) -> None:
-    traincheck = benchmark("traincheck")
-    scripts = {script.name: script for script in benchmark("wild_scripts").read_manifest(traincheck.MANIFEST)}
-    bugs = traincheck.read_bugs()
-    assert len({bug.id for bug in bugs}) == len(bugs) == 18
-    for bug in bugs:
-        assert bool(bug.script) != bool(bug.not_portable) and bug.what, bug.id
-    portable = [bug for bug in bugs if bug.script]
-    assert {scripts[bug.script].domain for bug in portable} == {"bug"}
-    assert {scripts[bug.reference].domain for bug in portable} == {"reference"}
-    assert all(len(script.commit) == 40 and script.data for script in scripts.values())
-
-
-def test_a_bug_of_traincheck_is_found_only_at_its_line_by_its_rule(benchmark: Any) -> None:
-    traincheck = benchmark("traincheck")
-    bug = traincheck.Bug(id="a", what="b", script="c", rules=("LOOP01",), lines=(7,))
-    finding = {"rule": "LOOP01", "line": 7, "severity": "error"}
-    others = ({"rule": "LOOP02"}, {"line": 8}, {"severity": "info"})
-    assert traincheck.is_found(bug, {"findings": [finding]})
-    assert not any(traincheck.is_found(bug, {"findings": [{**finding, **other}]}) for other in others)
-    missed, found = ({"check": text} for text in ("missed", "found"))
-    claim, *_ = traincheck.claims_of([found] * 3 + [missed] * 2, [], [])
-    assert claim.verdict == "fails"
-    claim, *_ = traincheck.claims_of([found] * 4 + [missed], [], [])
-    assert claim.verdict == "holds"
 
 
 def _commit(folder: Path, files: dict[str, str]) -> str:

@@ -13,9 +13,7 @@ from truestep.tune.knob import ScriptFacts, pick
 from truestep.tune.search.race import Contender
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SCRIPTS = sorted(
-    path.stem for path in (FOLDER / "tune").glob("*.py") if path.stem not in ("extra_knobs", "working")
-)
+SCRIPTS = sorted(path.stem for path in (FOLDER / "tune").glob("*.py"))
 
 
 @pytest.fixture
@@ -66,10 +64,8 @@ def test_each_script_trains_and_is_seen_with_its_loader_its_model_and_its_optimi
     assert facts["loaders"][0]["workers"] == 0 and len(facts["optimizers"]) == len(facts["models"]) == 1
 
 
-def test_each_script_has_knobs_to_sweep_and_each_advice_a_knob(bench: Callable[[str], Any]) -> None:
+def test_each_script_has_knobs_to_sweep(bench: Callable[[str], Any]) -> None:
     assert sorted(bench("tune_sweep").KNOBS) == SCRIPTS == sorted(bench("tune_scripts").SCRIPTS)
-    folklore = bench("tune_folklore")
-    assert {advice.knob for advice in folklore.ADVICE.values()} <= folklore.KNOBS.keys()
 
 
 def test_a_sweep_has_every_setting_once_and_none_in_which_a_knob_does_nothing(
@@ -118,16 +114,6 @@ def test_a_slow_choice_a_worse_one_and_a_late_one_fail(
     assert [claim.verdict for claim in claims] == verdicts
 
 
-def test_a_knob_that_was_not_measured_proves_nothing(bench: Callable[[str], Any]) -> None:
-    noise = bench("tune_noise")
-    good = {"kept": [], "trials": {"nothing": _found({}, 1.0)}}
-    late = {"kept": [], "trials": {"nothing": _found({}, None)}}
-    wrong = {"kept": ["nothing"], "trials": {"nothing": _found({}, 1.05)}}
-    assert [claim.verdict for claim in noise.claims_of([good, good])] == ["holds", "holds"]
-    assert [claim.verdict for claim in noise.claims_of([good, late])] == ["holds", "fails"]
-    assert [claim.verdict for claim in noise.claims_of([good, wrong])] == ["fails", "holds"]
-
-
 def test_what_is_finished_is_not_done_again(bench: Callable[[str], Any], tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     kept = bench("tune_scripts").Kept(str(path))
@@ -137,30 +123,3 @@ def test_what_is_finished_is_not_done_again(bench: Callable[[str], Any], tmp_pat
     assert again.part("two", lambda: 2) == 2
     assert again.part("three", lambda: {"failed": "too late"}) == {"failed": "too late"}
     assert json.loads(path.read_text()) == {"one": {"ratio": 1.5}, "two": 2}
-
-
-def test_folklore_is_printed_from_what_was_kept_with_each_reason(
-    bench: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    folklore = bench("tune_folklore")
-    path = tmp_path / "kept.json"
-    cells = {
-        "machine": "a machine",
-        "mlp/fused": _found({}, 1.5),
-        "cnn/fused": _found({}, 0.5),
-        "mlp/compile": _found({}, 1.0),
-        "cnn/compile": {"skipped": "no compiler."},
-    }
-    path.write_text(json.dumps(cells))
-    words = f"tune_folklore --scripts mlp,cnn --advice fused,compile --markdown --keep {path}"
-    monkeypatch.setattr("sys.argv", words.split())
-    assert folklore.main() == 0
-    printed = capsys.readouterr().out
-    assert "| fused optimizer | **1.50** (1.49 to 1.51) | *0.50* (0.49 to 0.51) |" in printed
-    assert "| compile | 1.00 (0.99 to 1.01) | - |" in printed
-    assert "Measured on a machine." in printed and "- compile. `cnn`: left out: no compiler." in printed
-    del cells["cnn/compile"]
-    path.write_text(json.dumps(cells))
-    monkeypatch.setattr(folklore, "look_at", lambda _script: (None, 0.0))
-    monkeypatch.setattr(folklore, "measure", lambda *_args, **_options: {"failed": "it broke"})
-    assert folklore.main() == 1

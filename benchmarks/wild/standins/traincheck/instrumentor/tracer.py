@@ -1,3 +1,0 @@
-"""A switch that the scripts set."""
-
-DISABLE_WRAPPER = False
