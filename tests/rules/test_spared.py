@@ -418,8 +418,8 @@ def test_a_training_loader_that_is_also_scored_stays_one() -> None:
 
 def test_noise_is_found_in_a_set_that_is_evaluated_once() -> None:
     once = buggy("DATA06").replace("range(2)", "range(1)")
-    assert [item.line for item in run("DATA06", once)] == [4 + line_of(once, "val_loader = ")]
-    assert run("DATA06", once.replace("0.1)", "0.0)")) == []
+    assert [item.line for item in run("DATA06", once)] == [3 + line_of(once, "val_loader = ")]
+    assert run("DATA06", once.replace("y[48:], 0.1)", "y[48:], 0.0)")) == []
 
 
 def test_steps_as_large_as_the_weights_are_a_warning_if_the_loss_does_not_fall() -> None:
