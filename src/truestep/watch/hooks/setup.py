@@ -21,10 +21,10 @@ class Setup:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
 
-    def observe_compile(self, model: Any = None, **_: Any) -> None:
+    def observe_compile(self, model: Any = None, *, dynamic: bool | None = None, **_: Any) -> None:
         """Name what is compiled; a decorator with arguments calls again with it."""
         if model is not None:
-            self._note(CompileCalled(_name_of(model)))
+            self._note(CompileCalled(_name_of(model), dynamic is False))
 
     def observe_parallel(self, what: str, /, *_: Any, process_group: Any = None, **__: Any) -> None:
         """Note what makes a model parallel."""

@@ -53,6 +53,8 @@ class CompileCalled(NamedTuple):
     """`torch.compile`."""
 
     what: str
+    is_static: bool = False
+    """Whether `dynamic=False` was given: each shape is to be compiled for itself."""
 
 
 @kind()
