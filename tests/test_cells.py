@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep.cells import code_of, is_notebook, place, plain_code
+from truestep.cells import code_of, is_notebook, line_name, line_names, place, plain_code
 
 
 def write(path: Path, *cells: tuple[str, object]) -> Path:
@@ -56,3 +56,14 @@ def test_what_is_no_notebook_is_refused(tmp_path, text):
 def test_notebook_is_known_by_its_name():
     assert is_notebook("a.ipynb")
     assert not is_notebook(Path("a.py"))
+
+
+def test_a_line_of_a_notebook_is_told_as_cell_and_line(tmp_path: Path) -> None:
+    path = str(tmp_path / "train.ipynb")
+    cells = [{"cell_type": "code", "source": ["a = 1\n", "b = 2"]}] * 2
+    Path(path).write_text(json.dumps({"cells": cells}))
+    assert line_name(path, 6) == f"{path}, cell 2, line 2"
+    assert line_name(path, 6, shown="train.ipynb") == "train.ipynb, cell 2, line 2"
+    assert line_names(path, [2, 6]) == "cell 1 line 1, cell 2 line 2"
+    assert (line_name("train.py", 6), line_names("train.py", [2, 6])) == ("train.py:6", "lines 2, 6")
+    assert line_names("train.py", [4]) == "line 4"

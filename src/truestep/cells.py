@@ -5,6 +5,7 @@ Owns what is left out: magics and shell commands, which only IPython understands
 
 import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from truestep import plainfile
@@ -65,6 +66,21 @@ def _wrong_line(lines: list[str]) -> int | None:
     except ValueError:
         return None
     return None
+
+
+def line_name(file: str, line: int | None, *, shown: str | None = None) -> str:
+    """Return file and line, with `shown` for the path if given; in a notebook the cell and its line."""
+    found = place(file, line) if is_notebook(file) else None
+    name = file if shown is None else shown
+    return f"{name}:{line}" if found is None else f"{name}, cell {found[0]}, line {found[1]}"
+
+
+def line_names(file: str, lines: Sequence[int]) -> str:
+    """Return several lines of one file, as people write them."""
+    found = {line: place(file, line) if is_notebook(file) else None for line in lines}
+    if not all(found.values()):
+        return f"line{'s' * (len(found) != 1)} {', '.join(map(str, found))}"
+    return ", ".join(f"cell {item[0]} line {item[1]}" for item in found.values() if item is not None)
 
 
 def place(file: str, line: int | None) -> tuple[int, int] | None:

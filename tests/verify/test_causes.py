@@ -103,6 +103,24 @@ for batch in loader:
     model(batch).pow(2).mean().backward()
     optimizer.step()
 """
+LIBRARY = """
+import sys
+import time
+
+sys.path.insert(0, "site-packages")
+import made_up
+
+x = made_up.build()  # here
+began = time.time()
+"""
+MADE_UP = """
+import random
+import torch
+
+
+def build():
+    return torch.ones(16, 4) * random.random()
+"""
 HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.manual_seed(0)\n"
 
 
@@ -119,13 +137,16 @@ HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.ma
         (FRESH, "seeded-from-system", True),
         (TEMPORARY, "temporary-name", True),
         (UNORDERED, "loader-order", False),
+        (LIBRARY, "unseeded-random", True),
     ],
-    ids=["array", "hash", "objects", "workers", "date", "fresh", "temporary", "unordered"],
+    ids=["array", "hash", "objects", "workers", "date", "fresh", "temporary", "unordered", "library"],
 )
 def test_a_cause_outside_torch_is_named_at_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, is_proved: bool
 ) -> None:
     script = HEAD + text + TRAIN
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "made_up.py").write_text(MADE_UP)
     (tmp_path / "train.py").write_text(script)
     monkeypatch.chdir(tmp_path)
     verdict = verify(Script(path="train.py"), VerifyOptions())

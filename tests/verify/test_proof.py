@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.verify.test_chains import ran, update
+from truestep.verify import proof
 from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran
@@ -89,3 +90,35 @@ def test_what_was_not_seen_to_differ_is_not_experimented_with() -> None:
     other = ran(update(0, generators={"random": "r", "torch": "u"}))
     names = ("random", "listing", "clock", "torch", "hash")
     assert [name for name in names if can_matter(name, (same, other))] == ["torch", "hash"]
+
+
+def test_what_an_experiment_alone_proves_is_not_told_at_the_line_of_a_suspect() -> None:
+    first, second = (ran(update(0, generators={"random": state})) for state in "ab")
+    runs: Any = Runs("random", "abcdefgh")
+    suspect = FoundCause(name="clock-branch", file="train.py", line=5)
+    asked = Proof(runner=runs, base=Way(), on_status=lambda _: None)
+    found = asked._try_all([suspect], first, second)
+    assert found is not None and (found.name, found.is_proved) == ("unseeded-random", True)
+    assert (found.file, found.line) == (None, None)
+
+
+def test_without_experiments_the_likeliest_cause_is_told_and_not_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs, told = Runs("clock", "abcdefgh"), list[str]()
+    anything: Any = runs
+    suspect = FoundCause(name="clock-branch", file="train.py", line=5)
+    monkeypatch.setattr(proof, "suspects", lambda *_, **__: [suspect])
+    parting: Any = SimpleNamespace(step=0, what="loss", first=None, second=None)
+    monkeypatch.setattr(Proof, "_look", lambda *_: (ran(update(0)), ran(update(0)), 0))
+    for has_experiments, is_proved in ((False, False), (True, True)):
+        found = Proof(
+            runner=anything,
+            base=Way(),
+            on_status=lambda _: None,
+            on_likely=lambda finding: told.append(finding.name),
+            has_experiments=has_experiments,
+        ).find(Way(kind="again"), parting=parting)
+        assert (found.name, found.is_proved) == ("clock-branch", is_proved)
+        assert bool(runs.frozen) == has_experiments
+    assert told == ["clock-branch"], "before the experiments, and only then"

@@ -162,10 +162,9 @@ def short(file: str) -> str:
 
 def line_name(file: str, line: int | None) -> str:
     """Return file and line; in a notebook the cell and the line in it."""
-    from truestep.cells import is_notebook, place
+    from truestep import cells
 
-    found = place(file, line) if is_notebook(file) else None
-    return f"{short(file)}:{line}" if found is None else f"{short(file)}, cell {found[0]}, line {found[1]}"
+    return cells.line_name(file, line, shown=short(file))
 
 
 class Page:

@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,7 @@ from truestep.cli._page import (
     ScriptName,
     add_to_record,
     device_fields,
+    line_name,
     named_script,
     open_record,
 )
@@ -51,7 +52,7 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     return numbers
 
 
-def _each(**numbers: str | None) -> dict[str, tuple[int, ...]]:
+def _each(**numbers: str | None) -> dict[str, Any]:
     return {name: _numbers(f"--{name}", text) for name, text in numbers.items()}
 
 
@@ -71,6 +72,18 @@ def _words(text: str) -> tuple[str, ...]:
         raise UsageError(
             f"--resume-with cannot be read ({error}), got {text!r}. Quote it as for a shell."
         ) from error
+
+
+def _read(
+    *, resume_with: str | None, env: list[str] | None, against: list[str] | None, save: Path | None
+) -> dict[str, Any]:
+    """Read what is given as text."""
+    return {
+        "resume_arguments": _words(resume_with or ""),
+        "environments": tuple(map(_variable, env or ())),
+        "against": tuple(against or ()),
+        "save": save and save.absolute(),
+    }
 
 
 _Runs = Annotated[
@@ -135,6 +148,34 @@ _Steps = Annotated[
         metavar="N", help="How many optimizer steps to run; 0 runs to the end.", rich_help_panel=STARTING
     ),
 ]
+_Timeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="End after this time, with what is known by then.",
+        rich_help_panel=STARTING,
+    ),
+]
+_NoProof = Annotated[
+    bool,
+    typer.Option(
+        "--no-proof",
+        help="Make no experiments to confirm a cause.",
+        rich_help_panel=ANSWER,
+    ),
+]
+_Quiet = Annotated[
+    bool,
+    typer.Option(
+        "-q", "--quiet", help="Discard what the script prints, unless it fails.", rich_help_panel=ANSWER
+    ),
+]
+_Verbose = Annotated[
+    bool,
+    typer.Option(
+        "-v", "--verbose", help="Also print why each run had to import torch.", rich_help_panel=ANSWER
+    ),
+]
 _ResumeWith = Annotated[
     str | None,
     typer.Option(
@@ -160,18 +201,21 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     against: _Against = None,
     save: _Save = None,
     steps: _Steps = 100,
+    timeout: _Timeout = None,
     resume_with: _ResumeWith = None,
+    no_proof: _NoProof = False,
     device: DeviceName = None,
     is_module: IsModule = False,
     record: RecordFolder = None,
     format_: AsFormat = Format.text,
+    quiet: _Quiet = False,
+    verbose: _Verbose = False,
 ) -> None:
     """Run a script twice and compare the runs bit for bit.
 
     After every optimizer step, verify compares losses, gradients, weights, optimizer state, buffers and all
-    other tensors that the script keeps (averaged weights, a queue) or saves. If one differs, it names the
-    first operation that differs, its line, the cause and the fix. The runs happen in copies of the working
-    folder. Options of truestep come before SCRIPT.
+    other tensors that the script keeps or saves. If one differs, it names the operation, its line, the cause
+    and the fix. The runs happen in copies of the working folder. Options of truestep come before SCRIPT.
 
     Exit codes:
       0    all runs are the same; another version may differ by rounding
@@ -186,25 +230,22 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep verify --against HEAD~1 --precision train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
-    with Progress(f"starting {given.name}") as progress:
+    with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
         from truestep.verify import VerifyOptions  # a second, so the line is there before
 
         asked = VerifyOptions(
             steps=steps or None,
             runs=runs,
             is_killed=kill,
-            resume_arguments=_words(resume_with or ""),
-            environments=tuple(map(_variable, env or ())),
             is_compiled=compile_,
             is_lowered=precision,
-            against=tuple(against or ()),
-            save=save and save.absolute(),
+            timeout_s=timeout,
+            has_proof=not no_proof,
             **_each(processes=processes, workers=workers, threads=threads),
+            **_read(resume_with=resume_with, env=env, against=against, save=save),
         )
-        open_record(record)  # after bad usage is refused
-        verdict = _answer(given, asked, is_json=format_ is Format.json, progress=progress)
-        _add_to(record, given, verdict)
-    raise typer.Exit(verdict.exit_code)
+        answer = _Answer(record, is_json=format_ is Format.json, is_quiet=quiet, is_verbose=verbose)
+        raise typer.Exit(answer.find(given, asked, progress=progress).exit_code)
 
 
 def _add_to(record: Path | None, script: "Script", verdict: "Verdict") -> None:  # limits: three things meet
@@ -214,39 +255,52 @@ def _add_to(record: Path | None, script: "Script", verdict: "Verdict") -> None: 
         add_to_record(record, kind="verify", fields=fields)
 
 
-def _answer(script: "Script", asked: "VerifyOptions", *, is_json: bool, progress: Progress) -> "Verdict":
-    """Verify, print the answer, and return it.
-
-    The script's output is shown in logs; on a terminal the progress line is.
-    """
-    from truestep.verify import verify as verify_script
-
-    answer = _Answer()
-    verdict = verify_script(
-        script,
-        asked,
-        show=None if progress.is_live else sys.stderr,
-        on_status=progress.status,
-        on_step=progress.count,
-        on_run=(lambda _run: None) if is_json else answer.show_run,
-    )
-    if is_json:
-        print(json.dumps({**verdict.as_fields(), **device_fields(script)}, indent=2))
-    else:
-        answer.show(verdict)
-        Page().show_device(script)
-    return verdict
-
-
 class _Answer:
-    """The answer for a terminal: a line for each run as it ends, then what follows from them."""
+    """The answer: as JSON, or as text with a line for each run as it ends, then what follows from them."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Path | None, *, is_json: bool, is_quiet: bool, is_verbose: bool) -> None:
+        self._record = record
         self._page = Page()
         self._num_runs = 0
+        self._is_json = is_json
+        self._is_quiet = is_quiet
+        self._is_verbose = is_verbose
+
+    def find(self, script: "Script", asked: "VerifyOptions", *, progress: Progress) -> "Verdict":
+        """Verify, print the answer, and return it.
+
+        The script's output is shown in logs; on a terminal the progress line is.
+        """
+        from truestep.verify import verify as verify_script
+
+        open_record(self._record)  # after bad usage is refused
+        verdict = verify_script(
+            script,
+            asked,
+            show=None if progress.is_live or self._is_quiet else sys.stderr,
+            on_status=progress.status,
+            on_step=progress.count,
+            on_run=self.show_run,
+            on_likely=self.show_likely,
+        )
+        if self._is_json:
+            print(json.dumps({**verdict.as_fields(), **device_fields(script)}, indent=2))
+        else:
+            self.show(verdict)
+            self._page.show_device(script)
+        _add_to(self._record, script, verdict)
+        return verdict
+
+    def show_likely(self, found: "Difference") -> None:
+        """Print a cause that experiments have yet to prove."""
+        if not self._is_json:
+            where = f"{line_name(found.file, found.line)}: " if found.file is not None else ""
+            self._page.print(("likely", "bold"), f" {where}{found.cause} (proof follows)")
 
     def show_run(self, run: "RunSummary") -> None:
         """Print one line for a run that is over."""
+        if self._is_json:
+            return
         self._num_runs += 1
         text = f"  {run.parting}" if run.parting else ""
         steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
@@ -271,7 +325,7 @@ class _Answer:
             self._page.print(line)
         if verdict.saved:
             self._page.print(f"fingerprint: {verdict.saved}")
-        if verdict.cold_start:
+        if verdict.cold_start and self._is_verbose:
             self._page.print((f"each run imported torch: {verdict.cold_start}", "dim"))
 
     def _show_difference(self, found: "Difference", *, is_rounding: bool) -> None:

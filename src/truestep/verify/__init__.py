@@ -3,7 +3,8 @@
 Owns the runs, the comparison and the reasons. Scripts are watched by `watch`; telling is left to the command.
 """
 
-from truestep.verify.inquiry import VerifyOptions, verify
+from truestep.verify.inquiry import verify
+from truestep.verify.options import VerifyOptions
 from truestep.verify.verdict import Difference, RunSummary, Verdict
 from truestep.watch import Script
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from truestep.cells import line_name
 from truestep.verify import chains, repairs
 from truestep.verify.causes import FoundCause
-from truestep.verify.lines import loaded_name, saved_name
+from truestep.verify.lines import loaded_name, loader_words, saved_name
 from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.suspects import drawn_by_dataset
 from truestep.watch import DIGESTS, Moment, Plan, Process
@@ -61,7 +62,9 @@ def add_repair(
     parts += ["samples"] if in_dataset else []
     parts += ["step"] if in_step else []
     framework = repairs.framework_of(_files(looked_at.moments, finding))
-    finding.repair = list(repairs.data_lines(framework, parts))
+    fetched = [(item.file, item.line) for item in looked_at.of(BatchFetched)]
+    words = next((loader_words(file, line) for file, line in fetched if file and line), None)
+    finding.repair = list(repairs.data_lines(framework, parts, words=words))
 
 
 def _draws(process: Process) -> tuple[str | None, bool]:
@@ -71,7 +74,9 @@ def _draws(process: Process) -> tuple[str | None, bool]:
     of_dataset = [item for item in drawn if any(begun <= item.at_s <= ended for begun, ended in fetched)]
     places = [(item.file, item.line) for item in drawn_by_dataset(process)]
     places += [(item.file, item.line) for item in of_dataset]
-    where = next((f"{str(file).rpartition('/')[2]}:{line}" for file, line in places if file), None)
+    where = next(
+        (line_name(file, line, shown=file.rpartition("/")[2]) for file, line in places if file), None
+    )
     in_step = any(item.is_random and item.phase != "data" for item in process.operations)
     return where, in_step or any(item.step == 1 and item not in of_dataset for item in drawn)
 

@@ -6,7 +6,7 @@ Owns the words. Colours and lines of a terminal are left to the command.
 from pathlib import Path
 from typing import Any
 
-from truestep.cells import code_of, is_notebook
+from truestep.cells import code_of, is_notebook, line_name
 from truestep.errors import printable
 from truestep.verify.verdict import Difference, Verdict
 
@@ -29,7 +29,7 @@ def _lines(found: Difference) -> list[str]:
     lines = [f"different: {when_text(found)}, {found.what}"]
     if found.file is not None:
         line = found.line or 0
-        lines += [f"  {found.file}:{line}", f"    {source_line(found.file, line)}"]
+        lines += [f"  {line_name(found.file, line)}", f"    {source_line(found.file, line)}"]
     lines += [f"  {name:<7}{words}" for name, words in rows_of(found).items() if words]
     return lines + repair_lines(found)
 
@@ -48,7 +48,7 @@ def resume_lines(verdict: Verdict) -> list[str]:
     lines = [f"resume: the first new step {told['seconds']:.1f} s after the restart, {first}"]
     torn = told["torn_save"]
     if torn is not None:
-        place = f"{torn['file']}:{torn['line']}"
+        place = line_name(torn["file"], torn["line"])
         lines += [
             f"torn save: killed while it writes {torn['path']} ({place}), the script {torn['how']}",
             "  fix    save to a temporary file, then os.replace(temporary, path): a kill leaves the old file",
@@ -66,7 +66,7 @@ def compiled_lines(verdict: Verdict) -> list[str]:
     ]
     for name, words in (("breaks", "graph break"), ("recompilations", "recompiled")):
         for item in told[name]:
-            where = f" {item['file']}:{item['line']}" if item["file"] else ""
+            where = f" {line_name(item['file'], item['line'])}" if item["file"] else ""
             lines.append(f"{words}{where}  {item['text']}")
     return lines
 

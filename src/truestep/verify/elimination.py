@@ -47,6 +47,9 @@ class Elimination:
     arguments: tuple[str, ...]
     side: int
     on_status: Callable[[str], None]
+    on_likely: Callable[[FoundCause], None] = lambda _finding: None
+    """Hears of the likeliest cause before experiments are made."""
+    has_experiments: bool = True
     _source: Path | None = None
     _again: Ran | None = None
     _outcomes: dict[frozenset[str], bool] = field(default_factory=dict)
@@ -59,7 +62,8 @@ class Elimination:
         runs = (first, self._again.before_kill[0], self._again.first)
         candidates = lost.find(*runs, step=self._step)
         resume.refine(finding, runs, found=found, step=self._step, candidates=candidates)
-        if self.base.processes in (None, 1) and self.resumed.after:
+        if self.base.processes in (None, 1) and self.resumed.after and self.has_experiments:
+            self.on_likely(finding)
             smallest = self._proved_with(candidates, finding)
             if smallest:
                 self._tell(finding, smallest)

@@ -3,15 +3,18 @@
 Owns the order of things and what cannot be told. Evidence is read by the modules beside this one.
 """
 
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from truestep.errors import TruestepError, UsageError
+from truestep.cells import line_name
+from truestep.errors import TruestepError
 from truestep.verify import against, audit, chains, compiled, fingerprint, ranks, resume
 from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.elimination import Elimination, as_far_as
+from truestep.verify.options import VerifyOptions
 from truestep.verify.others import Other, find_other
 from truestep.verify.proof import Proof, unknown_cause
 from truestep.verify.runs import Ran, Runner, chain_plan
@@ -26,78 +29,6 @@ from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import Scratch
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyOptions:
-    """What the user wants to know."""
-
-    steps: int | None = 100
-    runs: int = 2
-    is_killed: bool = False
-    resume_arguments: tuple[str, ...] = ()
-    """What the script is given in addition when it is started again after the kill."""
-    processes: tuple[int, ...] = ()
-    workers: tuple[int, ...] = ()
-    threads: tuple[int, ...] = ()
-    environments: tuple[Mapping[str, str | None], ...] = ()
-    against: tuple[str, ...] = ()
-    """Other interpreters, commits, and fingerprints."""
-    is_compiled: bool = False
-    """Whether compiled code is compared with eager code."""
-    is_lowered: bool = False
-    """Whether bfloat16 autocast is compared with float32."""
-    save: Path | None = None
-    """Where to write the fingerprint of the first run, if it repeats."""
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.steps < 1:
-            raise UsageError(f"--steps must be at least 1, got {self.steps}.")
-        if self.runs < 1:
-            raise UsageError(f"--runs must be at least 1, got {self.runs}.")
-        least = {"processes": 1, "workers": 0, "threads": 1}
-        for name, smallest in least.items():
-            given = getattr(self, name)
-            if any(number < smallest for number in given):
-                raise UsageError(f"--{name} must be {smallest} or more, got {min(given)}.")
-        if self.is_portable and len({*self.processes, 1}) > 1:
-            raise UsageError("--save and --against compare runs of one process. Leave out --processes.")
-        if self.runs < 2 and not self.ways and not self.against and not (self.is_compiled or self.is_lowered):
-            raise UsageError("--runs 1 compares nothing. Pass 2 or more, or an option such as --kill.")
-
-    @property
-    def is_portable(self) -> bool:
-        """Whether runs are compared with those of another version."""
-        return bool(self.against or self.save)
-
-    @property
-    def base(self) -> Way:
-        """The way of the first run: the first of all numbers given."""
-        # Torchrun gives several processes one thread each: one process must have as many.
-        threads = self.threads[:1] or ((1,) if self.processes else (None,))
-        return Way(
-            processes=next(iter(self.processes), None),
-            workers=next(iter(self.workers), None),
-            threads=threads[0],
-        )
-
-    @property
-    def num_runs(self) -> int:
-        """How many runs are compared, the first one included."""
-        return self.runs + len(self.ways) + len(self.against)
-
-    @property
-    def ways(self) -> list[Way]:
-        """All ways that differ from the first in one thing."""
-        base = self.base
-        killed = [replace(base, kind="killed")] if self.is_killed else []
-        return [
-            *killed,
-            *(replace(base, kind="processes", processes=number) for number in self.processes[1:]),
-            *(replace(base, kind="workers", workers=number) for number in self.workers[1:]),
-            *(replace(base, kind="threads", threads=number) for number in self.threads[1:]),
-            *(replace(base, kind="environment", environment=given) for given in self.environments),
-        ]
-
-
 class _Inconclusive(TruestepError):
     """The question has no answer, for the reason given."""
 
@@ -110,12 +41,13 @@ def verify(
     on_status: Callable[[str], None] = lambda _line: None,
     on_step: OnStep = ignore_steps,
     on_run: Callable[[RunSummary], None] = lambda _run: None,
+    on_likely: Callable[[Difference], None] = lambda _difference: None,
 ) -> Verdict:
     """Run a script again and again in copies of the working folder, and say whether it repeats.
 
     `show` is where the script's own output of the first run goes. `on_status` is called with what is being
-    done, `on_step` hears of steps, `on_run` is called with each run that is over. Ctrl-C ends it: what is
-    known by then is in the verdict.
+    done, `on_step` hears of steps, `on_run` is called with each run that is over, `on_likely` with a likely
+    cause before experiments prove one. Ctrl-C or the time given end it: what is known then is in the verdict.
     """
     verdict = Verdict()
     with Scratch(Path.cwd()) as scratch:
@@ -128,10 +60,16 @@ def verify(
             show=show,
             on_step=on_step,
             is_portable=asked.is_portable,
+            deadline_s=asked.deadline_s(),
         )
         try:
             inquiry = _Inquiry(
-                runner=runner, asked=asked, verdict=verdict, on_status=on_status, on_run=on_run
+                runner=runner,
+                asked=asked,
+                verdict=verdict,
+                on_status=on_status,
+                on_run=on_run,
+                on_likely=on_likely,
             )
             inquiry.answer()
             if asked.save is not None and verdict.same:
@@ -146,7 +84,12 @@ def verify(
         except _Inconclusive as error:
             verdict.same, verdict.first_difference, verdict.reason = None, None, str(error)
         except KeyboardInterrupt:
-            verdict.end_early(num_wanted=asked.num_runs)
+            verdict.end_early("Ctrl-C or SIGTERM", num_wanted=asked.num_runs)
+            verdict.is_interrupted = verdict.same is None
+        except subprocess.TimeoutExpired:
+            if asked.timeout_s is None:
+                raise
+            verdict.end_early(f"--timeout {asked.timeout_s:g}", num_wanted=asked.num_runs)
         finally:
             verdict.cold_start = runner.pool.reason or None
     return verdict
@@ -159,6 +102,7 @@ class _Inquiry:
     verdict: Verdict
     on_status: Callable[[str], None]
     on_run: Callable[[RunSummary], None]
+    on_likely: Callable[[Difference], None]
     _first: Ran = field(init=False)
     _waiting: list[Way] = field(init=False)
     """All ways, in the order in which they are run."""
@@ -168,6 +112,7 @@ class _Inquiry:
         ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
         self._waiting = [self.asked.base, *ways]
         self._first = self._run(self.asked.base)
+        self.runner.num_steps = 1 + max(update.step for update in self._first.updates)
         files = keep(self.runner.scratch.written(), self.runner.scratch.new_folder())
         self._note(self._first, self._first.updates, parting=None)
         self.verdict.num_steps = self.verdict.runs[0].num_steps
@@ -440,7 +385,7 @@ class _Inquiry:
         if parting.place < len(before):
             return parting, self._explain(ran, parting)
         finding = resume.explain(self._first, ran, parting=parting, resumed=resumed)
-        if "generator" in finding.name:
+        if "generator" in finding.name and self.asked.has_proof:
             finding = self._explain_workers(way, kill_at) or finding
         if not finding.is_proved:
             case = Elimination(
@@ -454,8 +399,11 @@ class _Inquiry:
                 arguments=self.asked.resume_arguments,
                 side=self._side - 1,
                 on_status=self.on_status,
+                on_likely=lambda found: self._tell_likely(parting, found),
+                has_experiments=self.asked.has_proof,
             )
             case.refine(finding)
+            self._note_untried(finding)
         self.on_status("looking for what repairs it")
         audit.add_repair(finding, self.runner, runs=(self._first, ran), parting=parting)
         return parting, finding
@@ -534,8 +482,16 @@ class _Inquiry:
         if ran.way.kind == "processes":
             return self._explain_ranks(ran, parting)
         side = self._side - 1  # the run that differs is noted by now
-        proof = Proof(runner=self.runner, base=self.asked.base, on_status=self.on_status, side=side)
+        proof = Proof(
+            runner=self.runner,
+            base=self.asked.base,
+            on_status=self.on_status,
+            on_likely=lambda found: self._tell_likely(parting, found),
+            has_experiments=self.asked.has_proof,
+            side=side,
+        )
         finding = proof.find(ran.way, parting=parting)
+        self._note_untried(finding)
         if self.asked.runs < 2 and ran.way.kind != "again":
             finding.is_proved = False
         return finding
@@ -549,14 +505,20 @@ class _Inquiry:
             ranks.refine(finding, both, step=parting.step)
         return finding
 
+    def _note_untried(self, finding: FoundCause) -> None:
+        if not self.asked.has_proof and not finding.is_proved:
+            finding.evidence.append("no experiment was made: --no-proof")
+
+    def _tell_likely(self, parting: chains.Parting, finding: FoundCause) -> None:
+        """Tell of a cause and keep it, while experiments are made: the search can be ended."""
+        if finding.name != "unknown":
+            self.verdict.first_difference = self._difference(parting, finding)
+            self.on_likely(self.verdict.first_difference)
+
     def _note_difference(self, parting: chains.Parting) -> None:
         """Keep what is known before the cause is: the search for it can be ended."""
         self.verdict.same = False
-        self.verdict.first_difference = replace(
-            self._difference(parting, unknown_cause(parting)),
-            cause="unknown: Ctrl-C ended the search for it",
-            fix="run the same command again and let it finish",
-        )
+        self.verdict.first_difference = self._difference(parting, unknown_cause(parting))
 
     def _difference(self, parting: chains.Parting, finding: FoundCause) -> Difference:
         cause = CAUSES[finding.name]
@@ -578,5 +540,5 @@ class _Inquiry:
 
     def _other(self, finding: FoundCause) -> str:
         file = self.runner.original(finding.file)
-        where = f" ({Path(file).name}:{finding.line})" if file else ""
+        where = f" ({line_name(file, finding.line, shown=Path(file).name)})" if file else ""
         return f"{CAUSES[finding.name].words}{where}"

@@ -264,6 +264,48 @@ def _last_name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
+def loader_words(file: str, line: int) -> dict[str, str]:
+    """Return what a file calls its seed, and what belongs to the loader that a line goes through.
+
+    By the names `SEED`, `BATCH`, `dataset` and `loader`; what has no plain name there is left out.
+    """
+    try:
+        nodes = [*ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))]
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    made = {id(node.value): node.targets[0] for node in nodes if isinstance(node, ast.Assign)}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    loaders = [
+        {
+            "loader": made.get(id(call)),
+            "dataset": _argument(call, 0, "dataset"),
+            "BATCH": _argument(call, 1, "batch_size"),
+        }
+        for call in calls
+        if _last_name(call.func).endswith("DataLoader")
+    ]
+    used = statement_at(file, line)
+    own = [item for item in loaders if used is not None and _plain(item["loader"]) in used.uses] or loaders
+    seeds = [_argument(call, 0, "seed") for call in calls if _last_name(call.func) in _SEEDING]
+    found = {"SEED": next(filter(_plain, seeds), None), **(own[0] if len(own) == 1 else {})}
+    return {name: text for name, node in found.items() if (text := _plain(node))}
+
+
+def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:  # limits: where it may stand
+    given = {item.arg: item.value for item in call.keywords}
+    return given.get(name) or (call.args[place] if place < len(call.args) else None)
+
+
+def _plain(node: ast.expr | None) -> str:
+    """Return a name, an attribute or a number as it is written; empty for anything else."""
+    is_number = isinstance(node, ast.Constant) and isinstance(node.value, int)
+    return (
+        ast.unparse(node)
+        if node is not None and (is_number or isinstance(node, ast.Name | ast.Attribute))
+        else ""
+    )
+
+
 @lru_cache(maxsize=32)
 def _read(path: str) -> _File | None:
     try:

@@ -7,16 +7,17 @@ if they are the same, a control run without it is not, and chance is ruled out, 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from truestep.cells import line_names
 from truestep.verify import chains
 from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.lines import putting, slice_from
 from truestep.verify.runs import Ran, Runner
 from truestep.verify.suspects import (
+    blind_cause,
     can_matter,
     drawn_in_dataset,
     is_from_outside,
     loader_order,
-    seed_seen,
     suspects,
 )
 from truestep.verify.ways import Way
@@ -88,6 +89,9 @@ class Proof:
     runner: Runner
     base: Way
     on_status: Callable[[str], None]
+    on_likely: Callable[[FoundCause], None] = lambda _finding: None
+    """Hears of the likeliest cause before experiments are made."""
+    has_experiments: bool = True
     side: int = 1
     """Where the run that differs came from; the first came from side 0."""
     _step: int = 0
@@ -119,7 +123,9 @@ class Proof:
                 finding.evidence.append("only this variable was changed")
             if finding.is_proved:
                 return finding
-        if way.kind in ("first", "again", "killed"):
+        if way.kind in ("first", "again", "killed") and self.has_experiments:
+            if found:
+                self.on_likely(found[0])
             proved = self._try(found[:_MAX_SUSPECTS])
             proved = proved or self._try_all(found or [unknown_cause(parting)], first, second)
             if proved is not None:
@@ -200,10 +206,12 @@ class Proof:
         for frozen in frozen_sources:
             num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(frozen_sources))
             if num_runs:
-                finding = replace(found[0], name=_CAUSE_OF[frozen], evidence=[])
-                line = putting(finding.file, by="Thread") if frozen == "threads" else None
-                finding.line = finding.line if line is None else line
-                return _proved(seed_seen(finding, first.first, second.first), frozen, num_runs=num_runs)
+                finding = blind_cause(_CAUSE_OF[frozen], first, second, step=self._step)
+                file = found[0].file
+                line = putting(file, by="Thread") if frozen == "threads" else None
+                if line is not None:
+                    finding.file, finding.line = file, line
+                return _proved(finding, frozen, num_runs=num_runs)
         return None
 
     def _num_same_with(self, *frozen: str, limit: float) -> int:
@@ -281,7 +289,7 @@ def _with_candidates(finding: FoundCause, ran: Ran, *, step: int) -> FoundCause:
     if place is None or place[0] is None or place[1] is None:
         return finding
     lines = dict.fromkeys(statement.line for statement in slice_from(place[0], place[1]))
-    numbers = ", ".join(map(str, list(lines)[:_MAX_LINES]))
+    numbers = line_names(place[0], list(lines)[:_MAX_LINES])
     finding.file, finding.line = place
     line = putting(place[0], by="Process")
     if line is not None:
@@ -289,7 +297,7 @@ def _with_candidates(finding: FoundCause, ran: Ran, *, step: int) -> FoundCause:
     line = putting(place[0], by="Thread")
     if line is not None:
         return FoundCause(name="thread-timing", file=place[0], line=line)
-    finding.evidence.append(f"it differs where the step takes in its data; made by lines {numbers} at most")
+    finding.evidence.append(f"it differs where the step takes in its data; made by {numbers} at most")
     return finding
 
 

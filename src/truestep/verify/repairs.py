@@ -92,9 +92,20 @@ _GLOBAL = {
 """The same of the generators that belong to no variable, with the key to save them under."""
 
 
-def data_lines(framework: Framework, parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return the lines that make order, samples and what a step draws follow from the seed."""
-    return tuple(dict.fromkeys(line for part in parts for line in _DATA[framework][part]))
+def data_lines(
+    framework: Framework, parts: Iterable[Part], *, words: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return the lines that make order, samples and what a step draws follow from the seed.
+
+    `words` are the script's own for `SEED`, `BATCH`, `dataset` and `loader`, as far as they are known.
+    """
+    lines = dict.fromkeys(line for part in parts for line in _DATA[framework][part])
+    return tuple(_in_words_of_script(line, words or {}) for line in lines)
+
+
+def _in_words_of_script(line: str, words: Mapping[str, str]) -> str:
+    code, mark, comment = line.partition("  #")
+    return re.sub(r"\w+", lambda found: words.get(found[0], found[0]), code) + mark + comment
 
 
 def state_lines(  # limits: a cause, what was lost, and what the script calls its checkpoint

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from truestep.cells import line_names
 from truestep.verify import lost
 from truestep.verify.causes import FoundCause
 from truestep.verify.chains import Parting, Resumed
@@ -116,7 +117,7 @@ class _Case:
         later = [moment for moment in epochs if restored is not None and moment.at_s > restored.at_s]
         if "torch" in drawn and later:
             said = f"this line restores its state after step {last.step + 1}"
-            loader = f"a loader starts after that, at line {later[0].line}"
+            loader = f"a loader starts after that, at {line_names(later[0].file or '', [later[0].line or 0])}"
             return _at(restored, "generator-moved-after-restore", said, loader)
         signs = [f"generators used during training: {', '.join(sorted(drawn))}"] if drawn else []
         return self._at_save("generator-not-saved" if drawn else "state-not-saved", *signs)
@@ -164,8 +165,8 @@ def withdraw(finding: FoundCause, first: Process, *, parting: Parting, found: Sp
         finding.evidence = ["with the generators put back, the resumed run still differs"]
     if finding.name in _OPEN and found is not None and found.first.file and found.first.line:
         lines = dict.fromkeys(item.line for item in slice_from(found.first.file, found.first.line))
-        numbers = ", ".join(map(str, [*lines][:_MAX_LINES]))
-        finding.evidence.append(f"the first value that differs is made by lines {numbers} at most")
+        numbers = line_names(found.first.file, [*lines][:_MAX_LINES])
+        finding.evidence.append(f"the first value that differs is made by {numbers} at most")
 
 
 def restoring(process: Process, last: Update) -> Moment[GeneratorSeeded] | None:

@@ -54,6 +54,10 @@ class Runner:
     on_step: OnStep = ignore_steps
     is_portable: bool = False
     """Whether runs can be compared with those of another version."""
+    deadline_s: float | None = None
+    """Until when runs may last, by the monotonic clock."""
+    num_steps: int | None = None
+    """How many steps the script makes, once a run has shown it."""
     num_runs: int = 0
     folder: Path | None = None
     """Where the evidence of the last start is."""
@@ -143,7 +147,13 @@ class Runner:
                 goes_to = self.show if self.num_runs == 1 and self.show is not None else kept
                 done = self._fork(script, way, plan, folder=folder, goes_to=goes_to, side=side)
                 try:
-                    code = following.wait(done, folder, plan=plan, on_step=self.on_step)
+                    code = following.wait(
+                        done,
+                        folder,
+                        plan=plan,
+                        on_step=self._told_of(plan, is_resumed),
+                        timeout_s=self._left_s(),
+                    )
                 except BaseException:
                     done.terminate()
                     done.wait()
@@ -153,6 +163,15 @@ class Runner:
             self.pool.give_up((folder / COLD_FILE).read_text(encoding="utf-8"))
             if not is_resumed:
                 self.scratch.renew(way.commit)
+
+    def _told_of(self, plan: watch.Plan, is_resumed: bool) -> OnStep:  # limits: a start, and which one
+        """Return who hears of steps, and at how many this start ends, by its plan or as the script does."""
+        ends = [number for number in (plan.kill_at or plan.steps, self.num_steps) if number is not None]
+        expected = None if is_resumed or self.num_steps is None else min(ends)
+        return lambda step, _planned: self.on_step(step, expected)
+
+    def _left_s(self) -> float | None:
+        return None if self.deadline_s is None else max(0.0, self.deadline_s - time.monotonic())
 
     def _fork(  # limits: what a start needs
         self, script: watch.Script, way: Way, plan: watch.Plan, *, folder: Path, goes_to: IO[Any], side: int

@@ -46,11 +46,31 @@ _OUTSIDE = ("aten.lift_fresh", "aten.set_.")
 
 def is_from_outside(first: Ran, second: Ran, *, step: int) -> bool:
     """Whether what differs first was handed to torch by Python: no operation of torch's made it."""
-    if first.first is None or second.first is None:
-        return False
-    found = split(_of(first.first, step), _of(second.first, step))
-    found = found or split(first.first.operations, second.first.operations)
+    found = first_difference(first.first, second.first, step=step)
     return found is not None and found.first.name.startswith(_OUTSIDE)
+
+
+def first_difference(ours: Process | None, theirs: Process | None, *, step: int) -> Split | None:
+    """Return the first operation that differs in a step, or else in all that was looked at."""
+    if ours is None or theirs is None:
+        return None
+    return split(_of(ours, step), _of(theirs, step)) or split(ours.operations, theirs.operations)
+
+
+def blind_cause(name: str, *runs: Ran, step: int) -> FoundCause:
+    """Return a cause that nothing but an experiment speaks for, where the first difference shows.
+
+    What the evidence spoke for stands at lines of its own: none of them is told for this cause.
+    """
+    finding = FoundCause(name=name)
+    ours, theirs = (ran.first for ran in runs)
+    found = first_difference(ours, theirs, step=step)
+    if found is not None:
+        assert ours is not None
+        assert theirs is not None
+        finding = _at(found.first, name)
+        _add_place([finding], found, apart=distance(ours, theirs, found=found))
+    return seed_seen(finding, ours, theirs)
 
 
 def suspects(first: Ran, second: Ran, *, step: int) -> list[FoundCause]:
@@ -64,7 +84,7 @@ def suspects(first: Ran, second: Ran, *, step: int) -> list[FoundCause]:
     compiled = _compiled_once(ours, theirs)
     if compiled is not None:
         return [compiled]
-    found = split(_of(ours, step), _of(theirs, step)) or split(ours.operations, theirs.operations)
+    found = first_difference(ours, theirs, step=step)
     case = _Case(ours, theirs, found=found)
     findings = [seed_seen(finding, ours, theirs) for finding in case.suspects(second.way.kind, step=step)]
     if found is not None:

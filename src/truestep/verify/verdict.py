@@ -3,7 +3,7 @@
 Owns what is told, as plain values by the command's contract. How it looks is left to the command.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from truestep.verify.written import WrittenFiles
@@ -103,11 +103,16 @@ class Verdict:
     is_interrupted: bool = False
     """Whether Ctrl-C ended it before it could tell."""
 
-    def end_early(self, *, num_wanted: int) -> None:
-        """Ctrl-C: a difference that was found by then stays found."""
+    def end_early(self, ended_by: str, *, num_wanted: int) -> None:
+        """A difference that was found by then stays found; the search for its cause is over."""
         if self.same is not False:  # what else was asked for was not compared
-            self.same, self.is_interrupted = None, True
-            self.reason = f"Ctrl-C or SIGTERM ended it after {len(self.runs)} of {num_wanted} runs"
+            self.same = None
+            self.reason = f"{ended_by} ended it after {len(self.runs)} of {num_wanted} runs"
+        elif self.first_difference is not None and not self.first_difference.is_proved:
+            found, said = self.first_difference, f"{ended_by} ended the search for it"
+            known = {"evidence": (*found.evidence, f"likely: {ended_by} ended the experiments")}
+            unknown = {"cause": f"unknown: {said}", "fix": "run the same command again and let it finish"}
+            self.first_difference = replace(found, **(unknown if found.name == "unknown" else known))
 
     @property
     def exit_code(self) -> int:

@@ -228,7 +228,7 @@ class Chain:
         """A step was made: if it is the last that is wanted, write how many there would be."""
         if self._tape.is_over and not self._is_reported:
             self._is_reported = True
-            self._tape.write("expected", steps=expected_steps(self._tape.sites))
+            self._tape.write("expected", total=expected_steps(self._tape.sites))
 
     def _end(self) -> None:
         """The script is about to be ended: functions still have their variables."""

@@ -205,7 +205,7 @@ def _add_kept(process: Process, line: dict[str, Any]) -> None:
         process.plain[line["step"]] = dict(line["values"])
         process.begun[line["step"]] = dict(line["begun"])
     else:
-        process.expected_steps = line["steps"]
+        process.expected_steps = line["total"]
 
 
 def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterator[Moment[Any]]:

@@ -1,7 +1,8 @@
 """What a script takes from outside torch: clock, environment, folders, process id, entropy, draws.
 
 Owns which functions are observed for it. Only what the user's own lines ask for is noted, with what they were
-given; results are handed on unchanged. `datetime.now` is not seen: its type is closed.
+given, and what libraries draw that they call; results are handed on unchanged. `datetime.now` is not seen:
+its type is closed.
 """
 
 import os
@@ -22,6 +23,8 @@ RANDOM = frozenset({"uuid", "secrets", "random"})
 """Packages through which they ask for entropy."""
 _MAPPINGS = frozenset({"os", "collections", "posixpath", "ntpath"})
 _NONE: frozenset[str] = frozenset()
+_DRAWN = ("random", "numpy")
+"""Global generators: what a library draws from them, it draws for the line that called it."""
 
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time")
 _STATES = ("seed", "getstate", "setstate", "get_state", "set_state", "default_rng", "get_bit_generator")
@@ -43,12 +46,14 @@ class _Notes:
         self._counts: dict[tuple[int, str], int] = {}
 
     def begin(self, name: str) -> tuple[int, str] | None:
-        """Return where it is asked for and under which name; None if not by the user's own code."""
+        """Return where it is asked for and under which name; None if not for a line of the user's own."""
         place = self._tape.sites.reached(self._through)
+        if place is None and self._what in _DRAWN:
+            place = self._tape.sites.reached_library()
         if place is None:
             return None
         site, called = place
-        if called is not None and self._what != "environment":
+        if called is not None and self._what not in (*_DRAWN, "environment"):
             name = called.replace("._", ".").removesuffix("._init__")
         key = (site, name)
         number = self._counts[key] = self._counts.get(key, 0) + 1
