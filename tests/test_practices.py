@@ -11,7 +11,7 @@ from scripts.practices_page import TITLES, Shown, build, find_shown
 ROOT = Path(__file__).parent.parent
 SHOWN = list(find_shown(ROOT / "tests"))
 REQUIRED = [f"P{number:02}" for number in (*range(7, 17), *range(22, 37), 50, 72, 76)]
-"""Of these, a test of its own is named after the practice."""
+"""What `truestep.model`, `truestep.tensor` and the examples are there for."""
 
 
 def test_practices_are_numbered_without_gaps() -> None:
@@ -19,11 +19,8 @@ def test_practices_are_numbered_without_gaps() -> None:
 
 
 @pytest.mark.parametrize("practice", REQUIRED)
-def test_a_practice_is_shown_by_a_test_named_after_it(practice: str) -> None:
-    named = [test for test in SHOWN if test.practice == practice]
-    assert any(test.name.startswith(f"test_{practice.lower()}_") for test in named), (
-        f"{practice} is not shown"
-    )
+def test_a_practice_is_shown(practice: str) -> None:
+    assert any(test.practice == practice for test in SHOWN), f"{practice} is not shown"
 
 
 def wrong_with(test: Shown) -> list[str]:

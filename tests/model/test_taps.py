@@ -99,6 +99,19 @@ def test_p22_any_tensor_is_read_by_a_name_of_your_own() -> None:
     assert taps.add("later", x) is x and len(taps) == 3
 
 
+@pytest.mark.practice("P33")
+def test_p33_the_channels_of_a_layer_are_kept_as_images() -> None:
+    """With `values=True` a tap keeps what each channel of a layer gives for an image, ready to be drawn."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(inplace=True))
+    image = torch.randn(1, 1, 8, 8)
+    with torch.no_grad(), tap(model, "0", values=True) as taps:
+        model(image)
+        channels = taps.output("0").value
+        assert channels is not None and channels.shape == (1, 6, 6, 6)
+        assert torch.equal(channels, model[0](image))  # not what the ReLU made of it in place
+
+
 @pytest.mark.practice("P32")
 @pytest.mark.parametrize("name", ZOO)
 def test_p32_no_hook_is_left_at_the_end_of_with(name: str) -> None:

@@ -8,15 +8,12 @@ from truestep.model.dropout import Dropouts, set_dropout
 from truestep.model.freezing import Frozen, freeze, trainable, unfreeze
 from truestep.model.groups import decay_groups
 from truestep.model.heads import replace_head
-from truestep.model.initialisation import Initialised, initialise
 from truestep.model.layers import Replaced, replace
 from truestep.model.load import Loaded, load
 from truestep.model.names import select
-from truestep.model.pictures import activation_grid, filters, gradient_flow, histograms
 from truestep.model.quantise import Quantised, quantise
 from truestep.model.readings import Reading
 from truestep.model.registration import Unregistered, unregistered
-from truestep.model.signal import LayerSignal, Signal, check_signal
 from truestep.model.statistics import Statistics, statistics_of
 from truestep.model.summary import ModuleSummary, Summary, summary
 from truestep.model.taps import Taps, tap
@@ -28,31 +25,22 @@ __all__ = [
     "Dropouts",
     "Frozen",
     "Gain",
-    "Initialised",
     "InputGradient",
-    "LayerSignal",
     "Loaded",
     "ModuleSummary",
     "Quantised",
     "Reading",
     "Replaced",
-    "Signal",
     "Statistics",
     "Summary",
     "Taps",
     "Unregistered",
-    "activation_grid",
     "augmented",
     "check_backward",
-    "check_signal",
     "compare",
     "cut",
     "decay_groups",
-    "filters",
     "freeze",
-    "gradient_flow",
-    "histograms",
-    "initialise",
     "load",
     "measure_gain",
     "quantise",

@@ -1,6 +1,6 @@
 """Taps: read activations and gradients of any module while they happen, and leave no hook behind.
 
-Owns the hooks, when they are taken off, and what was read. Pictures of it are made by `pictures`.
+Owns the hooks, when they are taken off, and what was read.
 """
 
 import sys
