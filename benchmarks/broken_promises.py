@@ -127,13 +127,6 @@ CHANGES = [
         "tests/watch",
     ),
     Change(
-        "pickled objects are loaded",
-        "model/weights.py",
-        "weights_only=True, mmap",
-        "weights_only=False, mmap",
-        "tests/model/test_load.py tests/security",
-    ),
-    Change(
         "a pipe or a device is read as if it were a file",
         "plainfile.py",
         "if not stat.S_ISREG(found.st_mode):",

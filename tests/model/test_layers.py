@@ -8,8 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import truestep as ts
+from tests.gathering import run_text
 from tests.zoo import ZOO, bert, gpt2, loss_of, resnet, t5
+from truestep.check import evaluate_rules
 from truestep.errors import UsageError
+from truestep.rules import find_rules
 
 HEADS = {"resnet": "fc", "lstm": "fc", "bert": "classifier", "gpt2": "lm_head", "t5": "lm_head"}
 
@@ -186,3 +189,48 @@ def test_what_is_unclear_is_refused_and_nothing_changed(what: Any, by: Any, mess
     with pytest.raises(UsageError, match=message):
         ts.model.replace(model, what, by=by)
     assert [id(module) for module in model.modules()] == before
+
+
+UNTIED = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(20, 8)
+        self.body = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.wte.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(self.wte(x))))
+
+model = Words()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+UNTYING
+for step in range(6):
+    x = torch.randint(0, 20, (4, 5))
+    loss = nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.practice("P29")
+def test_p29_an_untied_copy_is_found_by_check() -> None:
+    """`truestep check` finds a tied weight that was replaced by a copy: it is in no optimizer (PAR04)."""
+    copied = "model.head.weight = nn.Parameter(model.wte.weight.detach().clone())"
+    told = {
+        text: {
+            item.rule.meta.code
+            for item in evaluate_rules(
+                find_rules(), run_text(UNTIED.replace("UNTYING", text)).evidence
+            ).findings
+        }
+        for text in (copied, "")
+    }
+    assert "PAR04" in told[copied]
+    assert "PAR04" not in told[""]

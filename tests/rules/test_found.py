@@ -106,6 +106,12 @@ def test_p30_layers_in_the_wrong_mode_are_found() -> None:
     assert_shown_by("train-mode-evaluation", "eval-mode-training", "undying-dropout")
 
 
+@pytest.mark.practice("P35")
+def test_p35_a_load_that_fits_nothing_is_found() -> None:
+    """`load_state_dict(strict=False)` that matches almost none of the model's tensors is found."""
+    assert_shown_by("empty-load")
+
+
 @pytest.mark.practice("P38")
 def test_p38_samples_in_two_parts_of_a_split_are_found() -> None:
     """Validation samples that are also trained on are found."""
@@ -194,6 +200,12 @@ def test_p53_errors_swallowed_in_the_step_are_found() -> None:
 def test_p54_an_optimizer_that_starts_afresh_is_found() -> None:
     """Weights resumed without the state of their optimizer are found."""
     assert_shown_by("fresh-optimizer")
+
+
+@pytest.mark.practice("P56")
+def test_p56_a_pickled_module_is_found() -> None:
+    """`torch.save(model)`, which pickles the whole module, is found."""
+    assert_shown_by("pickled-module")
 
 
 @pytest.mark.practice("P57")

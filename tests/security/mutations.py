@@ -3,12 +3,9 @@
 Owns the mutations. Which files are spoilt, and who reads them, is in `readers`.
 """
 
-import io
 import json
 import os
 import struct
-import warnings
-import zipfile
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -205,34 +202,6 @@ def spoil_safetensors(rng: Random, data: bytes) -> bytes:
     header = to_text(spoil_document(rng, json.loads(data[8 : 8 + length])))
     told = len(header) if rng.random() < 0.8 else rng.choice((0, 2, 2**31, 2**63, 2**64 - 1))
     return struct.pack("<Q", told) + header + data[8 + length :]
-
-
-def spoil_zip(rng: Random, data: bytes) -> bytes:
-    """Spoil one file within an archive, or names and files of it, or the archive's own bytes."""
-    if rng.random() < 0.3:
-        return spoil_bytes(rng, data)
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        files = [(item.filename, archive.read(item)) for item in archive.infolist()]
-    at = rng.randrange(len(files))
-    name, content = files[at]
-    kind = rng.randrange(8)
-    if kind < 5:
-        files[at] = name, spoil_bytes(rng, content)
-    elif kind == 5:
-        del files[at]
-    elif kind == 6:
-        files[at] = rng.choice(("../../x", "/etc/x", "a/b", name.upper())), content
-    else:
-        files.append((name, content))
-    written = io.BytesIO()
-    with (
-        warnings.catch_warnings(action="ignore"),
-        zipfile.ZipFile(written, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive,
-    ):
-        for item, inside in files:
-            with_info = zipfile.ZipInfo(item)
-            archive.writestr(with_info, inside, compress_type=archive.compression)
-    return written.getvalue()
 
 
 def spoil_place(rng: Random, path: Path) -> None:

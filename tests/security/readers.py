@@ -28,7 +28,6 @@ import pyarrow
 import torch
 from pyarrow import ipc, parquet
 from rich.console import Console
-from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -345,43 +344,6 @@ def _judge_machine(folder: Path) -> None:
         doctor._Answer().show(machine, evaluation)
 
 
-# ---- weights
-
-
-def _net() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
-
-
-def _load_weights(name: str) -> Callable[[Path], None]:
-    def read(folder: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ts.model.load(_net(), folder / name)
-
-    return read
-
-
-def _write_safetensors(folder: Path) -> None:
-    save_file(_net().state_dict(), folder / "w.safetensors")
-
-
-def _write_torch(folder: Path) -> None:
-    torch.save({"state_dict": _net().state_dict(), "epoch": 3}, folder / "w.pt")
-
-
-def _write_old_torch(folder: Path) -> None:
-    torch.save(_net().state_dict(), folder / "w.pth", _use_new_zipfile_serialization=False)
-
-
-def _write_index(folder: Path) -> None:
-    state = _net().state_dict()
-    names = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(state)}
-    for file in set(names.values()):
-        save_file({name: state[name] for name in state if names[name] == file}, folder / file)
-    index = {"metadata": {"total_size": 44}, "weight_map": names}
-    (folder / "w.safetensors.index.json").write_text(json.dumps(index))
-
-
 # ---- shards
 
 
@@ -456,7 +418,7 @@ def _read_evidence(folder: Path) -> None:
 
 
 _JSON, _LINES, _BYTES = mutations.spoil_json, mutations.spoil_lines, mutations.spoil_bytes
-_TENSORS, _ZIP, _TOML = mutations.spoil_safetensors, mutations.spoil_zip, mutations.spoil_toml
+_TENSORS, _TOML = mutations.spoil_safetensors, mutations.spoil_toml
 _SEALED = {"snapshots/*/manifest.json": _JSON, "snapshots/*.witness.json": _JSON}
 _RUN = {"run/snapshots/*/manifest.json": _JSON, "run/snapshots/*.json": _JSON, "run/run.json": _JSON}
 
@@ -514,22 +476,6 @@ READERS = (
     ),
     Reader(name="baseline", prepare=_write_baseline, spoil={"*.json": _JSON}, read=_read_baseline),
     Reader(name="machine", prepare=_write_machine, spoil={"*.json": _JSON}, read=_judge_machine),
-    Reader(
-        name="safetensors",
-        prepare=_write_safetensors,
-        spoil={"*.safetensors": _TENSORS},
-        read=_load_weights("w.safetensors"),
-    ),
-    Reader(name="torch file", prepare=_write_torch, spoil={"*.pt": _ZIP}, read=_load_weights("w.pt")),
-    Reader(
-        name="old torch file", prepare=_write_old_torch, spoil={"*.pth": _BYTES}, read=_load_weights("w.pth")
-    ),
-    Reader(
-        name="index of weights",
-        prepare=_write_index,
-        spoil={"*.json": _JSON, "*.safetensors": _TENSORS},
-        read=_load_weights("w.safetensors.index.json"),
-    ),
     Reader(
         name="index of shards",
         prepare=_write_shards,

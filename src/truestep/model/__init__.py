@@ -9,7 +9,6 @@ from truestep.model.freezing import Frozen, freeze, trainable, unfreeze
 from truestep.model.groups import decay_groups
 from truestep.model.heads import replace_head
 from truestep.model.layers import Replaced, replace
-from truestep.model.load import Loaded, load
 from truestep.model.names import select
 from truestep.model.quantise import Quantised, quantise
 from truestep.model.readings import Reading
@@ -26,7 +25,6 @@ __all__ = [
     "Frozen",
     "Gain",
     "InputGradient",
-    "Loaded",
     "ModuleSummary",
     "Quantised",
     "Reading",
@@ -41,7 +39,6 @@ __all__ = [
     "cut",
     "decay_groups",
     "freeze",
-    "load",
     "measure_gain",
     "quantise",
     "replace",
