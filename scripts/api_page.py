@@ -53,8 +53,7 @@ PARTS = {
     ),
     "model": Part(
         "Models",
-        "Small functions over any `torch.nn.Module`: [models.md](../models.md), "
-        "[taps.md](../taps.md), [measured-models.md](../measured-models.md).",
+        "Small functions over any `torch.nn.Module`: [models.md](../models.md), [taps.md](../taps.md).",
         "model/__init__.py",
         full("truestep.model", *MODEL),
     ),

@@ -27,7 +27,11 @@ RECORD = (
     '{"kind": "open", "format": 2, "t": 1.0, "id": "a", "session": "b", "cursor": 0}\n'
     '{"kind": "step", "t": 2.0, "step": 1, "loss": 0.5}\n'
 )
-QUANTISE = "from torch import nn; from truestep.model import quantise; quantise(nn.Linear(4, 4))"
+QUANTISE = """
+from types import SimpleNamespace
+from truestep.tune.knobs.quantised import propose
+raise RuntimeError(propose(SimpleNamespace(evaluates="no_grad", models=()), {}).reason)
+"""
 MLFLOW = "from truestep.report.send import to_mlflow; to_mlflow('.', tracking_uri='http://127.0.0.1:1')"
 WANDB = "from truestep.report.send import to_wandb; to_wandb('.')"
 TRACKIO = "from truestep.report.send import to_trackio; to_trackio('.')"

@@ -58,6 +58,17 @@ def test_p25_training_leaves_every_bit_of_a_frozen_part_alone(name: str) -> None
     assert frozen.num_frozen + frozen.num_trainable == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.practice("P27")
+def test_p27_a_tied_weight_is_counted_once() -> None:
+    """The report of `freeze` counts frozen and trainable parameters, a tied weight once."""
+    model, _ = gpt2()
+    total = sum(parameter.numel() for parameter in model.parameters())
+    report = ts.model.freeze(model, "transformer.wte")
+    assert report.num_frozen == model.transformer.wte.weight.numel()
+    assert report.num_frozen + report.num_trainable == total
+    assert report.num_trainable == sum(parameter.numel() for parameter in ts.model.trainable(model))
+
+
 @pytest.mark.practice("P25")
 def test_p25_frozen_batchnorm_keeps_its_statistics() -> None:
     """With only `requires_grad_(False)`, BatchNorm updates its statistics; with `freeze` it does not."""

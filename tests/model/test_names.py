@@ -86,3 +86,16 @@ def test_within_gives_what_is_inside_and_nothing_for_parameters() -> None:
     assert list(within(model, "layer1.0"))[:2] == ["layer1.0", "layer1.0.conv1"]
     assert len(within(model, "layer1.0")) == 6
     assert within(model, "*.bias") == {}
+
+
+@pytest.mark.practice("P36")
+def test_p36_modules_are_walked_indexed_and_named() -> None:
+    """Every module has a dotted name, the same in `select`, `get_submodule` and the state dict."""
+    model, _ = gpt2()
+    (name,) = ts.model.select(model, "transformer.h.1")
+    assert model.get_submodule(name) is model.transformer.h[1]
+    assert set(ts.model.select(model, "*", kind="parameters")) <= set(model.state_dict())
+    assert list(ts.model.select(model, "transformer.h.*.attn")) == [
+        "transformer.h.0.attn",
+        "transformer.h.1.attn",
+    ]

@@ -323,7 +323,9 @@ def test_models_stay_whole() -> None:
 
 
 @pytest.mark.slow
-def test_foreach_is_turned_and_evaluation_is_quantised() -> None:
+@pytest.mark.practice("P72")
+def test_p72_evaluation_is_quantised_and_scores_change_a_little() -> None:
+    """`truestep tune` measures evaluation with 8-bit linear weights: scores change by less than 5 %."""
     (told,) = ran("blocks.py", foreach=True, quantised="int8-weights").told
     assert told["foreach"] == [True]
     assert told["probes"][0]["weights"] == ["Int8Tensor"]
@@ -333,6 +335,21 @@ def test_foreach_is_turned_and_evaluation_is_quantised() -> None:
     scores = [[float.fromhex(score) for score in item["scores"]] for item in (start, told)]
     assert scores[0] != scores[1]
     assert scores[0] == pytest.approx(scores[1], rel=0.05)
+
+
+TORCHAO = """
+import logging
+from truestep.tune.knobs import quantised
+quantised._torchao()
+logging.getLogger("torchao").warning("a real remark")
+"""
+
+
+def test_importing_torchao_makes_no_noise_and_hides_no_remark() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TORCHAO], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "" and done.stderr.strip() == "a real remark"
 
 
 MAPPED = """

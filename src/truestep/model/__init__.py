@@ -1,8 +1,6 @@
 """Small functions over plain torch modules."""
 
-from truestep.model.augmented import Gain, augmented, measure_gain
 from truestep.model.backward import Backward, InputGradient, check_backward
-from truestep.model.compare import Comparison, compare
 from truestep.model.cutting import Cut, cut
 from truestep.model.dropout import Dropouts, set_dropout
 from truestep.model.freezing import Frozen, freeze, trainable, unfreeze
@@ -10,43 +8,31 @@ from truestep.model.groups import decay_groups
 from truestep.model.heads import replace_head
 from truestep.model.layers import Replaced, replace
 from truestep.model.names import select
-from truestep.model.quantise import Quantised, quantise
 from truestep.model.readings import Reading
 from truestep.model.registration import Unregistered, unregistered
 from truestep.model.statistics import Statistics, statistics_of
-from truestep.model.summary import ModuleSummary, Summary, summary
 from truestep.model.taps import Taps, tap
 
 __all__ = [
     "Backward",
-    "Comparison",
     "Cut",
     "Dropouts",
     "Frozen",
-    "Gain",
     "InputGradient",
-    "ModuleSummary",
-    "Quantised",
     "Reading",
     "Replaced",
     "Statistics",
-    "Summary",
     "Taps",
     "Unregistered",
-    "augmented",
     "check_backward",
-    "compare",
     "cut",
     "decay_groups",
     "freeze",
-    "measure_gain",
-    "quantise",
     "replace",
     "replace_head",
     "select",
     "set_dropout",
     "statistics_of",
-    "summary",
     "tap",
     "trainable",
     "unfreeze",

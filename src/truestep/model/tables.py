@@ -79,17 +79,3 @@ def columns(rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
         for row in table
     ]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def scaled(number: float, unit: str = "") -> str:
-    """Return a number with three digits and a prefix, in powers of a thousand.
-
-    >>> scaled(13_552_128, "FLOPs"), scaled(12, "B")
-    ('13.6 MFLOPs', '12 B')
-    """
-    prefixes = " kMGTP"
-    power = 0
-    while abs(number) >= 999.5 and power < len(prefixes) - 1:  # 999.5 would be written as 1e+03
-        number /= 1000
-        power += 1
-    return f"{number:.3g} {prefixes[power].strip()}{unit}".rstrip()

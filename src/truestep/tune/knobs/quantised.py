@@ -1,24 +1,32 @@
-"""Quantised evaluation: linear layers with weights of 8 bits, in passes for evaluation only.
+"""Quantised evaluation: linear layers with weights of 8 bits, in passes for evaluation only."""
 
-What it costs in quality is for `truestep.model.compare` to say.
-"""
-
+import copy
+import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from truestep.model.quantise import Scheme, quantise
 from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._evaluation import in_evaluation
 from truestep.watch.script.tape import Tape
 
+Scheme = Literal["int8-weights", "int8-dynamic"]
 _SCHEMES: dict[Scheme, str] = {"int8-weights": "int8 weights", "int8-dynamic": "int8"}
+_CONFIGS = {
+    "int8-weights": "Int8WeightOnlyConfig",
+    "int8-dynamic": "Int8DynamicActivationInt8WeightConfig",
+}
+_NOISE = {
+    "torchao": "Failed to load",  # kernels for GPUs that this machine does not have
+    "torch.utils._pytree": "is an Enum subclass",  # torch telling torchao's authors something
+}
 
 
 def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Skip:  # noqa: ARG001
@@ -34,7 +42,11 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
 
 def lines(value: str) -> list[str]:
     """Return the call to write."""
-    return [f'evaluated = truestep.model.quantise(model, scheme="{value}").model  # for inference only']
+    return [
+        f"from torchao.quantization import {_CONFIGS[value]}, quantize_",
+        "evaluated = copy.deepcopy(model).eval()  # for inference only",
+        f"quantize_(evaluated, {_CONFIGS[value]}())  # linear layers; a weight that is shared is untied",
+    ]
 
 
 def apply(value: Scheme, tape: Tape) -> None:
@@ -87,9 +99,34 @@ class _Quantised:
             vars(layer).pop("forward", None)
 
     def _quantise(self) -> list[nn.Module]:
+        quantization = _torchao()
         with torch.no_grad():
-            quantised = quantise(nn.ModuleList(self._layers), scheme=self._scheme).model
-        return list(quantised.children())
+            copies = copy.deepcopy(nn.ModuleList(self._layers)).eval()
+            quantization.quantize_(copies, getattr(quantization, _CONFIGS[self._scheme])())
+        return list(copies)
+
+
+def _torchao() -> Any:
+    with _without_noise():
+        import torchao.quantization  # noqa: PLC0415 - optional, and two seconds
+    return torchao.quantization
+
+
+@contextmanager
+def _without_noise() -> Iterator[None]:
+    """Keep two known remarks off the terminal while torchao is imported; others, and errors, come through."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return _NOISE[record.name] not in record.getMessage()
+
+    loggers = [logging.getLogger(name) for name in _NOISE]
+    for logger in loggers:
+        logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_news)
 
 
 KNOB = Knob(
