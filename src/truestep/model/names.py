@@ -4,7 +4,7 @@ Owns how patterns are read and the error when nothing matches. What is done with
 """
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, overload
 
@@ -53,15 +53,6 @@ def select(
             raise UsageError(_nothing(model, pattern, names=[*modules, *parameters], kind=kind))
         chosen |= found
     return _once(parameters if kind == "parameters" else modules, chosen)
-
-
-def matching(names: Collection[str], pattern: str) -> list[str]:
-    """Return the names that fit a shell pattern, in their order.
-
-    >>> matching(["fc.weight", "fc.bias"], "*.bias")
-    ['fc.bias']
-    """
-    return [name for name in names if fnmatchcase(name, pattern)]
 
 
 def nearest(names: Iterable[str], pattern: str) -> list[str]:
