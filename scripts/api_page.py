@@ -59,14 +59,9 @@ PARTS = {
     ),
     "tensor": Part(
         "Tensors",
-        "What tensors are in memory, in words and pictures: [tensors.md](../tensors.md).",
+        "What tensors are in memory, in words: [tensors.md](../tensors.md).",
         "tensor/__init__.py",
-        [
-            "truestep.explain",
-            *full(
-                "truestep.tensor", "Explanation", *full("drawing", "draw", "draw_memory", "draw_broadcast")
-            ),
-        ],
+        ["truestep.explain", "truestep.tensor.Explanation"],
     ),
     "check": Part(
         "Checking a block of code",

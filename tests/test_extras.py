@@ -40,7 +40,7 @@ CALLS = {
     "report": ("plotly", ["-m", "truestep", "report", "."]),
     "parquet": ("pyarrow", ["-m", "truestep", "export", ".", "--to", "parquet"]),
     "tensorboard": ("tensorboard", ["-m", "truestep", "export", ".", "--to", "tensorboard"]),
-    "pictures": ("matplotlib", ["-m", "truestep", "explain", "torch.ones(2)", "--picture", "ones.svg"]),
+    "pictures": ("matplotlib", ["-m", "truestep", "tune", "--picture", "a.svg", "record.jsonl"]),
     "quantise": ("torchao", ["-c", QUANTISE]),
     "mlflow": ("mlflow", ["-c", MLFLOW]),
     "wandb": ("wandb", ["-c", WANDB]),

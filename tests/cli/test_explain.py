@@ -5,12 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from truestep.cli import build_app
-from truestep.errors import UsageError
 
 TRUESTEP = str(Path(sys.executable).with_name("truestep"))
 
@@ -42,15 +40,3 @@ def test_a_failing_expression_ends_in_one_line_and_exit_code_2() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "cannot be multiplied" in done.stderr and "the last axis of (2, 3) has 3" in done.stderr
-
-
-@pytest.mark.parametrize(("name", "start"), [("memory.svg", b"<?xml"), ("memory.png", b"\x89PNG")])
-def test_a_picture_is_written(tmp_path: Path, name: str, start: bytes) -> None:
-    done = explain("torch.arange(6).view(2, 3).T", "--picture", str(tmp_path / name))
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / name).read_bytes().startswith(start)
-
-
-def test_a_picture_of_another_kind_is_refused() -> None:
-    done = explain("torch.ones(2)", "--picture", "memory.jpg")
-    assert isinstance(done.exception, UsageError) and "saved as .svg or .png" in str(done.exception)

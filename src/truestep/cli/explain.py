@@ -9,13 +9,12 @@ from typing import Annotated
 import typer
 
 from truestep.cli._help import Command
-from truestep.cli._page import AsFormat, Format, Page, PictureFile
+from truestep.cli._page import AsFormat, Format, Page
 
 
 def explain(
     code: Annotated[str, typer.Argument(metavar="EXPR", help="Python code, with torch, F, nn and np.")],
     *,
-    picture: PictureFile = None,
     format_: AsFormat = Format.text,
 ) -> None:
     """Show what a tensor expression views, copies and broadcasts.
@@ -31,7 +30,7 @@ def explain(
     Examples:
       truestep explain "torch.arange(12).view(3, 4).T[:, ::2]"
       truestep explain "x = torch.arange(6); y = x.view(2, 3); y.t().reshape(-1)"
-      truestep explain --picture sum.svg "torch.ones(3, 1) + torch.ones(4)"
+      truestep explain "torch.ones(3, 1) + torch.ones(4)"
     """
     from truestep.tensor import explain as find_out
 
@@ -40,8 +39,6 @@ def explain(
         print(json.dumps(explanation.as_fields(), indent=2))
     else:
         Page().console.print(explanation)
-    if picture is not None:
-        explanation.picture().save(picture)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,15 +1,12 @@
-"""An explanation as its user meets it: printed, in a notebook, drawn, as JSON.
+"""An explanation as its user meets it: printed, in a notebook, as JSON.
 
-Owns nothing but these doors: the data is `facts`, the text `layout`, the picture `drawing`.
+Owns nothing but these doors: the data is `facts`, the text `layout`.
 """
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from truestep.errors import UsageError
-from truestep.picture import Picture
 from truestep.tensor import layout
-from truestep.tensor.drawing import draw
 from truestep.tensor.facts import Account
 
 if TYPE_CHECKING:
@@ -27,15 +24,7 @@ class Explanation(Account):
         return layout.rich(self)
 
     def _repr_html_(self) -> str:
-        try:
-            picture = self.picture()._repr_svg_()
-        except UsageError:  # matplotlib is not installed, or there is nothing to draw
-            picture = ""
-        return layout.html(self) + picture
-
-    def picture(self) -> Picture:
-        """Draw the memory and the tensors in it; needs matplotlib."""
-        return draw(self)
+        return layout.html(self)
 
     def as_fields(self) -> dict[str, Any]:
         """Return all of it as plain dictionaries, lists and numbers, fit for JSON."""
