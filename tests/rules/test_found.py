@@ -6,9 +6,9 @@ in the clean one. This file lists which practice they show.
 
 import pytest
 
-from tests.rules.test_rules import RECORDED, SCRIPTS
+from tests.rules.test_rules import RULES
 
-SHOWN = {rule.name for rule in [*SCRIPTS, *RECORDED]}
+SHOWN = {rule.name for rule in RULES}
 
 
 def assert_shown_by(*rules: str) -> None:
