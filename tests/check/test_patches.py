@@ -127,11 +127,13 @@ def test_only_files_under_the_folder_of_the_script_are_edited(tmp_path: Path) ->
 
 @pytest.mark.parametrize("option", ["--fix", "--fix-all"])
 def test_remarks_are_edited_only_on_request(tmp_path: Path, option: str) -> None:
-    text = ONE_LINE.replace("l.backward()", "o.zero_grad(); l.backward()").replace("m(x)", "m.forward(x)")
-    (tmp_path / "train.py").write_text(HEAD + text)
+    unsorted = "places = {word: at for at, word in enumerate(set('a b c'.split()))}\n"
+    head = HEAD.replace("torch.manual_seed(0)\n", unsorted)
+    text = head + ONE_LINE.replace("l.backward()", "o.zero_grad(); l.backward()")
+    (tmp_path / "train.py").write_text(text)
     done = run(tmp_path, option)
-    assert done.returncode == 0
-    is_edited = (tmp_path / "train.py").read_text() != HEAD + text
+    assert done.returncode == 0 and ("REPRO02" in done.stdout) is (option == "--fix"), done.stdout
+    is_edited = (tmp_path / "train.py").read_text() != text
     assert is_edited is (option == "--fix-all"), done.stdout + done.stderr
 
 

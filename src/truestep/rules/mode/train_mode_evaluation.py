@@ -150,18 +150,18 @@ def _is_on_purpose(evidence: Evidence, found: list[Pass]) -> bool:
 
 
 def _draws_again(evidence: Evidence, item: Pass) -> bool:
-    """Whether a pass is made in a loop whose variable it does not use, as in `for _ in range(8)`."""
+    """Whether the innermost loop around a pass does not use its variable, as in `for _ in range(8)`."""
     source = evidence.source(item.moment.file)
     if source is None or item.moment.line is None:
         return False
-    for node in walk(source.tree):
-        parts = node.generators if isinstance(node, _COMPREHENSIONS) else [node]
-        is_around = isinstance(node, ast.For | _COMPREHENSIONS) and covers(node, item.moment.line)
-        if is_around and not trains(node):
-            counted = {name.id for part in parts for name in _names(part.target)}  # type: ignore[attr-defined]
-            if not counted & {name.id for name in _names(node) if isinstance(name.ctx, ast.Load)}:
-                return True
-    return False
+    loops = [node for node in walk(source.tree) if isinstance(node, ast.For | _COMPREHENSIONS)]
+    around = [node for node in loops if covers(node, item.moment.line)]
+    if not around or trains(around[-1]):
+        return False
+    inner = around[-1]
+    targets = [inner.target] if isinstance(inner, ast.For) else [part.target for part in inner.generators]
+    counted = {name.id for target in targets for name in _names(target)}
+    return not counted & {name.id for name in _names(inner) if isinstance(name.ctx, ast.Load)}
 
 
 def _names(node: ast.AST) -> list[ast.Name]:
