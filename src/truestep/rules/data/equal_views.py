@@ -28,7 +28,6 @@ RULE = Meta(
     severity="error",
     needs=(ForwardPass, OptimizerStep),
     fix="Draw each view with its own call of the transform.",
-    caused_by=("DATA01", "DATA08"),
 )
 _LEAST_STEPS = 2
 

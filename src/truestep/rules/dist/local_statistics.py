@@ -28,7 +28,6 @@ RULE = Meta(
     needs=(ParallelMade, GroupJoined),
     is_lasting=True,
     fix="Use SyncBatchNorm or GroupNorm, or give each rank more samples.",
-    caused_by=("MODE06",),
 )
 _MAX_VALUES = 4
 _LEAST_STEPS = 2

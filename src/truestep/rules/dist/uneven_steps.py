@@ -30,7 +30,6 @@ RULE = Meta(
     severity="error",
     needs=(ParallelMade,),
     fix="Give every rank the same number of batches: a DistributedSampler or drop_last=True.",
-    caused_by=("DIST13",),
 )
 
 

@@ -26,7 +26,6 @@ RULE = Meta(
     code="LONG02",
     severity="warning",
     needs=(LossLevel,),
-    caused_by=("LOOP01", "LOOP03", "LOOP10", "LOOP11", "LOOP18", "PROBE07"),
     fix="Lower the learning rate or warm it up, and clip gradients.",
     is_preview=True,
 )

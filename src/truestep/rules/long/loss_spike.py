@@ -24,7 +24,7 @@ RULE = Meta(
     code="LONG01",
     severity="info",
     needs=(LossLevel, CoursePoint),
-    caused_by=("LONG02", "LOOP11", "LOOP18"),
+    caused_by=("LONG02",),
     fix="Look at that step: truestep replay --step N train.py shows its batch and the first extreme value.",
     is_preview=True,
 )

@@ -22,7 +22,7 @@ RULE = Meta(
     code="LONG05",
     severity="info",
     needs=(CoursePoint,),
-    caused_by=("LOOP13", "LOOP15", "LONG03", "PERF04"),
+    caused_by=("LOOP13",),
     fix="Look for work that grows with the number of steps, such as a list that each step goes through.",
     is_preview=True,
 )

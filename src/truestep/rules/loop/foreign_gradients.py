@@ -28,7 +28,6 @@ RULE = Meta(
     code="LOOP23",
     severity="warning",
     needs=(BackwardExamined, GradientsApplied, GradientsZeroed),
-    caused_by=("LOOP01", "PROBE03"),
     fix="Zero these gradients right before the backward pass of the network's own loss.",
 )
 _LEAST_STEPS = 2

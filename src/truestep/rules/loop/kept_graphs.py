@@ -28,7 +28,6 @@ RULE = Meta(
     code="LOOP15",
     severity="error",
     needs=(BackwardPass,),
-    caused_by=("LOOP13",),
     fix="Store loss.item() or loss.detach() instead of the loss.",
 )
 _SAFE_METHODS = frozenset({"item", "detach", "tolist", "numpy", "backward", "data"})

@@ -28,7 +28,6 @@ RULE = Meta(
     code="PAR18",
     severity="warning",
     needs=(OptimizerStep, ParametersListed),
-    caused_by=("PAR05", "PAR11"),
     fix="Freeze the loaded layers only: new layers have to learn.",
     is_preview=True,
 )

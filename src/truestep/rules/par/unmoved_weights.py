@@ -38,7 +38,7 @@ RULE = Meta(
     severity="error",
     needs=(OptimizerStep, ParametersListed),
     fix="Use a learning rate and a number format in which the step can change the weights.",
-    caused_by=("LOOP09", "LOOP10"),
+    caused_by=("LOOP09",),
 )
 _MIN_STEPS = 3
 _MIN_GRADIENT = 1e-5

@@ -31,7 +31,6 @@ RULE = Meta(
     severity="warning",
     needs=(BackwardPass, OptimizerStep, ParametersListed),
     fix="Add these parameters to the optimizer's groups, or freeze them with requires_grad_(False).",
-    caused_by=("PAR03",),
 )
 _MAX_SHARE_BELOW = 1 / 3
 _MAX_SHARE = 3 / 4

@@ -23,7 +23,7 @@ RULE = Meta(
     code="PROBE04",
     severity="warning",
     needs=(LayerActivity,),
-    caused_by=("DATA07", "LOOP11"),
+    caused_by=("DATA07",),
     fix="Initialize biases to zero, lower the learning rate, normalize inputs, or use LeakyReLU or GELU.",
 )
 _MOST = 0.75

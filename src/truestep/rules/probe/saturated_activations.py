@@ -25,7 +25,7 @@ RULE = Meta(
     code="PROBE06",
     severity="warning",
     needs=(LayerActivity,),
-    caused_by=("DATA07", "LOOP11", "PROBE04"),
+    caused_by=("DATA07", "PROBE04"),
     fix="Initialize by the layer's width (xavier_normal_), normalize inputs, lower the learning rate.",
 )
 _MOST = 0.6

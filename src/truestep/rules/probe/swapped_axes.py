@@ -30,7 +30,6 @@ RULE = Meta(
     severity="warning",
     needs=(ForwardPass, OptimizerStep),
     fix="Move the axes with transpose or permute before the reshape.",
-    caused_by=("PROBE01", "PROBE02"),
 )
 _VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"})
 _RESHAPES = frozenset({"view", "reshape"})

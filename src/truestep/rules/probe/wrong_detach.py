@@ -28,7 +28,7 @@ RULE = Meta(
     code="PROBE03",
     severity="error",
     needs=(GradientsPresent, PassExamined),
-    caused_by=("LOOP12", "PAR05"),
+    caused_by=("LOOP12",),
     fix="Remove this detach() where the model should learn, and detach the other side.",
 )
 _MIN_STEPS = 2
