@@ -3,8 +3,8 @@
 ## What it finds
 Optimizer steps that use forward passes of a model that is in eval mode as a whole, although it has dropout or
 BatchNorm. The script did not call `train()` after a validation, or after `from_pretrained`, which returns
-models in eval mode. Single layers in eval mode within a model in train mode, and backbones that are not
-trained, are intentional and not reported.
+models in eval mode. Single layers in eval mode within a model in train mode, backbones that are not trained,
+and models of which only a part was switched to train mode, are intentional and not reported.
 
 ## Why it matters
 Dropout does nothing, so the model overfits. BatchNorm uses running statistics that no longer follow the
@@ -21,7 +21,7 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.mode._passes import Pass, layers_text, loop_around, owners, read_passes
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
-from truestep.watch.evidence.facts.passes import ForwardPass, ModeSet, PassExamined
+from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed, ModeSet, PassExamined
 
 RULE = Meta(
     code="MODE03",
@@ -50,10 +50,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for item in candidates:
             num_optimized, total = max(optimizers.values())
             if num_optimized and _leads_to_step(evidence, item, set(optimizers)):
+                if _is_part_on(evidence, item):
+                    break
                 why = _why(evidence, item, passes, is_whole=num_optimized >= _MOST * total)
                 if why is not None:
                     yield _finding(evidence, item, passes, why)
                 break
+
+
+def _is_part_on(evidence: Evidence, item: Pass) -> bool:
+    """Whether `train()` of a part, as of a head, came after the last `eval()` of the whole model."""
+    assert item.layers is not None
+    whole = {moment.facts.class_name for moment in evidence.of(ModelUsed)}
+    is_on = False
+    for moment in evidence.of(ModeSet):
+        if moment.at_s < item.moment.at_s:
+            if moment.facts.class_name == item.layers.class_name:
+                is_on = False
+            elif moment.facts.is_training and moment.facts.class_name not in whole:
+                is_on = True
+    return is_on
 
 
 def _finding(evidence: Evidence, item: Pass, passes: list[Pass], why: str) -> Finding:
