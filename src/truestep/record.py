@@ -171,6 +171,11 @@ def number(value: Any) -> float:
     return float(value)
 
 
+def step_number(index: int) -> int:
+    """Return a step's number as people count, from 1; records count steps from 0."""
+    return index + 1
+
+
 def read_steps(path: Path) -> dict[int, dict[str, Any]]:
     """Return {step: {"loss": ..., name: ...}} as the run stands now.
 

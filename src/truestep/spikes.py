@@ -18,6 +18,7 @@ class Spike:
     """A loss that is far from those before it."""
 
     step: int
+    """Its number, counted from 1."""
     loss: float
     usual: float
     """The median of the losses before it."""

@@ -52,7 +52,7 @@ def test_an_interrupted_cell_goes_on_and_ends_in_the_same_bits(executed: Any) ->
     resumed, calm = 'train("runs/interrupted")', 'train("runs/calm")'
     assert "stopped by SIGINT after step 50 of 120" in shown(executed, "def train", "text/plain")
     assert "Run the cell again" in shown(executed, "def train", "text/plain")
-    assert "resumed at step 50" in shown(executed, resumed, "text/plain")
+    assert "resumed after step 50" in shown(executed, resumed, "text/plain")
     assert outputs(executed, resumed)[-1].data == outputs(executed, calm)[-1].data
 
 

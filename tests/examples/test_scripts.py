@@ -118,7 +118,7 @@ def test_killed_and_resumed_it_ends_as_if_nothing_had_happened(example: Example,
     expected, _ = finish(example, calm)
     kill_after_a_snapshot(example, disturbed)
     found, said = finish(example, disturbed)
-    assert re.search(r"resumed at step [1-9]", said), said
+    assert re.search(r"resumed after step [1-9]", said), said
     assert found == expected
 
 

@@ -90,7 +90,7 @@ def test_a_replayed_step_has_the_bits_of_the_run_and_names_the_bad_sample(
     steps = record.read_steps(folder / "runs/a/record.jsonl")
     spike = max((step for step in steps if step >= 10), key=lambda step: steps[step]["loss"])
     before = sorted((folder / "runs/a").rglob("*"))
-    found = replay_run(Path("runs/a"), spike)
+    found = replay_run(Path("runs/a"), record.step_number(spike))
     assert found.is_same and found.num_compared == spike - found.begun_at + 1
     assert found.digest == digests[spike]
     assert found.loss == steps[spike]["loss"]
@@ -148,7 +148,7 @@ def test_a_step_that_the_run_does_not_have_is_refused(
     trained: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(trained[0])
-    with pytest.raises(UsageError, match="the run has steps 0 to 20, got --step 99"):
+    with pytest.raises(UsageError, match="the run has steps 1 to 21, got --step 99"):
         replay_run(Path("runs/a"), 99)
     monkeypatch.chdir(trained[0].parent)
     with pytest.raises(UsageError, match=r"train\.py"):
@@ -178,14 +178,14 @@ def test_an_exported_step_computes_the_bits_of_the_step_alone(
 ) -> None:
     folder, _digests = trained
     monkeypatch.chdir(folder)
-    found = replay_run(Path("runs/a"), 18, export=Path("alone"))
+    found = replay_run(Path("runs/a"), 19, export=Path("alone"))
     assert found.is_same and found.export is not None and not found.export.trouble
     names = {path.name for path in Path("alone").iterdir()}
     assert names == {
         *("step.py", "expected.json", "weights.safetensors", "inputs.safetensors", "generators.safetensors")
     }
     text = Path("alone/step.py").read_text()
-    assert '"""Step 18 of train.py, alone' in text and "# train.py:18 3\n" in text
+    assert '"""Step 19 of train.py, alone' in text and "# train.py:18 3\n" in text
     command._Answer(found).show()
     assert "python alone/step.py gives the bits of the step" in capsys.readouterr().out
     # Elsewhere, and with one value changed.
@@ -196,7 +196,7 @@ def test_an_exported_step_computes_the_bits_of_the_step_alone(
     Path("moved/step.py").write_text(text.replace("0.9)", "0.8)"))
     assert subprocess.run(words, capture_output=True, check=False, timeout=300).returncode == 1
     with pytest.raises(UsageError, match="moved exists already"):
-        replay_run(Path("runs/a"), 18, export=Path("moved"))
+        replay_run(Path("runs/a"), 19, export=Path("moved"))
 
 
 def test_a_step_with_values_that_were_not_seen_is_no_export(

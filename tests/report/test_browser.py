@@ -41,6 +41,8 @@ def test_charts_are_drawn_from_disk_without_an_error(
 ) -> None:
     _open(page, write_report([killed_and_resumed(tmp_path)]), width=width, is_dark=is_dark)
     assert page.evaluate(_LINES) >= 10
+    x = "document.getElementById('loss-0-0').data[0].x"
+    assert page.evaluate(f"[{x}[0], {x}.at(-1)]") == [1, 300], "steps are counted from 1"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.problems == []
 

@@ -123,7 +123,7 @@ def test_steps_that_a_kill_made_void_are_gone_and_the_kill_is_marked(tmp_path: P
     assert list(live.curves["lr"]) == [(1, 0.5)]
     assert [(mark.kind, mark.step, mark.text) for mark in live.marks()] == [
         ("killed", 4, "killed after step 4, 2 done again"),
-        ("processes", 2, "resumed at step 2, 4 → 2 processes"),
+        ("processes", 2, "resumed after step 2, 4 → 2 processes"),
     ]
 
 
@@ -214,7 +214,7 @@ def test_a_single_peak_among_a_million_steps_is_sent_to_the_page(tmp_path: Path)
     live.poll()
     fields = as_fields(live)
     loss = fields["curves"][0]
-    assert dict(zip(loss["steps"], loss["values"], strict=True))[400_321] == 1e6
+    assert dict(zip(loss["steps"], loss["values"], strict=True))[400_322] == 1e6
     assert len(json.dumps(fields)) < 200_000
 
 
@@ -225,7 +225,7 @@ def test_what_is_not_finite_is_counted_and_is_valid_json(tmp_path: Path) -> None
     live = Live(tmp_path)
     live.poll()
     (loss, _) = json.loads(json.dumps(as_fields(live), allow_nan=False))["curves"]
-    assert (loss["steps"], loss["num"], loss["num_nonfinite"]) == ([0, 3, 4], 5, 2)
+    assert (loss["steps"], loss["num"], loss["num_nonfinite"]) == ([1, 4, 5], 5, 2)
 
 
 def screen(live: Live, width: int, height: int) -> str:
@@ -299,7 +299,7 @@ def test_the_view_shows_progress_curve_speed_processes_and_kills(tmp_path: Path,
         "1 s left",
         "loss 0.0075",
         "killed after step 300",
-        "resumed at step 200, 1 → 4 processes",
+        "resumed after step 200, 1 → 4 processes",
         "LOOP01 stale-gradients line 7",
         "▲",
     ):
@@ -379,7 +379,7 @@ def test_without_a_terminal_a_line_says_what_happened_and_the_end_ends_it(tmp_pa
     watch(Live(tmp_path / "digits"), console=Console(file=file, width=40))
     killed, resumed, last = file.getvalue().splitlines()
     assert killed == "killed after step 2, 1 done again"
-    assert resumed == "resumed at step 1"
+    assert resumed == "resumed after step 1"
     assert last.endswith("digits: done, step 3 of 3, loss 1")
 
 
@@ -400,7 +400,7 @@ def test_without_a_terminal_a_run_that_stopped_and_goes_on_is_told_to_do_so(
     file = io.StringIO()
     watch(Live(tmp_path / "digits"), console=Console(file=file, width=40))
     lines = file.getvalue().splitlines()
-    assert (lines[0], lines[2]) == ("stopped after step 1", "resumed at step 1"), lines
+    assert (lines[0], lines[2]) == ("stopped after step 1", "resumed after step 1"), lines
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_a_real_run_is_followed_to_its_end(tmp_path: Path) -> None:
     live.poll()
     assert (live.status, live.cursor, live.num_unread) == ("done", 8, 0)
     assert {"loss", "grad_norm", "learning_rate"} <= set(live.curves)
-    assert live.points("learning_rate", 100) == ([0, 7], [0.01, 0.01])
+    assert live.points("learning_rate", 100) == ([1, 8], [0.01, 0.01])
 
 
 def test_numbers_are_said_in_words_that_fit() -> None:

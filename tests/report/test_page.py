@@ -156,7 +156,7 @@ def test_several_runs_say_whether_they_are_the_same_and_what_differs(tmp_path: P
         steps(record, 0, losses)
     said = _page(*folders).text
     assert "same losses of 2 steps" in said
-    assert "different losses from step 1 on: 2.0 and 2.5" in said
+    assert "different losses from step 2 on: 2.0 and 2.5" in said
     assert "What differs" in said and "recipeseed778" in said
 
 

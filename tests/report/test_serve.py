@@ -243,7 +243,7 @@ def test_the_page_follows_a_run_that_begins_is_killed_and_resumed(tmp_path: Path
         writer.steps(200, [0.01] * 300)
         page.wait("document.querySelector('#steps').textContent.startsWith('500 of 500 steps')")
         assert page.evaluate("document.querySelector('#happened').innerText").splitlines()[1::2] == [
-            "resumed at step 200, 4 → 2 processes",
+            "resumed after step 200, 4 → 2 processes",
             "killed after step 300, 100 done again",
         ]
         assert page.evaluate("document.querySelectorAll('#loss-chart .mark').length") == 2

@@ -140,7 +140,7 @@ def average(folder: str, where: str) -> str:
     ("where", "message"),
     [
         ("in lanes", "the tracked state mean.value changes inside a lane"),
-        ("after lanes, of own lanes", "step 2: the tracked state mean.value differs between processes"),
+        ("after lanes, of own lanes", "step 3: the tracked state mean.value differs between processes"),
     ],
 )
 def test_tracked_state_of_own_lanes_is_refused_by_name(tmp_path: Path, where: str, message: str) -> None:

@@ -77,7 +77,7 @@ def resume(root: Path, wanted: str, *, least: int) -> None:
     folder = root / "runs" / "a"
     events = list(record.read(folder / "record.jsonl"))
     begun = [event["cursor"] for event in events if event["kind"] == "start"]
-    assert begun[-1] >= least, f"resumed at step {begun[-1]}, but the snapshot of step {least} was saved"
+    assert begun[-1] >= least, f"resumed after step {begun[-1]}, but the snapshot of step {least} was saved"
     assert events[-1]["kind"] == "end" and events[-1]["cursor"] == NUM_STEPS
     assert set(range(begun[-1], NUM_STEPS)) <= record.read_steps(folder / "record.jsonl").keys()
     assert not [path for path in (folder / "snapshots").iterdir() if path.name.startswith(".")]

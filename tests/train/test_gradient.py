@@ -129,7 +129,7 @@ def test_a_step_without_update_is_noticed(tmp_path: Path) -> None:
         step = next(steps)
         for x, y in step:
             step.backward(F.cross_entropy(model(x), y))
-        with pytest.raises(UsageError, match=r"step 0 ended without step\.update"):
+        with pytest.raises(UsageError, match=r"step 1 ended without step\.update"):
             next(steps)
 
 
@@ -168,7 +168,7 @@ def test_a_batch_without_any_weight_is_refused(tmp_path: Path, lanes: int) -> No
         step = next(iter(run.steps(ts.Loader(_samples(), batch_size=BATCH), steps=1)))
         for x, y in step:
             step.backward(F.cross_entropy(model(x), y), weight=0)
-        with pytest.raises(UsageError, match=r"all lanes of step 0 have weight 0.*give them weight=1"):
+        with pytest.raises(UsageError, match=r"all lanes of step 1 have weight 0.*give them weight=1"):
             step.update(optimizer)
 
 

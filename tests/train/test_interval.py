@@ -191,4 +191,4 @@ def test_truestep_run_says_after_a_restart_which_interval_would_be_better(tmp_pa
 
 def test_a_short_run_that_was_killed_hears_nothing(tmp_path: Path) -> None:
     said = _run(tmp_path, 0.0)
-    assert "resumed at step" in said and "Snapshots" not in said
+    assert "resumed after step" in said and "Snapshots" not in said

@@ -160,5 +160,5 @@ def test_a_loss_spike_is_told_with_the_command_to_look_at_its_step(
                 step.backward(F.cross_entropy(factor * model(x), y))
             step.update(optimizer)
     told = [line for line in capsys.readouterr().err.splitlines() if "spike" in line]
-    assert len(told) == 1 and "loss spike at step 36: " in told[0]
-    assert told[0].endswith(f"Look at that step: truestep replay --step 36 {tmp_path / 'run'}")
+    assert len(told) == 1 and "loss spike at step 37: " in told[0]
+    assert told[0].endswith(f"Look at that step: truestep replay --step 37 {tmp_path / 'run'}")

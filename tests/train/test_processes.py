@@ -359,7 +359,7 @@ def weigh_nothing(folder: str) -> str:
 
 def test_a_batch_without_any_weight_is_refused_on_all_processes(tmp_path: Path) -> None:
     messages = run_processes(weigh_nothing, str(tmp_path), size=2, timeout_s=60.0)
-    assert all(message.startswith("all lanes of step 0 have weight 0") for message in messages)
+    assert all(message.startswith("all lanes of step 1 have weight 0") for message in messages)
 
 
 def use_after_close(folder: str, precision: str) -> list[str]:

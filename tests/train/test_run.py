@@ -146,9 +146,9 @@ class _Poisoned(nn.Module):
 @pytest.mark.parametrize(
     ("kind", "precision", "words"),
     [
-        ("loss", "fp32", "step 3: the loss of lane 0 is nan"),
-        ("loss", "fp16", "step 3: the loss of lane 0 is nan"),
-        ("gradient", "fp32", r"step 3: the gradient of model\.linear\."),
+        ("loss", "fp32", "step 4: the loss of lane 0 is nan"),
+        ("loss", "fp16", "step 4: the loss of lane 0 is nan"),
+        ("gradient", "fp32", r"step 4: the gradient of model\.linear\."),
     ],
 )
 def test_a_non_finite_step_stops_before_the_weights_are_touched(
@@ -212,7 +212,7 @@ def test_a_device_leaves_a_non_finite_step_out_by_itself(
             step.update(optimizer)
             digests[step.index] = ts.digest_state([model.state_dict(), optimizer.state_dict()["state"]])
         if nonfinite == "stop":
-            with pytest.raises(NonFiniteError, match=r"step 3: the loss or a gradient is not finite"):
+            with pytest.raises(NonFiniteError, match=r"step 4: the loss or a gradient is not finite"):
                 next(steps)
         else:
             assert next(steps, None) is None

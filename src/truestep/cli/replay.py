@@ -31,7 +31,7 @@ _Step = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="The step: as the run's record counts, from 0; for a script as check counts, from 1.",
+        help="The step, counted from 1.",
     ),
 ]
 _Export = Annotated[

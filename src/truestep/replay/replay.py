@@ -98,7 +98,7 @@ def replay_run(
     on_status: Callable[[str], None] = lambda _words: None,
     on_step: OnStep = ignore_steps,
 ) -> Replayed:
-    """Replay one step of a `truestep.Run`, counted from 0 as its record counts."""
+    """Replay one step of a `truestep.Run`, by its number, counted from 1."""
     _require_new(export)
     starts = [event for event in record.read(folder / "record.jsonl") if event["kind"] == "start"]
     if not starts:
@@ -107,31 +107,32 @@ def replay_run(
     script = _script_of(start)
     inside = _inside(folder)
     recorded = record.read_steps(folder / "record.jsonl")
-    _require_step(step, recorded)
+    number, step = step, _index_of(step, recorded)
     cursors = find_cursors(folder / "snapshots")
     # Not the one at the step itself if there is another: values are compared with those of the step before.
-    cursor = max((number for number in cursors if number < step), default=step if step in cursors else 0)
+    cursor = max((each for each in cursors if each < step), default=step if step in cursors else 0)
     with Scratch(Path.cwd()) as scratch:
         scratch.renew()
         copy = scratch.work / inside
         _set_back(copy, cursor)
         origin = f"the snapshot of step {cursor}" if cursor else "the beginning"
-        on_status(f"replaying {script.name} from {origin} to step {step}")
+        on_status(f"replaying {script.name} from {origin} to step {number}")
         evidence = _start(
             script, scratch, step=step - cursor, index=step, on_step=on_step, is_exported=export is not None
         )
         again = record.read_steps(copy / "record.jsonl") if (copy / "record.jsonl").is_file() else {}
-        found = _result(script, evidence, step=step, begun_at=cursor, scratch=scratch)
+        found = _result(script, evidence, step=number, begun_at=cursor, scratch=scratch)
         found.export = _export(evidence, export, on_status=on_status)
-    compared = [number for number in sorted(again) if number in recorded and number <= step]
+    compared = [index for index in sorted(again) if index in recorded and index <= step]
     found.num_compared = len(compared)
     found.first_different = next(
-        (number for number in compared if again[number]["loss"] != recorded[number]["loss"]), None
+        (record.step_number(index) for index in compared if again[index]["loss"] != recorded[index]["loss"]),
+        None,
     )
     found.loss = again.get(step, {}).get("loss")
     found.recorded = recorded.get(step, {}).get("loss")
-    before = [number for number in sorted(recorded) if step - _NUM_BEFORE <= number < step]
-    found.losses_before = [record.number(recorded[number]["loss"]) for number in before]
+    before = [index for index in sorted(recorded) if step - _NUM_BEFORE <= index < step]
+    found.losses_before = [record.number(recorded[index]["loss"]) for index in before]
     return found
 
 
@@ -182,7 +183,7 @@ def _start(  # limits: private to this module
     folder = scratch.new_folder()
     value: dict[str, Any] = {"step": step, "index": index, "work": str(scratch.work)}
     if is_exported:
-        number = step + 1 if index is None else index
+        number = record.step_number(step if index is None else index)
         value |= {"export": str(folder / _EXPORT), "title": f"Step {number} of {script.name}"}
     plan = watch.Plan(
         digests=("weights",),
@@ -314,10 +315,13 @@ def _inside(folder: Path) -> Path:
     return place.relative_to(here)
 
 
-def _require_step(step: int, recorded: dict[int, Any]) -> None:
-    last = max(recorded, default=-1) + 1  # a step that stopped the run has no loss in the record
-    if not 0 <= step <= last:
-        raise UsageError(f"the run has steps 0 to {last}, got --step {step}.")
+def _index_of(number: int, recorded: dict[int, Any]) -> int:
+    """Return the index of a step in the record; refuse a number that the run does not have."""
+    # A step that stopped the run has no loss in the record.
+    last = record.step_number(max(recorded, default=-1) + 1)
+    if not 1 <= number <= last:
+        raise UsageError(f"the run has steps 1 to {last}, got --step {number}.")
+    return number - 1
 
 
 def _set_back(folder: Path, cursor: int) -> None:

@@ -96,7 +96,7 @@ def _row_of(item: dict[str, Any], folder: str) -> tuple[str, ...]:
 
 
 def _step(item: dict[str, Any]) -> int:
-    """Return the step, counted from 0 as curves are; what is none is the first."""
+    """Return the step, counted from 0 as the curves of exports are; what is none is the first."""
     step = item.get("step")
     return max(step - 1, 0) if isinstance(step, int) and step < 2**53 else 0
 

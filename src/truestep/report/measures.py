@@ -27,7 +27,7 @@ def speed(story: Story) -> Series:
     if len(steps) < 2:
         return Series(steps=steps[:0], values=seconds[:0])
     width = max(_MIN_STEPS, len(steps) // _NUM_WINDOWS)
-    cuts = {int(np.searchsorted(steps, life.cursor)) for life in story.lives[:10_000]}
+    cuts = {int(np.searchsorted(steps, life.cursor, side="right")) for life in story.lives[:10_000]}
     edges = np.array(sorted(cuts | set(range(0, len(steps), width)) | {len(steps)}), dtype=np.int64)
     edges = edges[edges <= len(steps)]
     # The end of the step before is a window's beginning, but not across a pause: seconds leave pauses out.

@@ -17,7 +17,7 @@ import numpy as np
 
 from truestep import plainfile, record
 from truestep.errors import UsageError
-from truestep.record import number
+from truestep.record import number, step_number
 from truestep.report.exhibits import MAX_CURSOR, Exhibits
 from truestep.report.thin import Floats, Series
 
@@ -65,7 +65,7 @@ class Evaluation:
 
 @dataclass(kw_only=True)
 class Story:
-    """All that the record of one run says, steps once each."""
+    """All that the record of one run says, steps once each and counted from 1."""
 
     name: str
     folder: Path
@@ -93,7 +93,7 @@ class Story:
     @property
     def num_steps(self) -> int:
         """The number of the last recorded step, counted from 1."""
-        return int(self.loss.steps[-1]) + 1 if len(self.loss) else 0
+        return int(self.loss.steps[-1]) if len(self.loss) else 0
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -264,11 +264,11 @@ class _Reader:
         before = self._lives[-1] if self._lives else None
         if before is not None:
             whole_s = self._trained_s
-            before.num_void = self._steps.cut(cursor)
+            before.num_void = self._steps.cut(step_number(cursor))
             before.void_s = whole_s - self._trained_s
             self._mark_between(before, life, event)
         for column in self._values.values():
-            column.cut(cursor)
+            column.cut(step_number(cursor))
         self._evaluations = [item for item in self._evaluations if item.cursor <= cursor]
         self._exhibits.cut(cursor)
         self._base_s, self._end_s = self._trained_s, 0.0
@@ -284,9 +284,9 @@ class _Reader:
             again = f"; {before.num_void:,} steps were repeated" if before.num_void else ""
             self._mark("kill", before.last_step, f"killed after step {before.last_step:,}{again}", event)
         if life.cursor or before.last_step:
-            self._mark("resume", life.cursor, f"resumed at step {life.cursor:,}", event)
+            self._mark("resume", life.cursor, f"resumed after step {life.cursor:,}", event)
         if life.processes != before.processes:
-            words = f"{before.processes} → {life.processes} processes at step {life.cursor:,}"
+            words = f"{before.processes} → {life.processes} processes after step {life.cursor:,}"
             self._mark("processes", life.cursor, words, event)
 
     def _end(self, event: dict[str, Any]) -> None:
@@ -304,10 +304,10 @@ class _Reader:
             self._lives[-1].loop_s = number(event["time_s"])
 
     def _add_steps(self, event: dict[str, Any]) -> None:
-        losses, ends_us, first = event["loss"], event["end_us"], event["first"]
+        losses, ends_us, first = event["loss"], event["end_us"], step_number(event["first"])
         num = len(losses)
         waits_us = event["wait_us"] if "wait_us" in event else [math.nan] * num
-        if not num or not num == len(ends_us) == len(waits_us) or first < 0:
+        if not num or not num == len(ends_us) == len(waits_us) or first < 1:
             raise ValueError("no steps")
         begun_s = number(ends_us[0]) / 1e6
         if begun_s < self._end_s:  # a second loop in a record without phases
@@ -320,10 +320,11 @@ class _Reader:
             self._steps.add(range(first, first + num), _numbers(losses), seconds, waits)
         self._end_s = number(ends_us[-1]) / 1e6
         if self._lives:
-            self._lives[-1].last_step = first + num
+            self._lives[-1].last_step = first + num - 1
 
     def _add_values(self, event: dict[str, Any]) -> None:
-        name, steps, values = event["name"], event["steps"], event["values"]
+        name, values = event["name"], event["values"]
+        steps = list(map(step_number, event["steps"]))
         if not isinstance(name, str) or len(values) != len(steps):
             raise ValueError("values")
         column = self._values.get(name) or _Column(1)
@@ -345,9 +346,8 @@ class _Reader:
 
     def _lineage(self, event: dict[str, Any]) -> None:
         step = int(event["step"])
-        words = (
-            f"resumed at step {step:,} although {event['field']} differed: {event['then']} → {event['now']}"
-        )
+        change = f"{event['field']} differed: {event['then']} → {event['now']}"
+        words = f"resumed after step {step:,} although {change}"
         self._mark("lineage", step, words, event)
 
     def _trouble(self, event: dict[str, Any]) -> None:

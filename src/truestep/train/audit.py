@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from truestep.data import filled_lanes
 from truestep.dist import World, schedule
 from truestep.errors import AuditFailed, UsageError, shared
-from truestep.record import Record
+from truestep.record import Record, step_number
 from truestep.train.carried import state_hashes
 
 _PRIME, _MASK = 1099511628211, 2**63 - 1
@@ -185,12 +185,12 @@ class Audit:
         """End the run: what differs is nothing that an optimizer updates."""
         raise shared(
             UsageError(
-                f"step {step}: the tracked state {what} differs between processes, and the weights that "
-                f"optimizers update do not. The likely cause is code that changes it for each lane, in "
-                f"forward or in `for batch in step:`. A process then sees its own lanes only, and only that "
-                f"of the first would be saved. Change it after that loop, once per step, from values that "
-                f"all processes share, or run on one process. If no such code changes it, the memory of "
-                f"one device is damaged."
+                f"step {step_number(step)}: the tracked state {what} differs between processes, and the "
+                f"weights that optimizers update do not. The likely cause is code that changes it for each "
+                f"lane, in forward or in `for batch in step:`. A process then sees its own lanes only, "
+                f"and only that of the first would be saved. Change it after that loop, once per step, "
+                f"from values that all processes share, or run on one process. If no such code changes it, "
+                f"the memory of one device is damaged."
             )
         )
 
@@ -219,11 +219,15 @@ class Audit:
         else:
             found = f"{_listed(named)} differ, and no other process decides which is wrong: each {what}"
         since = min((self._passed.get(rank, -1) for rank in verdict.ranks), default=-1)
-        doubt = f"Steps after {since:,} are in doubt." if since >= 0 else "All steps so far are in doubt."
+        doubt = (
+            f"Steps after {step_number(since):,} are in doubt."
+            if since >= 0
+            else "All steps so far are in doubt."
+        )
         raise shared(
             AuditFailed(
-                f"step {step}: {found}. {_AGAIN if verdict.repeats else _ONCE} No update was made with it. "
-                f"{doubt} {_ADVICE}",
+                f"step {step_number(step)}: {found}. {_AGAIN if verdict.repeats else _ONCE} "
+                f"No update was made with it. {doubt} {_ADVICE}",
                 ranks=tuple(verdict.ranks),
                 repeats=verdict.repeats,
             )

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from truestep.device import LateCopy, peak_bytes
 from truestep.dist import LaneSum
-from truestep.record import Record
+from truestep.record import Record, step_number
 from truestep.spikes import Spike, Spikes
 
 Scalar = float | torch.Tensor
@@ -135,7 +135,7 @@ class Journal:
             if steps:
                 losses = _losses(steps, fetched)
                 self.last_loss = losses[-1]
-                taken = (self._spikes.take(steps[at][0], loss) for at, loss in enumerate(losses))
+                taken = (self._spikes.take(step_number(steps[at][0]), loss) for at, loss in enumerate(losses))
                 self.found_spikes += filter(None, taken)
                 ends_us = [int(end_s * 1e6) for _, end_s, _, _ in steps]
                 waits_us = [int(wait_s * 1e6) for _, _, _, wait_s in steps]

@@ -15,6 +15,7 @@ from truestep.bits import digest_state
 from truestep.data import Feed
 from truestep.dist.pulse import Pulse
 from truestep.errors import NonFiniteError, UsageError
+from truestep.record import step_number
 from truestep.redaction import redacted
 from truestep.train.interrupt import Interrupt
 from truestep.train.keeper import Keeper
@@ -122,7 +123,8 @@ class Steps:
     def _finish(self, step: Step) -> None:
         if not step.is_updated:
             raise UsageError(
-                f"step {step.index} ended without step.update(optimizer): nothing was learned from it."
+                f"step {step_number(step.index)} ended without step.update(optimizer): nothing "
+                f"was learned from it."
             )
         now_s = self._count(step)
         if self._every_steps is not None and self._position.cursor % self._every_steps == 0:
@@ -190,9 +192,10 @@ class Steps:
         """End the run if the device had to leave a step out, as far as it is known."""
         left_out = self._parts.journal.first_nonfinite
         if left_out is not None and self._parts.nonfinite == "stop":
+            number = step_number(left_out)
             raise NonFiniteError(
-                f"step {left_out}: the loss or a gradient is not finite. The weights are those before it. "
-                f"{NONFINITE_ADVICE} {self._parts.look_at(left_out)}"
+                f"step {number}: the loss or a gradient is not finite. "
+                f"The weights are those before it. {NONFINITE_ADVICE} {self._parts.look_at(number)}"
             )
 
     def _save(self, *, wait: bool, is_end: bool = False) -> None:

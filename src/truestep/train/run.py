@@ -343,7 +343,7 @@ class Run:
             seeds = snapshot.states["lane_seeds"]
             self._lane_seeds.is_used = seeds["is_used"]
             self._lane_seeds.is_touched = seeds.get("is_touched", False)  # 0.1 did not write it
-            self._terminal.say(f"{self.folder}: resumed at step {snapshot.cursor:,}")
+            self._terminal.say(f"{self.folder}: resumed after step {snapshot.cursor:,}")
             if self._world.is_first:
                 self._record.hold_if_finished(self.folder / "record.jsonl", cursor=snapshot.cursor)
         self._record.write(

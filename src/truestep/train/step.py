@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from truestep.data import Batch, LaneBatch, filled_lanes
 from truestep.dist import Schedule, World, schedule
 from truestep.errors import NonFiniteError, UsageError, shared
+from truestep.record import step_number
 from truestep.rng import LazySeeds
 from truestep.train.audit import Assignment, Audit, mix
 from truestep.train.carried import CarriedState
@@ -84,9 +85,9 @@ class Parts:
     folder: Path
     """The run's, for messages."""
 
-    def look_at(self, index: int) -> str:
-        """Return the advice to look at a step."""
-        return f"Look at that step: truestep replay --step {index} {shlex.quote(str(self.folder))}"
+    def look_at(self, number: int) -> str:
+        """Return the advice to look at a step, counted from 1."""
+        return f"Look at that step: truestep replay --step {number} {shlex.quote(str(self.folder))}"
 
     @cached_property
     def schedule_of(self) -> Callable[[int], Schedule]:
@@ -409,8 +410,8 @@ class Step:
         total = total_weight(self._weights.values()) if self._weights else 0.0
         if total.__class__ is float and not total:
             raise UsageError(
-                f"all lanes of step {self.index} have weight 0: their mean loss is 0 / 0. Leave batches "
-                f"without targets out of the data, or give them weight=1 and a loss of 0."
+                f"all lanes of step {step_number(self.index)} have weight 0: their mean loss is 0 / 0. "
+                f"Leave batches without targets out of the data, or give them weight=1 and a loss of 0."
             )
         return total
 
@@ -498,8 +499,8 @@ class Step:
                 self._parts.audit.compare_replicas(self._parts.tracked, step=self.index)
             raise shared(
                 NonFiniteError(
-                    f"step {self.index}: {where}. The weights were not touched. {NONFINITE_ADVICE} "
-                    f"{self._parts.look_at(self.index)}"
+                    f"step {step_number(self.index)}: {where}. The weights were not touched. "
+                    f"{NONFINITE_ADVICE} {self._parts.look_at(step_number(self.index))}"
                 )
             )
         self.log(skipped=1.0)

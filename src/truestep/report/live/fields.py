@@ -61,7 +61,7 @@ def _finite(value: float | None) -> float | None:
 def _curve(name: str, live: "Live") -> dict[str, Any]:
     curve = live.curves[name]
     steps, values = live.points(name, _NUM_POINTS)
-    course = curve.smoothed(_NUM_COURSE) if name == "loss" else ([], [])
+    course = live.mean(name, _NUM_COURSE) if name == "loss" else ([], [])
     return {
         "name": name[:_MAX_TEXT],
         "steps": steps,

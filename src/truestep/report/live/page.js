@@ -277,7 +277,7 @@ function showProcesses() {
   if (!state.processes) return;
   const { num, cursor, started_s: started, host, each } = state.processes;
   const when = new Date(started * 1000).toLocaleTimeString("en-GB");
-  byId("processes-words").textContent = `${count(num, "process", "processes")}${host ? ` on ${host}` : ""}, started at step ${cursor.toLocaleString("en")} at ${when}`;
+  byId("processes-words").textContent = `${count(num, "process", "processes")}${host ? ` on ${host}` : ""}, started after step ${cursor.toLocaleString("en")} at ${when}`;
   byId("processes").replaceChildren(...each.map((item) => {
     const row = make("tr");
     const gone = state.status === "done" || state.status === "stopped" ? "ended" : "gone";

@@ -223,7 +223,7 @@ class View:
             marks = {mark.step: _COLOURS.get(mark.kind, "yellow") for mark in self._live.marks()}
             may_be_log = name.endswith(("loss", "norm"))
             look = braille.ChartStyle(width=width - 4, height=height - 2, marks=marks, may_be_log=may_be_log)
-            course = curve.smoothed(2 * width) if len(curve) > 3 * width else ([], [])
+            course = self._live.mean(name, 2 * width) if len(curve) > 3 * width else ([], [])
             body = Text("\n").join(braille.draw(points, course, look=look))
             if curve.num_nonfinite:
                 title.append(f"({curve.num_nonfinite:,} not finite) ", "red")
@@ -264,7 +264,7 @@ class View:
         grid = Table.grid(padding=(0, 2))
         for life in live.lives[-1:]:
             grid.add_row(
-                Text(f"started at step {life.cursor:,}, {duration(time.time() - life.started_s)} ago")
+                Text(f"started after step {life.cursor:,}, {duration(time.time() - life.started_s)} ago")
             )
             for rank, (pid, alive) in enumerate(zip(life.pids, live.alive, strict=False)):
                 words, style = ("ended", "dim") if life.has_ended and alive is False else _ALIVE[alive]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from truestep.record import step_number
 from truestep.report.live.curve import Curve
 from truestep.report.live.follow import Follower
 from truestep.report.live.pulse import are_alive
@@ -167,12 +168,20 @@ class Live:
         return {name: curve for name, curve in curves.items() if len(curve)}
 
     def points(self, name: str, num: int) -> tuple[list[int], list[float]]:
-        """Return what to draw of a curve; what is recorded only when it changes goes on to the last step."""
+        """Return what to draw of a curve, steps counted from 1.
+
+        What is recorded only when it changes goes on to the last step.
+        """
         curve = self.curves[name]
         steps, values = curve.thinned(num)
         if name.startswith(_HELD) and values and steps[-1] < self.cursor - 1:
             steps, values = [*steps, self.cursor - 1], [*values, values[-1]]
-        return steps, values
+        return list(map(step_number, steps)), values
+
+    def mean(self, name: str, num: int) -> tuple[list[int], list[float]]:
+        """Return the moving mean to draw over a curve, steps counted from 1."""
+        steps, values = self.curves[name].smoothed(num)
+        return list(map(step_number, steps)), values
 
     def wait_share(self) -> float | None:
         """Return which share of the time the last steps waited for their data."""
@@ -255,7 +264,7 @@ def _between(before: Session, life: Session) -> list[Mark]:
         again = f", {lost:,} done again" if lost > 0 else ""
         text = f"killed after step {before.last_step:,}{again}"
         marks.append(Mark(step=before.last_step, kind="killed", text=text, time_s=before.last_s))
-    text = f"resumed at step {life.cursor:,}"
+    text = f"resumed after step {life.cursor:,}"
     is_same = before.num_processes == life.num_processes
     if not is_same:
         text += f", {before.num_processes} → {life.num_processes} processes"
