@@ -104,6 +104,19 @@ def test_text_shows_the_line_and_what_to_do(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) < 25
 
 
+@pytest.mark.verdict(
+    "No optimizer step ran, so nothing was checked. Does the script train in a process that it "
+    "starts, need arguments to train, or find its training finished? Pass the script and the "
+    "arguments that train."
+)
+@pytest.mark.verdict(
+    "No optimizer step ran, so training was not checked. Steps that the script makes itself "
+    "with torch.autograd.grad are not counted."
+)
+@pytest.mark.verdict(
+    "No optimizer step ran, so training was not checked. There were backward passes, but the "
+    "weights did not change after them. Pass the script that updates them, with its arguments."
+)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -204,6 +217,8 @@ def test_what_was_seen_before_an_interruption_is_told(tmp_path: Path, how: str) 
         os.killpg(process.pid, 0)  # the script has ended too
 
 
+@pytest.mark.verdict("{}: {} is not a rule, so this comment suppresses nothing")
+@pytest.mark.verdict("{}:{}: suppresses nothing; remove ignore[{}]")
 def test_a_comment_hides_a_finding_and_one_that_hides_nothing_is_told(tmp_path: Path) -> None:
     path = write(tmp_path)
     findings, _ = told_of(path)
@@ -219,9 +234,11 @@ def test_a_comment_hides_a_finding_and_one_that_hides_nothing_is_told(tmp_path: 
     assert comment.reason == "a study of momentum"
     done = check(tmp_path, "train.py")
     assert done.returncode == 0 and "1 finding suppressed" in done.stdout
+    assert "suppresses nothing" not in done.stdout
     write(tmp_path, MENDED.replace("print(", "# truestep: ignore[LOOP01]\nprint(", 1))
     done = check(tmp_path, "train.py")
     assert done.returncode == 0 and "train.py:6: suppresses nothing; remove ignore[LOOP01]" in done.stdout
+    assert "is not a rule" not in done.stdout
     write(tmp_path, MENDED + "# truestep: ignore[LOOP99] an unknown rule\n")
     assert "train.py:17: LOOP99 is not a rule" in check(tmp_path, "train.py").stdout
 

@@ -162,6 +162,7 @@ def test_kept_losses_stay_tensors_for_who_reads_them_later(tmp_path: Path) -> No
     assert after == text.replace("append(loss)", "append(loss.detach())")
 
 
+@pytest.mark.verdict("truestep: nothing was fixed, because {}")
 def test_an_edit_that_breaks_the_script_is_withdrawn_and_the_others_stay(tmp_path: Path) -> None:
     text = (
         KEPT.replace("    optimizer.zero_grad()\n", "") + "assert losses[0].grad_fn is not None, 'no graph'\n"
@@ -172,6 +173,7 @@ def test_an_edit_that_breaks_the_script_is_withdrawn_and_the_others_stay(tmp_pat
         "truestep: withdrew the edit for LOOP15 at train.py:13. With it, the script failed (exit code 1): "
     )
     assert wanted + "AssertionError: no graph" in done.stderr
+    assert "fixed 1 · withdrew 1" in done.stderr and "nothing was fixed" not in done.stderr
     assert done.returncode == 1 and "LOOP15" in done.stdout and "LOOP01" not in done.stdout
 
 
@@ -186,11 +188,13 @@ def test_losses_of_which_a_gradient_is_taken_later_are_not_detached(use: str) ->
     assert rule.make_edits(Source("train.py", KEPT + use + "\n"), finding) == []
 
 
+@pytest.mark.verdict("fixed {} · withdrew {} · {} left")
 def test_a_script_that_fails_before_the_fix_is_not_edited(tmp_path: Path) -> None:
     text = KEPT + "raise ValueError('no data')\n"
     done, after = fix(tmp_path, text)
     assert after == text and done.returncode == 2
     assert "nothing was fixed, because an edit could not be tested: the script failed" in done.stderr
+    assert "fixed 0" not in done.stderr
 
 
 def fix(folder: Path, text: str) -> tuple[subprocess.CompletedProcess[str], str]:

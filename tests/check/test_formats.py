@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from tests.check.test_check import LINE, MENDED, SCRIPT, check, write
 from truestep.check import Evaluation, RuleFinding, as_annotations, as_code_quality, as_sarif
 from truestep.check.examine import Result
 from truestep.check.gather import _wait
-from truestep.cli._answer import Answer, Format
+from truestep.cli._answer import Answer, Format, TextAnswer
+from truestep.cli._page import Page
 from truestep.cli.check import _exit_code
 from truestep.errors import UsageError
 from truestep.hang.patrol import Patrol
@@ -196,3 +198,16 @@ def test_what_cannot_work_is_refused_before_the_script_runs(
     done = CliRunner().invoke(build_app(), ["check", *words, "train.py"])
     assert isinstance(done.exception, UsageError) and message in str(done.exception)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.verdict("not checked:")
+@pytest.mark.parametrize("reasons", [[], ["the optimizer: it has no parameters"]])
+def test_only_what_was_not_checked_is_said_to_be(
+    capsys: pytest.CaptureFixture[str], reasons: list[str]
+) -> None:
+    process = SimpleNamespace(not_checked=reasons, switched_off=[])
+    result: Any = SimpleNamespace(
+        evaluation=SimpleNamespace(failed=[]), evidence=SimpleNamespace(processes=[process])
+    )
+    TextAnswer(Page())._show_faults(result)
+    assert capsys.readouterr().out == "".join(f"not checked: {reason}\n" for reason in reasons)

@@ -95,3 +95,17 @@ def test_what_a_script_prints_is_cut_to_its_end() -> None:
         "check", 1, printed=json.dumps({"findings": []}).encode(), log=b"x" * 9999 + b"end"
     )
     assert len(answer["log"]) == 4000 and answer["log"].endswith("end")
+
+
+@pytest.mark.verdict("nothing found")
+@pytest.mark.verdict("the runs are the same")
+@pytest.mark.parametrize(
+    ("command", "meanings"),
+    [
+        ("check", ["nothing found", "errors or warnings found", "inconclusive, or bad usage"]),
+        ("verify", ["the runs are the same", "a run differs", "inconclusive, or bad usage"]),
+    ],
+)
+def test_an_exit_code_means_what_the_command_says(command: str, meanings: list[str]) -> None:
+    found = [_tools._answer(command, code, printed=b"{}", log=b"")["meaning"] for code in range(3)]
+    assert found == meanings

@@ -217,6 +217,7 @@ REFUSED = Trial(knob="b", words="1", status="refused", found=FASTER)
 PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
 
 
+@pytest.mark.verdict("there was nothing to try")
 @pytest.mark.verdict("no clear gain in {} of {} settings")
 @pytest.mark.verdict("looked faster so far: {}")
 @pytest.mark.parametrize(
@@ -258,3 +259,10 @@ def test_a_forecast_is_not_shown_beside_the_measurement_that_it_forecast() -> No
     assert "1.4 times" not in told_of(replace(result_of(measured), advice=advice))
     told = told_of(replace(result_of(NO_GAIN, late), advice=advice))
     assert "1.4 times as fast. This is a forecast: that setting was not measured." in told
+
+
+@pytest.mark.verdict("the same")
+@pytest.mark.parametrize(("changes_bits", "said"), [(False, "the same"), (True, "may vary")])
+def test_bits_are_the_same_only_of_a_setting_that_keeps_them(changes_bits: bool, said: str) -> None:
+    row = "".join(text for text, _ in command._row(replace(NO_GAIN, changes_bits=changes_bits)))
+    assert [words for words in ("the same", "may vary") if words in row] == [said]

@@ -340,3 +340,17 @@ def test_an_accelerator_of_any_kind_is_listed() -> None:
     code = "from truestep.doctor.survey import print_torch; print_torch()"
     facts = read_answer(accelerator.run(code), None)
     assert facts["devices"] == [{"name": "Test accelerator"}] * 2
+
+
+@pytest.mark.verdict("nothing found, but a rule failed: please report it")
+def test_a_machine_is_fine_only_if_every_rule_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = judged(recorded("broken_import"))
+    for evaluation, said in (
+        (Evaluation(), "fine: everything fits together"),
+        (Evaluation(failed=["ENV01: KeyError"]), "nothing found, but a rule failed"),
+        (Evaluation(findings=bad.findings[:1], failed=["ENV02: KeyError"]), "1 problem to fix"),
+    ):
+        doctor._Answer().show(SOUND, evaluation)
+        shown = capsys.readouterr().out
+        endings = ("fine:", "nothing found", "problem to fix")
+        assert said in shown and sum(words in shown for words in endings) == 1, shown

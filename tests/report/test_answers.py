@@ -57,6 +57,7 @@ def test_answers_are_one_line_and_a_table(tmp_path: Path) -> None:
 SAME = "2 runs are bit-for-bit identical in"
 
 
+@pytest.mark.verdict("{} runs are bit-for-bit identical in {}")
 @pytest.mark.parametrize(
     ("fields", "line"),
     [

@@ -41,6 +41,8 @@ def write(folder: Path, lines: list[dict[str, object]]) -> Path:
     return folder
 
 
+@pytest.mark.verdict("Faster loading would gain most: truestep tune measures other numbers of workers.")
+@pytest.mark.verdict("Faster steps would gain most: truestep tune measures what makes them faster.")
 def test_kills_restarts_and_waits_are_told_apart(tmp_path: Path) -> None:
     story = read_run(write(tmp_path, LINES))
     found = account(story)

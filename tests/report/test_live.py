@@ -242,6 +242,18 @@ def screen(live: Live, width: int, height: int) -> str:
     return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
+@pytest.mark.verdict("nothing recorded yet")
+def test_a_loss_that_is_not_finite_is_recorded_nevertheless(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.start()
+    for losses, said in (([], "nothing recorded yet"), ([math.nan], "no finite value yet")):
+        writer.steps(0, losses)
+        live = Live(tmp_path)
+        live.poll()
+        shown = screen(live, 100, 30)
+        assert said in shown and shown.count(" yet") == 1, shown
+
+
 def hostile_run(folder: Path) -> Live:
     writer = Writer(folder)
     writer.start(pids=[os.getpid()] * 64, end=10**15)

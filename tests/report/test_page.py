@@ -68,6 +68,7 @@ def test_the_head_sums_up_the_run_in_one_line(tmp_path: Path) -> None:
     assert "300 of 300 steps in 0.3 s, last loss 0.01; resumed once (killed once)." in said
 
 
+@pytest.mark.verdict("all done")
 def test_a_run_that_was_stopped_before_its_last_step_does_not_look_finished(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.jsonl")
     start(record, 0)
@@ -77,6 +78,7 @@ def test_a_run_that_was_stopped_before_its_last_step_does_not_look_finished(tmp_
     record.close()
     said = " ".join(_page(tmp_path).text.split())
     assert "stopped after 40 of 300 steps" in said and "stop stopped after step 40" in said
+    assert "all done" not in said
     assert "done" not in said
     start(record := Record(tmp_path / "record.jsonl"), 40)
     steps(record, 40, [1.0] * 260)
@@ -146,6 +148,7 @@ def test_a_run_of_which_a_part_was_verified_is_not_called_the_same_at_every_step
     assert "every step" not in said and "all 60" not in said
 
 
+@pytest.mark.verdict("Nothing that the record knows: recipe and machine are the same.")
 def test_several_runs_say_whether_they_are_the_same_and_what_differs(tmp_path: Path) -> None:
     folders = []
     for name, losses in {"one": [3.0, 2.0], "two": [3.0, 2.0], "three": [3.0, 2.5]}.items():
@@ -158,6 +161,7 @@ def test_several_runs_say_whether_they_are_the_same_and_what_differs(tmp_path: P
     assert "same losses of 2 steps" in said
     assert "different losses from step 2 on: 2.0 and 2.5" in said
     assert "What differs" in said and "recipeseed778" in said
+    assert "Nothing that the record knows" not in said
 
 
 @pytest.mark.practice("P74")
@@ -230,9 +234,13 @@ def test_no_answer_of_whatever_form_breaks_a_section(kind: str, fields: dict[str
     assert all(isinstance(share, float) for share in measures.profile(made).values())
 
 
+@pytest.mark.verdict("same in {steps}")
+@pytest.mark.verdict("all runs are bit-for-bit identical in {}")
 def test_a_folder_with_only_an_answer_is_a_report_too(tmp_path: Path) -> None:
     Record(tmp_path / "record.jsonl").write("verify", same=None, runs=[], reason="no step was seen")
-    assert "inconclusive no step was seen" in _page(tmp_path).text
+    said = _page(tmp_path).text
+    assert "inconclusive no step was seen" in said
+    assert "same in" not in said and "identical" not in said
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -269,3 +277,24 @@ def test_hostile_text_makes_no_element_and_no_handler(tmp_path: Path) -> None:
     attributes = {key for _, each in page.elements for key in each}
     assert not [key for key in attributes if key.startswith("on") or key == "autofocus"]
     assert sum(name == "script" and "type" not in each for name, each in page.elements) == 1
+
+
+@pytest.mark.verdict("All that pays off, together: {} as fast.")
+@pytest.mark.verdict("Nothing was kept: {} measured, {} not.")
+@pytest.mark.parametrize(
+    ("settings", "status", "said"),
+    [
+        ({}, "not kept", "Nothing was kept: 1 trial measured, 1 not."),
+        ({}, "pays", "Nothing was kept: 1 trial measured, 1 not."),
+        ({"threads": 2}, "pays", "All that pays off, together: 1.4 times (1.3 to 1.5) as fast."),
+    ],
+)
+def test_a_ratio_pays_off_only_if_its_settings_were_kept(
+    tmp_path: Path, settings: dict[str, int], status: str, said: str
+) -> None:
+    ratio = {"median": 1.4, "low": 1.3, "high": 1.5}
+    trials = [{"knob": "threads", "status": status, "ratio": ratio}, {"knob": "amp", "status": "untested"}]
+    Record(tmp_path / "record.jsonl").write("tune", trials=trials, ratio=ratio, settings=settings)
+    page = _page(tmp_path).text
+    assert said in page
+    assert ("pays off" in page) is ("Nothing was kept" not in page) is bool(settings)

@@ -222,6 +222,7 @@ def test_the_average_is_not_pulled_to_zero() -> None:
     assert Smooth(0.5).add(1.0) == 1.0
 
 
+@pytest.mark.verdict("about the same")
 def test_own_rates_are_put_beside_the_suggestion_in_words() -> None:
     readings = learning_rate.Readings(steepest=0.1, valley=0.1, tenth=0.1, falls_from=0.01, falls_to=1.0)
     words = {}

@@ -17,7 +17,7 @@ from truestep.tune.search.compare import Comparison
 from truestep.tune.search.intervals import Interval
 from truestep.tune.search.learning import compare_learning
 from truestep.tune.search.result import Result
-from truestep.tune.search.search import TuneOptions, tune
+from truestep.tune.search.search import TuneOptions, _why_not, tune
 
 PLANTED = {
     "less": knob("less", {"pause_s": 0.002}),
@@ -167,6 +167,7 @@ def test_settings_that_exclude_each_other_are_not_kept_together(
     assert found.settings == {"set_to_none": True, "fused": True, "prefetch": 4}
 
 
+@pytest.mark.verdict("every loss is bit-for-bit identical")
 def test_losses_that_were_not_seen_are_not_called_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def learning(base: tuple[float | None, ...], other: tuple[float | None, ...]) -> Any:
         gains = {"set_to_none": 1.5}
@@ -180,6 +181,7 @@ def test_losses_that_were_not_seen_are_not_called_the_same(monkeypatch: pytest.M
     assert (same.words, same.steps) == ("every loss is bit-for-bit identical", 20)
 
 
+@pytest.mark.verdict("faster, but a setting for {}, which is never kept for speed")
 @pytest.mark.parametrize("purpose", ["memory", "inference"])
 def test_a_setting_for_something_else_than_speed_is_measured_and_not_kept(
     monkeypatch: pytest.MonkeyPatch, purpose: Any
@@ -189,6 +191,8 @@ def test_a_setting_for_something_else_than_speed_is_measured_and_not_kept(
     (trial,) = found.trials
     assert (trial.status, found.settings, found.final) == ("not kept", {}, None)
     assert f"a setting for {purpose}" in trial.reason
+    (slow,) = search_stubbed(monkeypatch, {"less": 0.5}, knobs={"less": planted}).trials
+    assert (slow.status, slow.reason) == ("no gain", "slower")
 
 
 @pytest.mark.parametrize(
@@ -225,3 +229,15 @@ def test_ctrl_c_ends_the_search_and_returns_what_is_known(monkeypatch: pytest.Mo
     found = tune(watch.Script(path="train.py"), asked, on_trial=lambda trial: told.append(trial.knob))
     assert told == ["less"] and found.is_interrupted
     assert found.settings == {} and found.final is None, "nothing was confirmed"
+
+
+@pytest.mark.verdict("no clear gain")
+@pytest.mark.verdict("no gain")
+def test_a_setting_that_may_gain_or_lose_is_not_said_to_gain_nothing() -> None:
+    def why(low: float, high: float) -> str:
+        return _why_not(Comparison(ratio=Interval(median=(low + high) / 2, low=low, high=high, num=9)))
+
+    assert why(0.999, 1.001) == "no gain"
+    assert why(0.9, 1.3) == "no clear gain"
+    assert why(1.2, 1.3) == "too few measurements to be sure"
+    assert why(0.5, 0.6) == "slower"

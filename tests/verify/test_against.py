@@ -155,6 +155,7 @@ def test_a_regression_between_commits_is_found(
     assert found.file == str(repository / file)
 
 
+@pytest.mark.verdict("both compute the same, and round differently")
 def test_a_fingerprint_finds_what_has_changed_since(repository: Path) -> None:
     golden = repository / "run.fingerprint"
     assert compare(runs=2, save=golden).saved == str(golden)

@@ -234,6 +234,7 @@ while step < 32:
 """
 
 
+@pytest.mark.verdict("model, optimizer and data are the same, {} differ")
 @pytest.mark.slow
 def test_a_scheduler_that_starts_over_is_not_blamed_on_the_optimizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from truestep.verify import chains, streams
-from truestep.verify.describe import same_text
+from truestep.verify.describe import describe, same_text
 from truestep.verify.runs import Ran
 from truestep.verify.verdict import RunSummary, Verdict
 from truestep.verify.ways import OUTCOME, SHARED_OUTCOME, Way
@@ -182,3 +182,11 @@ def test_a_part_of_a_run_is_not_called_the_whole(expected: int | None, words: st
     said = same_text(Verdict(same=True, num_steps=60, is_whole=False, expected_steps=expected))
     assert said.startswith(words) and said.endswith("; --steps 0 compares all")
     assert same_text(Verdict(same=True, num_steps=60)).startswith("in all 60 steps: ")
+
+
+@pytest.mark.verdict("same {}")
+@pytest.mark.verdict("in {}: {} are bit-for-bit identical")
+def test_runs_that_were_not_compared_are_not_called_the_same() -> None:
+    assert describe(Verdict(same=True, num_steps=3)).startswith("same in all 3 steps: ")
+    said = describe(Verdict(same=None, num_steps=3, reason="no step"))
+    assert said == "inconclusive: no step"

@@ -140,6 +140,9 @@ def test_only_what_was_put_back_is_called_proved() -> None:
     assert told(own, began="elsewhere").name == "variable-not-saved"
 
 
+@pytest.mark.verdict(
+    "with {} put back as without the kill, the resumed run is the same; without it, it differs"
+)
 def test_a_run_that_is_the_same_with_nothing_put_back_proves_nothing() -> None:
     class Racing(Searched):
         def _experiment(self, names: frozenset[str]) -> bool:

@@ -64,6 +64,13 @@ def verify(folder: Path, *options: str, **parts: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.verdict(
+    "all steps are the same, and the resumed run makes another number of them: what decides its "
+    "end was not saved"
+)
+@pytest.mark.verdict(
+    "same data and weights, but a different loss: it depends on state that the checkpoint lacks"
+)
 @pytest.mark.slow
 def test_a_variable_that_the_checkpoint_lacks_is_named_at_the_line_that_changes_it(tmp_path: Path) -> None:
     found = verify(tmp_path, "--runs", "1", "--kill", SCALE=SCALE)["first_difference"]
@@ -148,6 +155,9 @@ def ran(num: int, sums: list[float]) -> Ran:
     return Ran(way=Way(), code=0, processes=processes, before_kill=[], tail="", seconds=0.0)
 
 
+@pytest.mark.verdict(
+    "all numbers of processes compute the same, and round differently: each sums its share first"
+)
 @pytest.mark.parametrize(
     ("factor", "name"),
     [

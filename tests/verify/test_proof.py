@@ -64,6 +64,7 @@ def test_a_cause_is_proved_by_enough_runs_and_a_control_without_it() -> None:
     assert runs.num_free == 2, "two runs without it were compared"
 
 
+@pytest.mark.verdict("with {}, {} runs are the same; a run without it differs")
 def test_runs_that_are_the_same_by_chance_prove_nothing() -> None:
     assert experiment(Runs(None, "aaab"), "random") == 0
     assert experiment(Runs(None, "a"), "random") == 0, "without it they are the same, too"

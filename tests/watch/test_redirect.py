@@ -3,11 +3,13 @@
 import json
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from tests.watch.watching import SCRIPTS, marked, run, run_bare, run_watched, seen
 from truestep import watch
+from truestep.cli._page import Page
 
 SCRIPT = SCRIPTS / "for_cuda.py"
 REDIRECTED = watch.Plan(cuda_devices=1)
@@ -222,3 +224,14 @@ def test_scripts_of_frameworks_for_cuda_are_checked(tmp_path: Path, source: str)
     done = run([sys.executable, "-m", "truestep", *words], cwd=tmp_path)
     answer = json.loads(done.stdout)
     assert (answer["exit_code"], answer["steps"], answer["findings"]) == (0, 4, []), done.stderr
+
+
+@pytest.mark.verdict(
+    "cuda is redirected to the CPU: speed, memory and device placement on a GPU are not checked"
+)
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_script_that_was_not_redirected_is_not_said_to_be(
+    capsys: pytest.CaptureFixture[str], device: Literal["cpu"] | None
+) -> None:
+    Page().show_device(watch.Script(path="train.py", device=device))
+    assert ("cuda is redirected" in capsys.readouterr().out) is (device is not None)
