@@ -27,7 +27,7 @@ from truestep.watch.evidence.standing import Standing
 jsonschema = pytest.importorskip("jsonschema")
 
 TRUESTEP = str(Path(sys.executable).with_name("truestep"))
-NAMES = ["attach", "check", "doctor", "explain", "replay", "rule", "tune", "verify", "watch"]
+NAMES = ["attach", "check", "doctor", "explain", "replay", "rule", "show", "tune", "verify", "watch"]
 
 
 def run(*words: str) -> str:
@@ -116,6 +116,7 @@ def test_machines_agree_with_the_schema(tmp_path: Path) -> None:
     [
         ("check", ["--steps", "3"]),
         ("check", ["--fix"]),
+        ("show", []),
         ("verify", ["--steps", "3"]),
         ("tune", ["--profile-only"]),
         ("tune", ["--learning-rate"]),

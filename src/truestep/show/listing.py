@@ -4,6 +4,7 @@ Owns reading it back and joining it with the source. How it looks is in `text` a
 """
 
 import ast
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,7 @@ class Value:
             "last_kind": self.last_kind,
             "last": self.last,
             "facts": list(self.facts),
-            "curve": [list(point) for point in self.curve],
+            "curve": [[call, value if math.isfinite(value) else None] for call, value in self.curve],
         }
 
 
