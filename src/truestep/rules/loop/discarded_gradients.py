@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.roster import names_of
 from truestep.rules.loop._passes import (
     Pass,
     find_passes,
@@ -64,7 +65,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     ]
     yield from (_report(evidence, moments) for moments in enough)
     if not enough:
-        yield from map(_report_empty, empty.values())
+        yield from (_report_empty(evidence, moments) for moments in empty.values())
 
 
 def _empty_steps(evidence: Evidence) -> dict[int, list[Moment[GradientsApplied]]]:
@@ -82,12 +83,13 @@ def _empty_steps(evidence: Evidence) -> dict[int, list[Moment[GradientsApplied]]
     }
 
 
-def _report_empty(moments: list[Moment[GradientsApplied]]) -> Finding:
+def _report_empty(evidence: Evidence, moments: list[Moment[GradientsApplied]]) -> Finding:
     return Finding.at(
         moments[0],
         "the optimizer steps without gradients: they are zeroed before, or computed after the step",
         evidence=f"backward passes reach its {moments[0].facts.num_trainable} parameters, and at "
-        f"all {len(moments)} steps that were checked none had a gradient",
+        f"all {len(moments)} steps that were checked none had a gradient"
+        f"{names_of(evidence, moments[0].facts.optimizer)}",
     )
 
 

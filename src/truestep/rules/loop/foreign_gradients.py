@@ -16,6 +16,7 @@ Zero the gradients right before the backward pass of the network's own loss, aft
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.roster import names_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,
@@ -110,7 +111,8 @@ def _report(evidence: Evidence, cases: list[_Case]) -> Finding:
         step=applied.step + 1,
         count=len(cases),
         evidence=f"the backward pass at line {left.line} is for the step at line {used.line}, and leaves "
-        f"gradients in all {_num_reached(own, optimizer)} parameters of the other network too; the one at "
-        f"line {own.line} adds to them, and the step at line {line} applied the sum, in {len(cases)} of the "
-        f"steps looked at. Expected: gradients of line {own.line} alone",
+        f"gradients in all {_num_reached(own, optimizer)} parameters of the other network too"
+        f"{names_of(evidence, optimizer)}; the one at line {own.line} adds to them, and the step at line "
+        f"{line} applied the sum, in {len(cases)} of the steps looked at. Expected: "
+        f"gradients of line {own.line} alone",
     )

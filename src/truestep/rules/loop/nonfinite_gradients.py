@@ -22,6 +22,7 @@ from math import isfinite
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.optimizers import where_made
+from truestep.rules.analysis.roster import few
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import GradientsNonfinite, LossLevel, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -49,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield _at_origin(moment, evidence.origin)
             return  # what follows is the same value
         facts = moment.facts
-        names = ", ".join(facts.names) + (", ..." if facts.num_parameters > len(facts.names) else "")
+        names = few(facts.names, num=facts.num_parameters)
         before = (
             "the weights were not finite either" if facts.has_nonfinite_weights else "the weights were finite"
         )
@@ -93,7 +94,7 @@ def _at_origin(moment: Moment[GradientsNonfinite], origin: Operation) -> Finding
     worst = "NaN" if any(out.worst == "nan" for out in origin.outs) else "an infinity"
     where = "its derivative" if is_backward else "it"
     inside = f" in module {module}" if module else ""
-    names = ", ".join(moment.facts.names)
+    names = few(moment.facts.names, num=moment.facts.num_parameters)
     return Finding(
         message=f"{where if is_backward else short} produces {worst}"
         + (f": the backward pass of {short}" if is_backward else "")

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import Edit, call_at, drop_statement, statement_at
+from truestep.rules.analysis.roster import names_of
 from truestep.watch.evidence.facts.optimizing import GradientsApplied
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -39,7 +40,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 moment,
                 "this step applies the gradients of the step before a second time",
                 evidence=f"{facts.num_with_gradient} gradients are unchanged since the step at line "
-                f"{last.get(facts.optimizer)}, and no backward pass lies between",
+                f"{last.get(facts.optimizer)}, and no backward pass lies between"
+                f"{names_of(evidence, facts.optimizer)}",
             )
         last[facts.optimizer] = moment.line
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.optimizers import coupled_decays
-from truestep.rules.par._roster import at, read_roster
+from truestep.rules.analysis.roster import at, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import ParametersListed
 

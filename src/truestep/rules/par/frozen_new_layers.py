@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.roster import Roster, names, read_roster
 from truestep.rules.analysis.syntax import walk
-from truestep.rules.par._roster import Roster, names, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import Parameter, ParametersListed
 

@@ -22,6 +22,7 @@ from typing import Any
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.optimizers import where_made
 from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.roster import few
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
@@ -76,9 +77,10 @@ def _find_rounded(evidence: Evidence) -> Iterator[Finding]:
                 f"updates are rounded away: {facts.num_same / facts.num_values:.0%} of weights never change",
                 step=1,
                 evidence=f"{facts.num_same} of {facts.num_values} weights that were compared, in "
-                f"{facts.num_parameters} {facts.dtype} parameters, have a gradient and are the same after "
-                f"{facts.num_steps} steps of {facts.class_name}; {facts.dtype} has {bits} bits, so a weight "
-                f"of {facts.weight:.2g} only changes by steps of about {facts.weight / 2**bits:.1g}",
+                f"{facts.num_parameters} {facts.dtype} parameters ({few(facts.names)}), have a gradient "
+                f"and are the same after {facts.num_steps} steps of {facts.class_name}; {facts.dtype} has "
+                f"{bits} bits, so a weight of {facts.weight:.2g} only changes by steps of about "
+                f"{facts.weight / 2**bits:.1g}",
                 **_cast_at(evidence, facts.dtype),
             )
 
@@ -136,10 +138,12 @@ def _report(
     first = stills[0]
     return Finding.at(
         moment,
-        f"{len(stills)} parameters have gradients, but the step does not change them",
+        f"{len(stills)} parameters have gradients, but the step does not change them"
+        if len(stills) > 1
+        else f"{first.name} has a gradient, but the step does not change it",
         step=first.first_step + 1,
-        evidence=f"a {first.dtype} parameter of shape {first.shape} is identical before and "
-        f"after {first.num_steps} steps; gradient up to {first.gradient:.3g}, {why}, "
-        f"weight {first.weight:.3g}",
+        evidence=f"{few([still.name for still in stills])}: identical before and after {first.num_steps} "
+        f"steps; the first is {first.dtype} of shape {first.shape}, gradient up to {first.gradient:.3g}, "
+        f"{why}, weight {first.weight:.3g}",
         **place,
     )

@@ -15,7 +15,7 @@ saves their gradients.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.par._roster import Roster, at, names, read_roster
+from truestep.rules.analysis.roster import Roster, at, names, read_roster
 from truestep.rules.par.abandoned_parameters import find_abandoned
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass

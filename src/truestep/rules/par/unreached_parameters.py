@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.optimizers import find_optimizer
 from truestep.rules.analysis.places import assignments, class_in
-from truestep.rules.par._roster import at, names, read_roster
+from truestep.rules.analysis.roster import at, names, names_of, read_roster
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.optimizing import GradientsZero, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -80,7 +80,7 @@ def _find_zeros(evidence: Evidence) -> Iterator[Finding]:
             count=1,
             severity="error",
             evidence=f"the gradients of {facts.num_parameters} parameters were exactly zero at all "
-            f"{facts.num_steps} steps that were checked"
+            f"{facts.num_steps} steps that were checked{names_of(evidence, facts.optimizer)}"
             + (f"; {cuts[0].name.split('.')[1]} has no slope" if cuts else ""),
         )
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.places import find_assignment
-from truestep.rules.par._roster import names, read_roster
+from truestep.rules.analysis.roster import names, read_roster
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 from truestep.watch.evidence.facts.structure import HidingPlace, Parameter, ParametersListed
 

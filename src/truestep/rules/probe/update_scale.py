@@ -52,7 +52,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if shares:
             found.setdefault(moment.facts.optimizer, []).append((moment, median(shares)))
     for optimizer, items in found.items():
-        is_learning = _is_learning(evidence, [moment for moment, _ in items])
+        moments = [moment for moment, _ in items]
+        is_learning = _is_learning(evidence, moments)
         usual = median(share for _, share in items)
         most = max(share for _, share in items)
         is_excessive = most > _WHOLE and (usual > _QUARTER or not is_learning or most > _MANY)
@@ -64,7 +65,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 items[0][0],
                 f"updates are very {word} compared to the weights they change",
                 evidence=f"a step changes a matrix by {usual:.1e} of its size, median of {len(items)} steps; "
-                f"by {most:.1e} at most",
+                f"by {most:.1e} at most{_largest(moments)}",
                 severity="warning" if is_excessive else None,
                 **where_made(evidence, optimizer),
             )
@@ -73,11 +74,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 items[0][0],
                 "the first step is larger than the weights it changes",
                 evidence=f"it changes each of {len(items[0][0].facts.matrices)} matrices by {erased:.2g} "
-                "times its size or more, so that nothing is left of the initial weights",
+                f"times its size or more, so that nothing is left of the initial weights"
+                f"{_largest(moments[:1])}",
                 severity="warning",
                 count=1,
                 **where_made(evidence, optimizer),
             )
+
+
+def _largest(moments: list[Moment[UpdateMeasured]]) -> str:
+    """Return which matrix is changed most beside its size."""
+    rows = [row for moment in moments for row in moment.facts.matrices if row.weight > 0]
+    row = max(rows, key=lambda row: row.update / row.weight)
+    return f"; {row.name} changes most, by {row.update:.2g} where its weights are {row.weight:.2g}"
 
 
 def _erased_by(moment: Moment[UpdateMeasured], *, is_learning: bool) -> float | None:

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.roster import names_of
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import GradientsPresent, OptimizerOwns, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass, PassesUsed, PassExamined
@@ -99,7 +100,8 @@ def _idle_finding(
         cut_at,
         "the model of this optimizer is detached from the loss: its steps have no gradient",
         evidence=f"all {len(moments)} checked steps at line {moments[0].line} had "
-        f"no gradient; the model was called at line {cut.line} and no backward pass reached it",
+        f"no gradient; the model was called at line {cut.line} and no backward pass reached it"
+        f"{names_of(evidence, moments[0].facts.optimizer)}",
         step=moments[0].step + 1,
     )
 

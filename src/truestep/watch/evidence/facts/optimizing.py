@@ -201,6 +201,7 @@ class BackwardExamined(NamedTuple):
 class UnmovedParameter(NamedTuple):
     """A parameter that steps do not change."""
 
+    name: str
     dtype: str
     shape: tuple[int, ...]
     first_step: int
@@ -245,6 +246,8 @@ class WeightsRounded(NamedTuple):
     """How many weights were compared, and how many are the same."""
     num_same: int
     num_parameters: int
+    names: list[str]
+    """The parameters with weights that are the same."""
     weight: float
     """The middle size of the compared weights."""
 
@@ -252,6 +255,7 @@ class WeightsRounded(NamedTuple):
 class MatrixUpdate(NamedTuple):
     """How large the numbers of a matrix are, as the root of their mean square."""
 
+    name: str
     gradient: float
     weight: float
     update: float

@@ -181,7 +181,7 @@ class Parameter(NamedTuple):
     @property
     def name(self) -> str:
         """Its name, or its shape if it has none."""
-        return self.path or f"one of shape {self.shape}"
+        return self.path or f"a parameter of shape {self.shape}"
 
 
 class Group(NamedTuple):

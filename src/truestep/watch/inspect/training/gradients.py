@@ -29,6 +29,7 @@ from truestep.watch.evidence.facts.optimizing import (
     StepSkipped,
 )
 from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.inspect.training.names import Names
 from truestep.watch.inspect.training.passes import PassInputs
 from truestep.watch.inspect.training.spots import Spot, factor_of, find_spots, read_again
 from truestep.watch.script import parts
@@ -149,6 +150,7 @@ class _Book:
         """Whether a loss or a norm was not finite: then gradients are looked at."""
         self._late = LateValues()
         self._num_dropped = self._num_nonfinite = 0
+        self._names = Names(tape)
 
     @property
     def _is_looked_at(self) -> bool:
@@ -467,10 +469,9 @@ class _Book:
         bad = [item for item in _parameters(optimizer) if _has_nonfinite(item.grad)]
         if bad:
             self._num_nonfinite += 1
-            names = _names(self._tape)
             facts = GradientsNonfinite(
                 optimizer=number,
-                names=[names.get(id(item), f"{list(item.shape)}") for item in bad[:5]],
+                names=[self._names.of(item) for item in bad[:5]],
                 num_parameters=len(bad),
                 has_nonfinite_weights=any(_has_nonfinite(item) for item in bad[:5]),
                 is_loss_finite=self._is_finite,
@@ -549,16 +550,6 @@ def _has_nonfinite(tensor: Tensor | None) -> bool:
     if not (values.is_floating_point() or values.is_complex()) or not values.numel():
         return False
     return not bool(torch.isfinite(values.abs().max()))
-
-
-def _names(tape: Tape) -> dict[int, str]:
-    """Return the names of the parameters of all models that were called."""
-    found: dict[int, str] = {}
-    for _, kept in list(tape.things("model").values()):
-        model = kept() if isinstance(kept, weakref.ref) else kept
-        if isinstance(model, nn.Module):
-            found |= {id(item): name for name, item in parts.named_parameters(model)}
-    return found
 
 
 def _stack(tape: Tape) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from truestep.watch.evidence.facts.optimizing import MatrixUpdate, UpdateMeasured
+from truestep.watch.inspect.training.names import Names
 from truestep.watch.script import parts
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
@@ -36,6 +37,7 @@ class _Before:
 class _Motion:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
+        self._names = Names(tape)
         self._before: dict[int, _Before] = {}
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
@@ -59,10 +61,15 @@ class _Motion:
         with torch.no_grad():
             rows = zip(before.weights, before.copies, before.gradients, strict=True)
             matrices = [
-                MatrixUpdate(gradient, weight=_rms(old), update=_rms(item.detach() - old))
+                MatrixUpdate(
+                    name=self._names.of(item),
+                    gradient=gradient,
+                    weight=_rms(old),
+                    update=_rms(item.detach() - old),
+                )
                 for item, old, gradient in rows
             ]
-        if all(isfinite(size) for row in matrices for size in row):
+        if all(isfinite(size) for row in matrices for size in (row.gradient, row.weight, row.update)):
             self._tape.note(UpdateMeasured(number, matrices))
 
 

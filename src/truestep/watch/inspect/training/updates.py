@@ -18,6 +18,7 @@ from truestep.watch.evidence.facts.optimizing import (
     WeightsUnmoved,
 )
 from truestep.watch.inspect.training.closeness import Closeness
+from truestep.watch.inspect.training.names import Names
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -30,13 +31,14 @@ _FEW_BITS = (torch.bfloat16, torch.float16)
 
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note parameters that no step moves, and optimizers that only get zeros."""
-    updates = _Updates(tape, closeness)
+    names = Names(tape)
+    updates = _Updates(tape, closeness, names)
     tape.attend(updates, "step_begins", "step_ends", near=True)
     tape.attend(updates, "closing")
     zeros = _Zeros(tape, closeness)
     tape.attend(zeros, "step_begins", near=True)
     tape.attend(zeros, "closing")
-    rounded = _Rounded(tape, closeness)
+    rounded = _Rounded(tape, closeness, names)
     tape.attend(rounded, "step_begins", near=True)
     tape.attend(rounded, "step_ends", "closing")
 
@@ -51,9 +53,10 @@ class _Still:
 
 
 class _Updates:
-    def __init__(self, tape: Tape, closeness: Closeness) -> None:
+    def __init__(self, tape: Tape, closeness: Closeness, names: Names) -> None:
         self._tape = tape
         self._close = closeness
+        self._names = names
         self._before: list[tuple[Tensor, Tensor, Tensor, float, float]] = []
         self._still: dict[tuple[int, int], _Still] = {}
         self._moved: set[tuple[int, int]] = set()
@@ -98,7 +101,8 @@ class _Updates:
         known = self._still.get(key)
         if known is None or known.parameter() is not parameter:
             shape, dtype = tuple(parameter.shape), str(parameter.dtype).removeprefix("torch.")
-            facts = UnmovedParameter(dtype, shape, self._tape.num_steps, 0, 0, weight, gradient, rate)
+            name = self._names.of(parameter)
+            facts = UnmovedParameter(name, dtype, shape, self._tape.num_steps, 0, 0, weight, gradient, rate)
             known = self._still[key] = _Still(self._tape.sites.here(2), Ref(parameter), facts)
         facts = known.facts
         if rate > 0 or not facts.rate:
@@ -148,6 +152,7 @@ class _First:
     """Some weights of a parameter as they were at the first step, and which had a gradient each time."""
 
     parameter: "weakref.ref[Tensor]"
+    name: str
     step: int
     values: Tensor
     has_gradient: Tensor
@@ -156,9 +161,10 @@ class _First:
 class _Rounded:
     """Compares weights of few bits at the end with those at the first step."""
 
-    def __init__(self, tape: Tape, closeness: Closeness) -> None:
+    def __init__(self, tape: Tape, closeness: Closeness, names: Names) -> None:
         self._tape = tape
         self._close = closeness
+        self._names = names
         self._first: dict[tuple[int, str], tuple[str, int, dict[int, _First]]] = {}
         self._num_steps: dict[int, int] = {}
         self._last: dict[tuple[int, str], WeightsRounded] = {}
@@ -177,7 +183,9 @@ class _Rounded:
                 first.has_gradient &= has_gradient
             elif len(known) < _MAX_PARAMETERS:
                 values = _sample(parameter).clone()
-                known[id(parameter)] = _First(Ref(parameter), self._tape.num_steps, values, has_gradient)
+                name = self._names.of(parameter)
+                first = _First(Ref(parameter), name, self._tape.num_steps, values, has_gradient)
+                known[id(parameter)] = first
 
     def step_ends(self, _optimizer: Optimizer, number: int) -> None:
         """Compare at steps that become rarer: what a function has made is gone when the script ends."""
@@ -193,7 +201,7 @@ class _Rounded:
             self._tape.mark(facts, self._first[key][1], perf_counter_ns())
 
     def _measure(self, *, is_on_host: bool) -> None:
-        for key, (name, _, known) in self._first.items():
+        for key, (class_name, _, known) in self._first.items():
             alive = [(item.parameter(), item) for item in known.values()]
             rows = [(now, item) for now, item in alive if now is not None]
             if not rows or (is_on_host and not all(now.is_cpu for now, _ in rows)):
@@ -203,12 +211,13 @@ class _Rounded:
             if values.numel():
                 self._last[key] = WeightsRounded(
                     optimizer=key[0],
-                    class_name=name,
+                    class_name=class_name,
                     dtype=key[1],
                     num_steps=self._tape.num_steps - min(item.step for _, item in rows),
                     num_values=values.numel(),
                     num_same=sum(int(item.sum()) for item in same),
                     num_parameters=len(rows),
+                    names=[item.name for (_, item), one in zip(rows, same, strict=True) if one.any()],
                     weight=float(values.median()),
                 )
 

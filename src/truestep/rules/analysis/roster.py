@@ -3,6 +3,7 @@
 Owns the reading, and which parameters count as left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,19 @@ def at(place: Place) -> dict[str, Any]:
 
 def names(parameters: list[Parameter]) -> str:
     """Return the names of the first few parameters, and how many more there are."""
-    shown = ", ".join(item.name for item in parameters[:_FEW])
-    more = len(parameters) - _FEW
-    return f"{shown} and {more} more" if more > 0 else shown
+    return few([item.name for item in parameters])
+
+
+def few(names: Sequence[str], *, num: int | None = None) -> str:
+    """Return the first few of some names, and how many more there are; `num` in all, if not all are given."""
+    shown = names[:_FEW]
+    more = (len(names) if num is None else num) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def names_of(evidence: Evidence, optimizer: int) -> str:
+    """Return the first few trainable parameters of an optimizer as `: a, b`; nothing if it is not known."""
+    roster = read_roster(evidence)
+    own = [item for item in roster.parameters if optimizer in item.groups] if roster is not None else []
+    shown = names([item for item in own if not item.is_frozen])
+    return f": {shown}" if shown else ""
