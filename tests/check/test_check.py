@@ -91,6 +91,7 @@ def test_json_is_alone_on_stdout_and_keeps_the_contract(tmp_path: Path) -> None:
     assert (finding["code"], finding["name"], finding["line"]) == ("LOOP01", "stale-gradients", LINE)
     assert finding["file"] == str(tmp_path / "train.py") and finding["step"] == 2 and finding["count"] == 5
     assert answer["steps"] == 6 and "LOOP06" in answer["not_observed"]
+    assert "a scheduler" in answer["not_seen"]
     assert answer["failed_rules"] == []
 
 

@@ -23,9 +23,7 @@ from truestep.report.thin import Series
 
 pytest.importorskip("plotly")
 
-_WORDS = (
-    "findings code severity file line message evidence cost fix count consequences not_observed steps same "
-)
+_WORDS = "findings code severity file line message evidence cost fix count consequences not_seen steps same "
 _WORDS += (
     "runs digest parted_at first_difference step what operation reason trials knob status ratio median low "
 )
@@ -119,11 +117,26 @@ def test_what_check_and_verify_said_is_in_the_page(tmp_path: Path) -> None:
     record = Record(killed_and_resumed(tmp_path) / "record.jsonl")
     found = {"code": "LOOP01", "name": "stale-gradients", "severity": "error", "file": "a.py", "line": 3}
     found |= {"message": "no zero_grad", "evidence": {"steps": 4}, "fix": "Call it.", "cost": None}
-    record.write("check", script="a.py", findings=[found], not_observed=["PAR01"], steps=60)
+    record.write(
+        "check",
+        script="a.py",
+        findings=[found],
+        not_observed=["PAR01"],
+        not_seen=["a scheduler", "a GPU"],
+        steps=60,
+    )
     runs = [{"words": "again", "processes": 1, "num_steps": 9, "digest": "abcd", "parted_at": None}]
     record.write("verify", script="a.py", same=True, runs=runs, first_difference=None, steps=9, whole=True)
     said = _page(tmp_path).text
-    for words in ("LOOP01 stale-gradients", "a.py:3", "steps: 4", "Call it.", "1 error in 60 steps", "abcd"):
+    for words in (
+        "LOOP01 stale-gradients",
+        "a.py:3",
+        "steps: 4",
+        "Call it.",
+        "1 error in 60 steps",
+        "abcd",
+        "Not seen: a scheduler, a GPU.",
+    ):
         assert words in said
     assert "same in all 9 steps; 1 error in 60 steps." in said
 
@@ -136,6 +149,7 @@ def test_a_check_of_a_script_that_failed_is_shown_as_not_checked(tmp_path: Path)
     (tile,) = (tile for tile in compose._tiles(read_run(tmp_path)) if tile.label == "Findings")
     assert (tile.value, tile.note, tile.tone) == ("not checked", reason, "warn")
     assert f"; not checked: {reason}." in page.text
+    assert "Not seen" not in page.text and "did not apply" not in page.text  # an old record has no such field
     assert "nothing found" not in page.text
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from truestep.cells import is_notebook, place
 from truestep.check.evaluate import RuleFinding
 from truestep.check.examine import Result
-from truestep.check.unseen import not_seen
 from truestep.errors import printable
 from truestep.memory import in_bytes
 from truestep.rules.evidence import Evidence
@@ -102,7 +101,6 @@ def rules_text(result: Result) -> str:
     text += f"; {result.num_hidden} {words} suppressed" if result.num_hidden else ""
     more = "remark" if result.num_quiet == 1 else "remarks"
     text += f"; {result.num_quiet} more {more} with -v" if result.num_quiet else ""
-    unseen = not_seen(result.evaluation.not_observed, result.evidence)
-    rest = len(unseen) - _MAX_UNSEEN
-    shown = ", ".join(unseen[:_MAX_UNSEEN]) + (f" and {rest} more" if rest > 0 else "")
-    return text + (f"; not seen: {shown}" if unseen else "")
+    rest = len(result.not_seen) - _MAX_UNSEEN
+    shown = ", ".join(result.not_seen[:_MAX_UNSEEN]) + (f" and {rest} more" if rest > 0 else "")
+    return text + (f"; not seen: {shown}" if result.not_seen else "")

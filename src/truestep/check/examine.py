@@ -19,6 +19,7 @@ from truestep.check.ranks import RankTimes, compare_ranks
 from truestep.check.replay import find_origin, replay_plan
 from truestep.check.settings import Settings
 from truestep.check.suppress import Comment, hide, unknown_names
+from truestep.check.unseen import not_seen
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
 from truestep.rules.long.out_of_memory import exhausted, expected_memory, plain_account
@@ -76,6 +77,11 @@ class Result:
     def new(self, reported: Collection[Key]) -> list[RuleFinding]:
         """Return the findings that were not reported before."""
         return [item for item in self.findings if key_of(item) not in reported]
+
+    @cached_property
+    def not_seen(self) -> list[str]:
+        """What the script never did, of the things that rules need."""
+        return not_seen(self.evaluation.not_observed, self.evidence)
 
     @cached_property
     def ranks(self) -> list[RankTimes]:

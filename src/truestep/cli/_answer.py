@@ -157,6 +157,7 @@ def result_fields(result: "Result") -> dict[str, Any]:
     return {
         "findings": [reported.as_fields() for reported in result.findings],
         "not_observed": [rule.meta.code for rule in result.evaluation.not_observed],
+        "not_seen": result.not_seen,
         "steps": result.num_steps,
         "inconclusive": result.inconclusive,
         "exit_code": result.code,

@@ -105,11 +105,11 @@ def findings(story: Story) -> Section | None:
         return None
     answer = story.answers["check"][-1]
     cards = [_card_fields(item) for item in findings_in(answer)]
-    blind = answer.get("not_observed")
+    unseen = answer.get("not_seen")
     script = f" Script: {_plain_text(answer.get('script'))}." if answer.get("script") else ""
-    unseen = f" {count(len(blind), 'rule')} did not apply." if isinstance(blind, list) else ""
+    rest = f" Not seen: {_short(unseen)}." if isinstance(unseen, list) and unseen else ""
     mark = badge(missing(answer) if not cards else "inconclusive", tone="warn") if unsure(answer) else None
-    lead = tag("p", mark, " " if mark else "", f"{check_words(answer)}.{script}", unseen, class_="lead")
+    lead = tag("p", mark, " " if mark else "", f"{check_words(answer)}.{script}", rest, class_="lead")
     body = [lead, *map(card, cards[:NUM_SHOWN])]
     return Section(
         key="findings",
