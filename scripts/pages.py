@@ -20,6 +20,8 @@ OUTPUT = "output"
 CONSOLE = "console"
 PROMPT = "$ "
 DIGEST = re.compile(r"\b[0-9a-f]{12,}\b")
+PROGRESS = re.compile(r"truestep: .* \(\d+:\d\d\)")
+"""What a command that takes longer than half a minute prints meanwhile."""
 SECONDS = re.compile(r"\b[0-9.]+ s\b")
 BREAK = "\x1e end of the block at line "
 TIMEOUT_S = 300
@@ -186,9 +188,9 @@ def is_shown(expected: list[str], found: list[str], *, is_loose: bool) -> bool:
 
 
 def _settled(lines: list[str]) -> str:
-    """Return the lines with seconds left out and digests numbered in the order in which they come."""
+    """Return the lines without seconds and progress, and digests numbered in the order in which they come."""
     numbers: dict[str, int] = {}
-    text = SECONDS.sub("N s", "\n".join(lines))
+    text = SECONDS.sub("N s", "\n".join(line for line in lines if not PROGRESS.fullmatch(line)))
     return DIGEST.sub(lambda found: f"<{numbers.setdefault(found[0], len(numbers))}>", text)
 
 

@@ -1,7 +1,7 @@
 """Makes docs/images/check.svg and verify.svg: what the commands print about the script of the quickstart.
 
 Usage: python scripts/terminal_pictures.py. What is drawn is what was printed on this machine, in its colours;
-of check, the change that it proposes is left out.
+of check, the change that it proposes is left out, and of both what is printed about waiting.
 """
 
 import os
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pages import fences
+from pages import PROGRESS, fences
 from rich.console import Console
 from rich.text import Text
 
@@ -49,7 +49,8 @@ def draw(command: str, printed: str) -> str:
     """Return a terminal with the command and what it printed, as SVG."""
     proposal = re.compile(STYLE + "with --fix:.*\n(?=" + STYLE + r"\d+ errors?)", flags=re.DOTALL)
     lines = [line.split("\r")[-1] for line in proposal.sub("", printed).strip("\n").split("\n")]
-    kept = [line for line in lines if not SPINNER.match(Text.from_ansi(line).plain)]
+    plain = [(line, Text.from_ansi(line).plain) for line in lines]
+    kept = [line for line, text in plain if not SPINNER.match(text) and not PROGRESS.fullmatch(text)]
     with Path(os.devnull).open("w") as nowhere:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
         console.print(Text.assemble(("$ ", "green"), command))
