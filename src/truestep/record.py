@@ -53,7 +53,8 @@ class Record:
         """If no step is left, hold lines back until one says something new: to look again adds none."""
         known = [event for event in read(path) if event["kind"] not in _STEPS]
         ends = [event.get("end") for event in known if event["kind"] == "phase"]
-        if ends and ends[-1] == cursor:
+        kinds = [event["kind"] for event in known]
+        if ends and ends[-1] == cursor and "start" in kinds and kinds[-1] == "end":
             self._known = set(map(_content, known))
 
     def write(self, kind: str, **fields: Any) -> None:

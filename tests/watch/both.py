@@ -172,6 +172,9 @@ def differences(case: Case, bare: Outcome, watched: Outcome) -> list[str]:
     if case.said("ours") is not None:
         watched = watched.without_our_frames()
     found = [f"exit code {bare.code}, watched {watched.code}"] if bare.code != watched.code else []
+    if case.said("stopped") is not None:  # check shows no traceback of the user's own Ctrl-C
+        assert bare.stderr.endswith("KeyboardInterrupt\n"), bare.stderr
+        bare = replace(bare, stderr="")
     for name in ("stdout", "stderr"):
         found += _compare(name, getattr(bare, name), getattr(watched, name))
     for name in sorted(bare.files.keys() | watched.files.keys()):

@@ -1,4 +1,5 @@
 """Ctrl-C in the middle of a forward pass."""
+# stopped
 import os, signal
 from training import digest, small, train
 

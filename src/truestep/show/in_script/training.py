@@ -6,15 +6,15 @@ Also owns which values a loss was computed from. Keeps no value alive.
 import sys
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from types import FrameType
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-if TYPE_CHECKING:
-    from truestep.show.in_script.recording import Recording
-    from truestep.watch.script.tape import Tape
+from truestep.watch.script.tape import Tape
 
 _MAX_NODES = 20_000
 _MAX_LAYERS = 12
@@ -22,10 +22,27 @@ _MAX_SAMPLED = 4096
 _MAX_FOLLOWED = 4096
 
 
+class Recorder(Protocol):
+    """What notes values at lines."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether lines are followed now."""
+
+    def line_of(self, frame: FrameType | None) -> Any:
+        """Return what is kept of the innermost followed line from a frame up; None if there is none."""
+
+    def add(self, line: Any, *, label: str, value: Any) -> None:
+        """Add a value that belongs to a line without being assigned there."""
+
+    def own_time(self) -> AbstractContextManager[None]:
+        """Count the time that this takes as ours, not as the line's."""
+
+
 class Training:
     """Follows the passes and steps of a recorded script."""
 
-    def __init__(self, tape: "Tape", recording: "Recording") -> None:
+    def __init__(self, tape: Tape, recording: Recorder) -> None:
         self._tape = tape
         self._recording = recording
         self._names: dict[int, str] = {}
