@@ -104,6 +104,16 @@ DeviceName = Annotated[
         rich_help_panel=STARTING,
     ),
 ]
+StepLimit = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Stop the script after N optimizer steps.", rich_help_panel=STARTING),
+]
+IsQuiet = Annotated[
+    bool,
+    typer.Option(
+        "-q", "--quiet", help="Discard what the script prints, unless it fails.", rich_help_panel=ANSWER
+    ),
+]
 RecordFolder = Annotated[
     Path | None,
     typer.Option(

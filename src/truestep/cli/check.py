@@ -30,10 +30,12 @@ from truestep.cli._page import (
     STARTING,
     DeviceName,
     IsModule,
+    IsQuiet,
     Page,
     RecordFolder,
     ScriptArguments,
     ScriptName,
+    StepLimit,
     add_to_record,
     named_script,
     open_record,
@@ -53,10 +55,6 @@ _RULES = "Rules"
 _MAX_TAIL_BYTES, _MAX_TAIL_LINES = 20_000, 20
 
 
-_Steps = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Stop the script after N optimizer steps.", rich_help_panel=STARTING),
-]
 _Timeout = Annotated[
     float | None,
     typer.Option(
@@ -136,12 +134,6 @@ _Output = Annotated[
         rich_help_panel=ANSWER,
     ),
 ]
-_Quiet = Annotated[
-    bool,
-    typer.Option(
-        "-q", "--quiet", help="Discard what the script prints, unless it fails.", rich_help_panel=ANSWER
-    ),
-]
 _Verbose = Annotated[
     bool,
     typer.Option(
@@ -161,7 +153,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     script: ScriptName,
     arguments: ScriptArguments = None,
     *,
-    steps: _Steps = None,
+    steps: StepLimit = None,
     timeout: _Timeout = None,
     processes: _Processes = None,
     device: DeviceName = None,
@@ -177,7 +169,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     record: RecordFolder = None,
     format_: _AsFormat = Format.text,
     output: _Output = None,
-    quiet: _Quiet = False,
+    quiet: IsQuiet = False,
     verbose: _Verbose = False,
     exit_zero: _ExitZero = False,
 ) -> None:

@@ -22,6 +22,7 @@ from truestep.cli._page import (
     Page,
     ScriptArguments,
     ScriptName,
+    StepLimit,
     device_fields,
     named_script,
     short,
@@ -38,10 +39,6 @@ _EXAMPLE = "truestep show --steps 100 train.py --lr 0.1"
 _INCONCLUSIVE = 2
 _LOG_WIDTH = 100
 
-_Steps = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Stop the script after N optimizer steps.", rich_help_panel=STARTING),
-]
 _Also = Annotated[
     str | None,
     typer.Option(metavar="PACKAGES", help="Show the code of these packages too.", rich_help_panel=STARTING),
@@ -75,7 +72,7 @@ def show(  # noqa: PLR0913  # limits: an argument is an option of the command
     script: ScriptName,
     arguments: ScriptArguments = None,
     *,
-    steps: _Steps = None,
+    steps: StepLimit = None,
     device: DeviceName = None,
     is_module: IsModule = False,
     also: _Also = None,

@@ -20,6 +20,7 @@ from truestep.cli._page import (
     DeviceName,
     Format,
     IsModule,
+    IsQuiet,
     Page,
     RecordFolder,
     ScriptArguments,
@@ -164,12 +165,6 @@ _NoProof = Annotated[
         rich_help_panel=ANSWER,
     ),
 ]
-_Quiet = Annotated[
-    bool,
-    typer.Option(
-        "-q", "--quiet", help="Discard what the script prints, unless it fails.", rich_help_panel=ANSWER
-    ),
-]
 _Verbose = Annotated[
     bool,
     typer.Option(
@@ -208,7 +203,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     is_module: IsModule = False,
     record: RecordFolder = None,
     format_: AsFormat = Format.text,
-    quiet: _Quiet = False,
+    quiet: IsQuiet = False,
     verbose: _Verbose = False,
 ) -> None:
     """Run a script twice and compare the runs bit for bit.

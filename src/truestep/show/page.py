@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.show.listing import ODD_FACTS, File, Listing, Row, Value
+from truestep.show.text import short_path
 
 _ASSETS = Path(__file__).parent
 _MIN_SHARE = 0.002
@@ -64,7 +65,7 @@ def _file(item: File, listing: Listing, *, is_open: bool) -> str:
     code = _highlighted([row.source for row in item.rows])
     rows = "".join(_row(row, text, listing) for row, text in zip(item.rows, code, strict=True))
     opened = " open" if is_open else ""
-    name = _text(_short(item.path))
+    name = _text(short_path(item.path))
     return f"<details{opened}><summary>{name}</summary><table><tbody>{rows}</tbody></table></details>"
 
 
@@ -147,8 +148,3 @@ def _marked(line: str, spans: list[tuple[int, int, str]]) -> str:
 
 def _text(value: object) -> str:
     return html.escape(str(value))
-
-
-def _short(path: str) -> str:
-    file = Path(path)
-    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else path

@@ -36,7 +36,7 @@ def render(listing: Listing, *, selection: Selection, width: int) -> Iterator[li
         if not rows:
             continue
         if len(listing.files) > 1:
-            yield [(_short(item.path), "bold")]
+            yield [(short_path(item.path), "bold")]
         yield from render_rows(rows, width=width)
 
 
@@ -138,6 +138,7 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _short(path: str) -> str:
+def short_path(path: str) -> str:
+    """Return a path as seen from the working folder, if it lies in it."""
     file = Path(path)
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else path
