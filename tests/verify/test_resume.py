@@ -1,5 +1,6 @@
 """What is said of a resumed run that differs: each sentence, and the cases in which it would be false."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,11 @@ from truestep.verify.resume import _Case
 from truestep.verify.runs import Ran
 from truestep.verify.ways import Way
 from truestep.watch import Moment, Process, Update
+from truestep.watch.evidence.facts.loading import EpochBegan
+from truestep.watch.evidence.facts.optimizing import SchedulerStep
 from truestep.watch.evidence.facts.passes import ParallelMade
+from truestep.watch.evidence.facts.structure import StateLoaded
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 UPDATE = Update(
     step=0, optimizer=0, file=None, line=None, parts={}, parameters={}, before=None, chain="first"
@@ -62,3 +67,73 @@ def test_workers_are_the_cause_only_if_the_run_without_them_is_the_same(
     )
     found = inquiry._Inquiry._explain_workers(self, Way(), 2)
     assert (found is not None) is (after > 0 and not differs)
+
+
+def moment(facts: Any, step: int, at_s: float = 0) -> Moment[Any]:
+    return Moment(facts=facts, step=step, at_s=at_s, took_s=0, file="a.py", line=3, function=None)
+
+
+def updates(*batches: str, state: str = "same") -> list[Update]:
+    return [
+        replace(UPDATE, step=step, parts={"batch": [batch], "generators": {"torch": f"{step}{state}"}})
+        for step, batch in enumerate(batches)
+    ]
+
+
+@pytest.mark.verdict("a resumed epoch starts over at its first batch")
+@pytest.mark.parametrize(
+    ("resumed", "name"),
+    [("c", "loader-position-not-saved"), ("a", "data-order-not-restored"), ("e", "data-order-not-restored")],
+)
+def test_an_epoch_starts_over_only_where_the_batch_is_its_own_first(resumed: str, name: str) -> None:
+    first = updates("a", "b", "c", "d", "f")
+    ours = Process(
+        pid=1, argv=[], updates=first, moments=[moment(EpochBegan(0), 0), moment(EpochBegan(0), 2)]
+    )
+    second = replace(first[4], step=0, parts={**first[4].parts, "batch": [resumed]})
+    parting = Parting(place=4, step=4, parts=("batch",), first=first[4], second=second)
+    found = _Case(ours=ours, theirs=Process(pid=1, argv=[]), parting=parting, after=4).explain()
+    # The generators are the same after the step, so they did not make the difference, though they moved.
+    assert found.name == name
+
+
+@pytest.mark.parametrize(
+    ("state", "begun", "name"),
+    [
+        ("same", False, "state-not-saved"),
+        ("other", False, "generator-moved-after-restore"),
+        ("other", True, "generator-not-saved"),
+    ],
+)
+def test_a_loader_moves_the_generator_only_where_it_would_not_have_started(
+    state: str, begun: bool, name: str
+) -> None:
+    first = updates("a", "b")
+    second = replace(updates("a", "b", state=state)[1], step=0)
+    set_back = GeneratorSeeded(**{**dict.fromkeys(GeneratorSeeded._fields), "digest": "0same"})
+    theirs = Process(
+        pid=1, argv=[], moments=[moment(set_back, 0), moment(EpochBegan(0), 0, at_s=1)], updates=[second]
+    )
+    ours = Process(pid=1, argv=[], updates=first, moments=[moment(EpochBegan(0), 1)] if begun else [])
+    parting = Parting(place=1, step=1, parts=("loss",), first=first[1], second=second)
+    assert _Case(ours=ours, theirs=theirs, parting=parting, after=1).explain().name == name
+
+
+@pytest.mark.parametrize(
+    ("loaded", "name"),
+    [
+        (("scheduler",), "optimizer-not-saved"),
+        (("optimizer",), "scheduler-not-saved"),
+        (("optimizer", "scheduler"), "scheduler-not-saved"),
+        ((), "scheduler-not-saved"),
+    ],
+)
+def test_a_rate_that_differs_is_the_optimizers_where_only_the_scheduler_was_loaded(
+    loaded: tuple[str, ...], name: str
+) -> None:
+    stepped = SchedulerStep(**dict.fromkeys(SchedulerStep._fields))
+    ours = Process(pid=1, argv=[], updates=[UPDATE], moments=[moment(stepped, 0)])
+    facts = [StateLoaded(**{**dict.fromkeys(StateLoaded._fields), "what": what}) for what in loaded]
+    theirs = Process(pid=1, argv=[], updates=[UPDATE], moments=[moment(item, 0) for item in facts])
+    parting = Parting(place=1, step=1, parts=("settings",), first=UPDATE, second=UPDATE)
+    assert _Case(ours=ours, theirs=theirs, parting=parting, after=1).explain().name == name

@@ -201,7 +201,7 @@ CAUSES = {
         fix="save its state_dict() with the model's, and load it",
     ),
     "generator-not-saved": Cause(
-        words="the state of a random generator is not restored: a resumed run draws different numbers",
+        words="a random generator is not where it was without the kill: the resumed run draws other numbers",
         fix="save the state of each generator that is used (torch, NumPy, random) last, and restore it last",
     ),
     "kept-state-not-saved": Cause(

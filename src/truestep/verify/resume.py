@@ -77,8 +77,10 @@ class _Case:
             return self._explain_kept()
         restores = self.theirs.of(StateLoaded)
         restored = {moment.facts.what for moment in restores}
-        has_scheduler = bool(self.ours.of(SchedulerStep))
-        if self.parting.what == "settings" and has_scheduler:
+        is_loaded = (
+            "optimizer" in restored or "scheduler" not in restored
+        )  # its rate is in the optimizer's state
+        if self.parting.what == "settings" and self.ours.of(SchedulerStep) and is_loaded:
             loaded = "a scheduler's state was" if "scheduler" in restored else "no scheduler's state was"
             said = f"{loaded} loaded; the learning rate differs at this step"
             return self._at_save("scheduler-not-saved", said)
@@ -100,27 +102,38 @@ class _Case:
             numbers = [moment.facts.epoch for moment in epochs if moment is not None]
             said = f"set_epoch({numbers[1]}) after the resume, set_epoch({numbers[0]}) without the kill"
             return _at(epochs[1], "shuffle-epoch-not-restored", said)
-        again = _position_of(resumed, self.ours.updates[:after])
-        if again is not None:
-            said = f"step {step + 1} repeats the batch of step {again + 1}"
+        starts = _epoch_starts(self.ours, after)
+        start = next((start for start in starts if _batch_of(start) == _batch_of(resumed)), None)
+        if start is not None:
+            said = f"step {step + 1} repeats the batch of step {start.step + 1}"
             return self._at_save("loader-position-not-saved", said)
-        if _draws(self.ours):
+        if self._drawn():
             return self._explain_draws(after)
         return self._at_save("data-order-not-restored")
 
     def _explain_draws(self, after: int) -> FoundCause:
         """Other numbers are drawn after the resume: a generator was not set back, or a loader moved it."""
         last = self.ours.updates[after - 1]
-        drawn = _draws(self.ours)
+        drawn = self._drawn()
         restored = restoring(self.theirs, last)
         epochs = [moment for moment in self.theirs.of(EpochBegan) if moment.step == 0]
         later = [moment for moment in epochs if restored is not None and moment.at_s > restored.at_s]
-        if "torch" in drawn and later:
+        would_begin = any(moment.step == after for moment in self.ours.of(EpochBegan))
+        if "torch" in drawn and later and not would_begin:
             said = f"this line restores its state after step {last.step + 1}"
             loader = f"a loader starts after that, at {line_names(later[0].file or '', [later[0].line or 0])}"
             return _at(restored, "generator-moved-after-restore", said, loader)
         signs = [f"generators used during training: {', '.join(sorted(drawn))}"] if drawn else []
         return self._at_save("generator-not-saved" if drawn else "state-not-saved", *signs)
+
+    def _drawn(self) -> set[str]:
+        """Return which global generators training draws from, and which differ after this step."""
+        assert self.parting.first is not None
+        assert self.parting.second is not None
+        ours, theirs = (
+            update.parts.get("generators", {}) for update in (self.parting.first, self.parting.second)
+        )
+        return {name for name in _draws(self.ours) if ours.get(name) != theirs.get(name)}
 
     def _loaded(self) -> Moment[Any] | None:
         return _last(self.theirs, FileLoaded)
@@ -181,11 +194,16 @@ def has_workers(process: Process) -> bool:
     return any(moment.facts.num_workers for moment in process.of(LoaderUsed))
 
 
-def _position_of(update: Update, before: Sequence[Update]) -> int | None:
-    """Return at which earlier step the first run had this step's batch."""
-    name = "batch" if update.parts.get("batch") else "inputs"
-    wanted = update.parts.get(name)
-    return next((item.step for item in before if wanted and item.parts.get(name) == wanted), None)
+def _epoch_starts(process: Process, after: int) -> list[Update]:
+    """Return, for each loader that was under way after so many updates, the first step of its epoch."""
+    done = process.updates[after - 1].step + 1
+    begun = {moment.facts.loader: moment.step for moment in process.of(EpochBegan) if moment.step < done}
+    return [update for update in process.updates if update.step in begun.values()]
+
+
+def _batch_of(update: Update) -> Any:
+    """Return the digests of the step's batch, or else of what the model was given."""
+    return update.parts.get("batch") or update.parts.get("inputs")
 
 
 def _draws(process: Process) -> set[str]:
