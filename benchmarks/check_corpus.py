@@ -39,7 +39,6 @@ import patches
 from tests import preloaded
 from tests.gathering import judged, server_of
 from tests.patches import write_repaired
-from truestep.rules import find_rules
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 AUDITED = str(Path(__file__).with_name("audited.py"))
@@ -49,13 +48,11 @@ FORKS = multiprocessing.get_context("forkserver")
 IMPORTS = "import torch, torch._dynamo, torch.utils.data"
 ABOUT = {
     "TA100": {"LOOP11", "DATA07"},
-    "TA102": {"LOSS10"},
     "TA103": {"PROBE04", "PAR06"},
     "TA104": {"LOOP12", "PAR03", "PAR05", "PAR06", "PROBE03"},
     "TA105": {"PROBE04", "PROBE06"},
     "TA301": {"DATA07"},
     "TA302": {"DATA07"},
-    "TA304": {"MODE06"},
     "TA305": {"DATA07"},
     "TA401": {"PAR09"},
     "TA402": {"PAR08"},
@@ -294,8 +291,6 @@ def main() -> int:
     paths = [path for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
     paths += [write_repaired(path) for path in paths if path.parent == CORPUS / "buggy"]
     scripts = [Script.read(path) for path in paths]
-    previews = {rule.meta.code for rule in find_rules() if rule.meta.is_preview}
-    scripts = [item for item in scripts if item.code not in previews]
     if given.only:
         scripts = [item for item in scripts if item.path.stem.startswith(tuple(given.only.split(",")))]
     jobs = [item for item in scripts if item.processes > 1]

@@ -17,7 +17,7 @@ if str(Path(__file__).parents[1]) not in sys.path:  # the examples are with the 
 import truestep.rules
 from tests.rule_examples import Scripts, scripts_of
 from truestep.rules import Rule, find_rules
-from truestep.rules.page import build_page, family_of, severity_of
+from truestep.rules.page import build_page, family_of
 
 ROOT = Path(__file__).parents[1]
 _EXPECTED = re.compile(r"# expect: (\w+)")
@@ -31,10 +31,6 @@ a name and a severity:
 - An *error* makes the result wrong.
 - A *warning* probably makes it wrong, or wastes what was measured.
 - *Info* is a remark. It does not change the exit code.
-- *Preview* marks a rule that has yet to find something true in a script that its author did not write, or
-  that is for hardware on which it is untested. `check` runs it only if `--select` names it or its family;
-  `doctor` runs all of ENV.
-  Previews are in no figure of these pages.
 
 A rule that needs something your script never does, such as clipping, did not apply. It has not passed.
 
@@ -53,7 +49,7 @@ def build_index(rules: list[Rule]) -> Iterator[str]:
         yield "| code | name | severity | what is wrong |\n|---|---|---|---|"
         for rule in members:
             link = f"[{rule.name}](../{source_of(rule)})"
-            yield f"| {rule.meta.code} | {link} | {severity_of(rule)} | {rule.title.rstrip('.')} |"
+            yield f"| {rule.meta.code} | {link} | {rule.meta.severity} | {rule.title.rstrip('.')} |"
         yield ""
 
 

@@ -46,14 +46,11 @@ def keep_freed() -> None:
         mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
 
 
-def held_bytes() -> int | None:
-    """Return the memory that this process holds, without what it maps from files; None if not on Linux."""
-    numbers = _read("/proc/self/statm").split()
-    return (int(numbers[1]) - int(numbers[2])) * resource.getpagesize() if numbers else None
-
-
 def own_bytes() -> int | None:
-    """Return the memory that no other process shares: a forked one shares until it writes. None as above."""
+    """Return the memory that no other process shares: a forked one shares until it writes.
+
+    None if not on Linux.
+    """
     lines = [line for line in _read("/proc/self/smaps_rollup").splitlines() if line.startswith(b"Private_")]
     return sum(int(line.split()[1]) for line in lines) * _KIB if lines else None
 

@@ -244,18 +244,10 @@ def test_a_comment_hides_a_finding_and_one_that_hides_nothing_is_told(tmp_path: 
     assert "train.py:17: LOOP99 is not a rule" in check(tmp_path, "train.py").stdout
 
 
-def test_a_preview_runs_only_if_it_is_selected() -> None:
-    rules = find_rules()
-    previews = {rule.meta.code for rule in rules if rule.meta.is_preview}
-    assert "LONG01" in previews and not previews & {rule.meta.code for rule in Settings().choose(rules)}
-    assert "LONG01" in {rule.meta.code for rule in Settings(select=("LONG",)).choose(rules)}
-    assert [rule.meta.code for rule in Settings(select=("loss-spike",)).choose(rules)] == ["LONG01"]
-
-
 def test_what_each_rule_that_runs_by_default_has_found_is_listed() -> None:
     proofs = tomllib.loads((Path(__file__).parents[2] / "benchmarks/wild/proofs.toml").read_text())
     listed = [*proofs.pop("public"), *(code for kind in proofs.values() for code in kind["rules"])]
-    assert sorted(listed) == sorted(rule.meta.code for rule in find_rules() if not rule.meta.is_preview)
+    assert sorted(listed) == sorted(rule.meta.code for rule in find_rules())
 
 
 def test_rules_are_chosen_by_code_name_or_family(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def test_each_finding_with_a_line_becomes_one_problem() -> None:
             evidence="a\n  b.py:3\n    c",
         ),
         found("DATA04", message="sorted by class", line=4, file="/repo/with space/a:b.py", step=3),
-        found("PERF02", message="a remark", severity="info"),
-        found("ENV19", file=None, line=None),
+        found("PAR09", message="a remark", severity="info"),
+        found("REPRO01", file=None, line=None),
         text=text,
     )
     assert list(problems(output)) == [
@@ -75,7 +75,7 @@ def test_each_finding_with_a_line_becomes_one_problem() -> None:
         },
         {
             "severity": "info",
-            "code": "PERF02",
+            "code": "PAR09",
             "file": "/repo/sub/train.py",
             "line": "3",
             "message": "a remark",

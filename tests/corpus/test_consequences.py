@@ -12,7 +12,6 @@ BUGGY = Path(__file__).with_name("buggy")
 RULES = {rule.meta.code: rule for rule in find_rules()}
 SEEN = {
     ("DATA04", "DATA03"): "data04_grain_sorter",
-    ("DATA07", "LOSS10"): "data07_camera_frames",
     ("DATA07", "PROBE04"): "data07_camera_frames",
     ("DATA07", "PROBE06"): "data07_camera_frames",
     ("DATA07", "PROBE07"): "data07_camera_frames",
@@ -39,14 +38,9 @@ BY_MECHANISM = {
     ("DIST11", "DIST02"): "learning rates that differ move the replicas apart",
     ("DIST13", "DIST03"): "the others wait for the gradients that one rank does not have",
     ("ENV06", "ENV04"): "a card without kernels cannot run the first operation",
-    ("LONG02", "LONG01"): "a loss that diverges comes to be far above those before it",
-    ("LONG03", "LONG06"): "memory that grows runs out",
     ("LOOP09", "PAR07"): "a learning rate of nearly nothing moves no weight",
     ("LOOP11", "LOOP18"): "weights that are not finite make such a loss",
-    ("LOOP13", "LONG03"): "the graphs of all earlier steps stay in memory",
-    ("LOOP13", "LONG05"): "the backward pass goes through all earlier steps",
     ("LOOP13", "LONG06"): "the graphs of all earlier steps stay in memory",
-    ("LOOP15", "LONG03"): "graphs that are kept stay in memory",
     ("LOOP15", "LONG06"): "graphs that are kept stay in memory",
 }
 """Those that no script of the corpus shows, and why they hold."""

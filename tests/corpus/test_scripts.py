@@ -21,7 +21,6 @@ LATE = {
     "loop03_knowledge_distiller",
     "loop09_news_classifier",
     "loop10_energy_forecaster",
-    "mode08_distill_teacher_mode",
     "par10_graph_regressor",
     "par11_style_probe",
     "par12_churn_model",

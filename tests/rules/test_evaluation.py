@@ -3,7 +3,6 @@
 import pytest
 
 from tests.gathering import run_text
-from tests.rule_examples import buggy
 from truestep.rules import Finding, find_rules
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
@@ -122,23 +121,6 @@ def test_the_transform_is_named_that_the_dataset_is_given(code: str, train: str,
     text = SETS.replace("TRAIN", train).replace("TEST", test)
     assert [item.line for item in run(code, text)] == [line_of(text, at)]
     assert run(code, SETS.replace("TRAIN", "scale").replace("TEST", "scale")) == []
-
-
-TEACHER = buggy("MODE08")
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (".requires_grad_(False)\nstudent", ".requires_grad_(False).eval()\nstudent"),
-        ("soft = teacher(x).softmax(1)", "soft = (teacher(x) + teacher(x)).softmax(1)"),  # Monte Carlo
-        ("    optimizer.step()", "    optimizer.step()\n    teacher[0].weight.mul_(0.99)"),
-        ("nn.Dropout(0.5), ", ""),
-    ],
-)
-def test_a_teacher_that_is_noisy_on_purpose_or_not_at_all_is_spared(old: str, new: str) -> None:
-    assert old in TEACHER
-    assert run("MODE08", TEACHER.replace(old, new)) == []
 
 
 def test_inputs_of_another_scale_are_found_behind_an_evaluation_of_the_training_data() -> None:

@@ -35,9 +35,9 @@ def test_p03_bitsandbytes_for_another_cuda_is_found() -> None:
 
 
 @pytest.mark.practice("P04")
-def test_p04_visible_devices_set_too_late_are_found() -> None:
-    """`CUDA_VISIBLE_DEVICES` set after CUDA has started, or excluding the machine's GPUs, is reported."""
-    assert_shown_by("late-visible-devices", "hidden-devices")
+def test_p04_excluded_devices_are_found() -> None:
+    """`truestep doctor` reports a `CUDA_VISIBLE_DEVICES` that excludes the machine's GPUs."""
+    assert_shown_by("hidden-devices")
 
 
 @pytest.mark.practice("P06")
@@ -125,9 +125,9 @@ def test_p39_an_order_that_repeats_or_is_sorted_is_found() -> None:
 
 
 @pytest.mark.practice("P40")
-def test_p40_workers_that_starve_or_crowd_are_found() -> None:
-    """A step that waits for its data is found, and so are more workers than cores."""
-    assert_shown_by("starved-step", "crowded-workers")
+def test_p40_workers_that_starve_the_step_are_found() -> None:
+    """A step that waits for its data is found."""
+    assert_shown_by("starved-step")
 
 
 @pytest.mark.practice("P41")
@@ -190,12 +190,6 @@ def test_p52_steps_out_of_order_are_found() -> None:
     assert_shown_by("discarded-gradients", "misplaced-scheduler")
 
 
-@pytest.mark.practice("P53")
-def test_p53_errors_swallowed_in_the_step_are_found() -> None:
-    """An exception that is swallowed while the loss is computed is found."""
-    assert_shown_by("swallowed-error")
-
-
 @pytest.mark.practice("P54")
 def test_p54_an_optimizer_that_starts_afresh_is_found() -> None:
     """Weights resumed without the state of their optimizer are found."""
@@ -220,22 +214,10 @@ def test_p61_a_generator_of_the_datasets_own_is_found() -> None:
     assert_shown_by("copied-generator")
 
 
-@pytest.mark.practice("P63")
-def test_p63_data_parallel_is_found() -> None:
-    """`DataParallel` is found where one process per device would be better."""
-    assert_shown_by("data-parallel")
-
-
 @pytest.mark.practice("P65")
 def test_p65_a_host_that_waits_is_found() -> None:
     """A host that waits for the GPU in every step is found in recorded evidence; untested on a GPU."""
     assert_shown_by("waiting-host")
-
-
-@pytest.mark.practice("P66")
-def test_p66_a_benchmark_for_every_shape_is_found() -> None:
-    """`cudnn.benchmark` with changing shapes is found in recorded evidence; untested on a GPU."""
-    assert_shown_by("wasted-benchmark")
 
 
 @pytest.mark.practice("P67")

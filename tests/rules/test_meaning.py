@@ -63,14 +63,6 @@ class Model(nn.Module):
 
 model = Model()
 """
-ONE_LOADER = """
-from torch.utils.data import DataLoader, TensorDataset
-x = torch.randn(64, 4)
-loader = DataLoader(TensorDataset(x, x[:, :1] * 2), batch_size=16)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-"""
-
 DESCENT = """
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -314,35 +306,6 @@ for epoch in range(3):
             "x, y, n = torch.randn(16, 20, 4), torch.randint(0, 2, (16,)), torch.arange(20, 4, -1)",
             "F.cross_entropy(model(x, n), y)",
         ),
-    ),
-    both(
-        "DATA08",
-        "one-batch-taken-once",
-        ONE_LOADER
-        + """
-x, y = next(iter(loader))
-for step in range(8):
-    loss = F.mse_loss(model(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-""",
-    ),
-    both(
-        "DATA08",
-        "validated-on-one-batch",
-        ONE_LOADER
-        + """
-for step in range(8):
-    x = torch.randn(16, 4)
-    loss = F.mse_loss(model(x), x[:, :1] * 2)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    with torch.no_grad():
-        x, y = next(iter(loader))
-        print(F.mse_loss(model(x), y))
-""",
     ),
     both("PROBE10", "token-of-the-model", CLASS_TOKEN.format(is_hidden="==", expect="") + CLASS_TOKEN_LOOP),
     both("PROBE06", "gates-at-their-ends", RECURRENT.format(inner="self.rnn(x)[0]") + RECURRENT_LOOP),

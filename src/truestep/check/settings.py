@@ -20,7 +20,7 @@ class Settings:
     """What is asked. Lists of the command line take the place of the file's."""
 
     select: tuple[str, ...] = ()
-    """Only these rules; all but previews if empty."""
+    """Only these rules; all if empty."""
     ignore: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
     """Folders with rules of the user's own."""
@@ -51,8 +51,7 @@ class Settings:
         return [
             rule
             for rule in rules
-            if (is_named(rule, self.select) if self.select else not rule.meta.is_preview)
-            and not is_named(rule, self.ignore)
+            if (not self.select or is_named(rule, self.select)) and not is_named(rule, self.ignore)
         ]
 
     def is_silent(self, rule: Rule) -> bool:

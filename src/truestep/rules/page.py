@@ -15,7 +15,6 @@ _MOMENTS = {
     "GradientsClipped": "gradient clipping",
     "Recompilations": "a compiled function",
     "CopiedToDevice": "a copy to a device",
-    "DeviceMeasured": "a GPU or another accelerator",
     "ForwardPass": "a forward pass",
     "GraphMeasured": "a backward pass",
     "LoaderUsed": "a `DataLoader`",
@@ -45,11 +44,6 @@ def family_of(rule: Rule) -> str:
     return rule.meta.code.rstrip("0123456789")
 
 
-def severity_of(rule: Rule) -> str:
-    """Return how bad it is, in words."""
-    return rule.meta.severity + (", preview" if rule.meta.is_preview else "")
-
-
 def is_for_machine(rule: Rule) -> bool:
     """Whether it is about the machine: then the doctor runs it, and no line can suppress it."""
     return family_of(rule) == "ENV" and not rule.meta.needs
@@ -60,7 +54,7 @@ def build_page(rule: Rule, *, bug: str = "", good: str = "") -> Iterator[str]:
     finds, why, fix = _sections_of(rule)
     yield f"# {rule.meta.code} {rule.name}\n"
     by = "truestep doctor" if is_for_machine(rule) else "truestep check"
-    yield f"*{severity_of(rule)}* · reported by `{by}` · [all rules](../rules.md)\n"
+    yield f"*{rule.meta.severity}* · reported by `{by}` · [all rules](../rules.md)\n"
     yield f"{rule.title}\n"
     yield f"## What it finds\n{finds}\n"
     yield f"## Why is this bad?\n{why}\n"

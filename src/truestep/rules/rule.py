@@ -75,9 +75,6 @@ class Meta:
     """Whether later evidence cannot take a finding back. Such findings are reported while the script runs."""
     is_quiet: bool = False
     """Whether its remarks are shown with -v only: on public scripts fewer than nine in ten were true."""
-    is_preview: bool = False
-    """Whether it has yet to find something true in a script that its author did not write, or is for hardware
-    on which it is untested. It is evaluated only if it is selected."""
 
 
 @dataclass(frozen=True, kw_only=True)

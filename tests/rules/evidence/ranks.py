@@ -59,9 +59,7 @@ def trained_loader(digests: list[list[int]]) -> list[tuple[int, Facts]]:
         is_ordered=False,
         is_random=True,
         num_workers=0,
-        is_persistent=False,
         has_init=False,
-        num_cores=2,
     )
     num = len(digests)
     used = LoaderUsed(number, "DataLoader", "TensorDataset", "RandomSampler", 2, 0, num)

@@ -83,9 +83,7 @@ class ObservedLoader:
             is_ordered=False,
             is_random=False,
             num_workers=0,
-            is_persistent=False,
             has_init=False,
-            num_cores=None,
         )
 
     def name_says(self, evidence: Evidence) -> str | None:

@@ -68,7 +68,7 @@ def _norms(evidence: Evidence) -> list[Operation]:
         for item in evidence.operations
         if "batch_norm" in item.name and "sync" not in item.name and item.phase == "forward"
         if not item.in_evaluation and item.ins and item.ins[0].has_grad
-        # A first axis of one is InstanceNorm, which folds its samples into channels; or MODE06's.
+        # A first axis of one is InstanceNorm, which folds its samples into channels; or one sample.
         if len(item.ins[0].shape) > 1 and item.ins[0].shape[0] > 1
     ]
 

@@ -23,7 +23,6 @@ RULE = Meta(
     code="ENV05",
     severity="warning",
     fix="Install a build of torch with CUDA. Find the command on https://pytorch.org/get-started/locally.",
-    is_preview=True,
 )
 is_observed = is_known
 _BUILD_FOR = {12: "cu126", 13: "cu130"}

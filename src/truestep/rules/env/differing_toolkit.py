@@ -24,7 +24,6 @@ RULE = Meta(
     code="ENV08",
     severity="info",
     fix="Nothing, unless you compile extensions. Then install the build's toolkit and set CUDA_HOME to it.",
-    is_preview=True,
 )
 is_observed = is_known
 

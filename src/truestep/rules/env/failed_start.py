@@ -24,7 +24,6 @@ RULE = Meta(
     fix="Restart the machine or the container. If that does not help, search dmesg for lines that start with "
     "NVRM.",
     caused_by=("ENV06",),
-    is_preview=True,
 )
 is_observed = is_known
 _ADVICE = {

@@ -20,7 +20,6 @@ RULE = Meta(
     code="ENV09",
     severity="error",
     fix="Reinstall torch with the cuDNN that it brings: pip install --force-reinstall torch.",
-    is_preview=True,
 )
 is_observed = is_known
 

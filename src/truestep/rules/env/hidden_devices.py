@@ -21,7 +21,6 @@ RULE = Meta(
     code="ENV07",
     severity="warning",
     fix="Unset CUDA_VISIBLE_DEVICES, or set it to numbers that nvidia-smi -L lists, before Python starts.",
-    is_preview=True,
 )
 is_observed = is_known
 _NAME = "CUDA_VISIBLE_DEVICES"

@@ -21,7 +21,6 @@ RULE = Meta(
     code="ENV02",
     severity="warning",
     fix="Install NVIDIA's driver; in a container, start it with --gpus all.",
-    is_preview=True,
 )
 is_observed = is_known
 _ADVICE = {

@@ -23,7 +23,6 @@ RULE = Meta(
     code="ENV03",
     severity="error",
     fix="Update NVIDIA's driver, or install a build of torch for an older CUDA.",
-    is_preview=True,
 )
 is_observed = is_known
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}

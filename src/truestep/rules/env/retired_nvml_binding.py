@@ -21,7 +21,6 @@ RULE = Meta(
     code="ENV18",
     severity="info",
     fix="Replace it: pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py.",
-    is_preview=True,
 )
 is_observed = is_known
 

@@ -23,7 +23,6 @@ RULE = Meta(
     code="ENV06",
     severity="error",
     fix="Install a build of torch that has kernels for it: https://pytorch.org/get-started/locally.",
-    is_preview=True,
 )
 is_observed = is_known
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")

@@ -26,7 +26,7 @@ from truestep.watch.evidence.facts.course import Holder, MemoryExhausted, Memory
 RULE = Meta(
     code="LONG06",
     severity="error",
-    caused_by=("LOOP13", "LOOP15", "LONG03"),
+    caused_by=("LOOP13", "LOOP15"),
     fix="Use a smaller batch, or recompute activations in the backward pass (torch.utils.checkpoint).",
 )
 _NUM_SHOWN = 4

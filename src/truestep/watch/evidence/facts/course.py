@@ -3,29 +3,6 @@
 from truestep.watch.evidence.kinds import NamedTuple, Place, kind
 
 
-@kind(varies_from="num_steps")
-class CoursePoint(NamedTuple):
-    """How far the script has come, and the memory that its process holds."""
-
-    num_steps: int
-    memory_bytes: int
-    used_s: float
-    """Processor time of the process so far: other work on the machine does not count."""
-
-
-@kind(varies_from="at_step")
-class LossSpiked(NamedTuple):
-    """A loss is far above those before it."""
-
-    at_step: int
-    """Counted from 0."""
-    loss: float
-    usual: float
-    """The median of those before it."""
-    highest: float
-    num_before: int
-
-
 class Held(NamedTuple):
     """A container that a dataset has as an attribute."""
 

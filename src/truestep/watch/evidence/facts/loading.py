@@ -58,10 +58,8 @@ class LoaderMade(NamedTuple):
     is_random: bool
     """Whether they are shuffled by torch's global generator."""
     num_workers: int
-    is_persistent: bool
     has_init: bool
     """Whether it has a `worker_init_fn`."""
-    num_cores: int | None
 
 
 class EpochNumber(NamedTuple):

@@ -115,19 +115,6 @@ class PassesUsed(NamedTuple):
     numbers: list[int]
 
 
-@kind(varies_from="number")
-class SingleSample(NamedTuple):
-    """Layers normalise over one sample."""
-
-    model: int
-    number: int
-    """That of the forward pass."""
-    names: list[str]
-    """Those of the layers."""
-    shape: tuple[int, ...]
-    """What the first of them is given."""
-
-
 @kind(varies_from="num_samples")
 class SamplesMixed(NamedTuple):
     """Whether a sample's output depends on the others of its batch."""

@@ -162,15 +162,3 @@ class CopiedToDevice(NamedTuple):
 
     how: str
     is_pinned: bool | None
-
-
-@kind(varies_from="float32_s")
-class DeviceMeasured(NamedTuple):
-    """What a device can do, and what it is allowed to."""
-
-    name: str
-    is_tf32_allowed: bool
-    is_benchmark_on: bool
-    float32_s: float
-    """How long a large product takes."""
-    bfloat16_s: float

@@ -5,7 +5,6 @@ enough to know it again. Batches on a device are copied late: nobody waits for t
 training or evaluation is told from the moments around its batches.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,9 +75,7 @@ def _describe(tape: Tape, loader: Any, is_direct: bool) -> LoaderMade:
         is_ordered=type(order) is SequentialSampler,
         is_random=type(order).__name__ == "RandomSampler" and not _is_seeded(order),
         num_workers=loader.num_workers,
-        is_persistent=bool(getattr(loader, "persistent_workers", False)),
         has_init=getattr(loader, "worker_init_fn", None) is not None,
-        num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     )
 
 

@@ -1,21 +1,19 @@
-"""What happens between host and accelerator: waiting for values, copies, and what the device can do.
+"""What happens between host and accelerator: waiting for values, and copies.
 
 Owns those calls of a tensor. Put in place once the script has started an accelerator: most builds of torch
 know one, also where there is none. A tensor on the host costs one look.
 """
 
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any
 
 import torch
 
 from truestep.device import module_in_use
-from truestep.watch.evidence.facts.surroundings import CopiedToDevice, DeviceMeasured, HostWaited
+from truestep.watch.evidence.facts.surroundings import CopiedToDevice, HostWaited
 from truestep.watch.hooks.table import Hook, Observation, calling_module, put
 from truestep.watch.script.leaves import among_ourselves, is_transformed
 from truestep.watch.script.tape import Tape
-
-_SIDE, _TIMES = 2048, 10
 
 
 def watch(tape: Tape) -> None:
@@ -39,7 +37,6 @@ class _Start:
         names = ("item", "tolist", "cpu", "to", "cuda")
         hooks = [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,)) for name in names]
         put(tape, hooks, _Moves(tape))
-        tape.listen(closing=lambda: _note_device(tape))
 
     def forward_begins(self, *_: Any) -> None:
         """A script may have no loader."""
@@ -71,29 +68,3 @@ class _Moves:
             self._tape.mark(HostWaited(name), site(3), begun)
         elif is_pinned is not None and is_there:
             self._tape.mark(CopiedToDevice(name, is_pinned), site(3), begun)
-
-
-def _note_device(tape: Tape) -> None:
-    if not torch.cuda.is_initialized():
-        return
-    tape.note(
-        DeviceMeasured(
-            torch.cuda.get_device_name(),
-            is_tf32_allowed=bool(torch.backends.cuda.matmul.allow_tf32),
-            is_benchmark_on=bool(torch.backends.cudnn.benchmark),
-            float32_s=_time(torch.float32),
-            bfloat16_s=_time(torch.bfloat16),
-        )
-    )
-
-
-def _time(dtype: torch.dtype) -> float:
-    """Return how long a large product takes. The script has ended: nobody waits for it."""
-    one = torch.ones(_SIDE, _SIDE, dtype=dtype, device="cuda")
-    for turn in range(_TIMES + 1):
-        if turn == 1:
-            torch.cuda.synchronize()
-            begun = perf_counter()
-        one @ one
-    torch.cuda.synchronize()
-    return (perf_counter() - begun) / _TIMES

@@ -16,7 +16,6 @@ from truestep.watch.evidence.facts.passes import (
     LayersListed,
     PassesUsed,
     PassExamined,
-    SingleSample,
 )
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import find_tensors, has_value, is_readable
@@ -24,7 +23,7 @@ from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
 _NUM_FIRST, _MAX_NOTED, _MAX_OUTPUTS, _MAX_INPUTS, _MAX_MODELS = 64, 512, 4, 256, 64
-_MAX_SINGLE, _MAX_NODES = 3, 64
+_MAX_NODES = 64
 _MARK = "truestep pass"
 _RANDOM = frozenset(
     (
@@ -131,11 +130,8 @@ class _Modes:
         self._num_inputs = 0
         self._owned: dict[int, int] = {}
         self._met: set[tuple[int, int]] = set()
-        self._probes: list[Any] = []
-        self._single: list[tuple[str, tuple[int, ...]]] = []
-        self._num_single = 0
 
-    def forward_begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+    def forward_begins(self, model: nn.Module, _args: Any, _kwargs: Any) -> None:
         number = self._models[id(model)][0]
         self._is_needed = False
         layers = self._layers.get(number)
@@ -143,12 +139,6 @@ class _Modes:
             layers = self._layers[number] = _Layers(model)
         if layers.drops or layers.norms:
             self._look_at_layers(model, layers)
-        if self._probes:
-            self._drop_probes()
-        if layers.norms and parts.is_training(model) and self._num_single < _MAX_SINGLE:
-            given = _first_tensor((args, kwargs))
-            if given is not None and given.dim() > 1 and given.shape[0] == 1 and torch.is_grad_enabled():
-                self._put_probes(model, layers)
 
     def _look_at_layers(self, model: nn.Module, layers: _Layers) -> None:
         glance = layers.glance(model)
@@ -158,35 +148,14 @@ class _Modes:
             layers.known = layers.glance(model)
             self._tape.note(layers.describe(model, number))
 
-    def _put_probes(self, model: nn.Module, layers: _Layers) -> None:
-        """Look at what the normalisations are given, in this one pass."""
-        if "_orig_mod" in model._modules:  # compiled: a hook would have it compiled again
-            return
-        names = {id(module): name for name, module in parts.named_modules(model)}
-        for module in _alive(layers.norms):
-            if module.training and not module._forward_pre_hooks:
-
-                def see(inner: nn.Module, given: Any) -> None:
-                    if given and isinstance(given[0], Tensor) and given[0].shape[:1] == (1,):
-                        self._single.append((names.get(id(inner), ""), tuple(given[0].shape)))
-
-                self._probes.append(module.register_forward_pre_hook(see))
-
-    def _drop_probes(self) -> None:
-        for handle in self._probes:
-            handle.remove()
-        self._probes = []
-
     def forward_ends(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         ordinal, self._ordinal = self._ordinal, self._ordinal + 1
         since, self._since_step = self._since_step, self._since_step + 1
-        if self._probes:
-            self._drop_probes()
         number = self._models[id(model)][0]
         has_grad = torch.is_grad_enabled()
         key = (self._tape.under_way.forward_site, number, parts.is_training(model), has_grad)
         num = self._num_noted.get(key, 0)
-        if num >= (_MAX_NOTED if since else _NUM_FIRST) and not self._single:
+        if num >= (_MAX_NOTED if since else _NUM_FIRST):
             return
         self._num_noted[key] = num + 1
         given = _first_tensor((args, kwargs))
@@ -204,11 +173,6 @@ class _Modes:
         self._tape.note(facts)
         if self._is_needed:
             self._tape.note(PassesUsed([ordinal]))
-        if self._single:
-            self._num_single += 1
-            names = [name for name, _ in self._single]
-            self._tape.note(SingleSample(number, ordinal, names, self._single[0][1]))
-            self._single = []
 
     def _track(self, output: Any, ordinal: int) -> bool:
         """Have the backward pass say that it reaches this output. The graph is not kept alive by it."""
