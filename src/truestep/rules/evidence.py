@@ -79,6 +79,11 @@ class Evidence(Observed):
         """The process of rank 0."""
         return self.processes[0]
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether it is of a job of several processes."""
+        return any(process.size > 1 for process in self.processes)
+
     def all_moments(self) -> list[Moment[Any]]:
         """Return the moments of the first process."""
         return self.first.moments if self.processes else []

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 SECTIONS = ("What it finds", "Why it matters", "How to fix")
+"""Those of a rule's documentation; without the last, its page shows `Meta.fix`."""
 ENTRY_POINTS = "truestep.rules"
 """The group under which other packages offer modules with rules."""
 _CODE = re.compile(r"[A-Z]+\d\d")
@@ -71,6 +72,8 @@ class Meta:
     """Kinds of moments that the rule needs; without them it does not apply."""
     caused_by: tuple[str, ...] = ()
     """Codes of rules whose findings explain this one's. It is shown under theirs."""
+    is_observed: Callable[["Evidence"], bool] | None = None
+    """What must have happened besides the moments that the rule needs."""
     is_lasting: bool = False
     """Whether later evidence cannot take a finding back. Such findings are reported while the script runs."""
     is_quiet: bool = False
@@ -86,7 +89,7 @@ class Rule:
     check: Check
     document: str
     is_observed: Callable[["Evidence"], bool] | None = None
-    """What must have happened besides the moments that the rule needs."""
+    """`Meta.is_observed`, or the function of that name in the file."""
     make_edits: Callable[[Any, Finding], list[Any]] | None = None
     """How to fix it: `edits.Edit`s of the file that a finding is in."""
 
@@ -155,6 +158,6 @@ def read_rule(module: ModuleType) -> Rule:
         meta=meta,
         check=module.check,
         document=module.__doc__.strip(),
-        is_observed=getattr(module, "is_observed", None),
+        is_observed=meta.is_observed or getattr(module, "is_observed", None),
         make_edits=getattr(module, "make_edits", None),
     )

@@ -3,7 +3,6 @@
 Owns walking over operations. What they mean for training is left to the rules.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
@@ -12,25 +11,32 @@ from operator import attrgetter
 from truestep.watch import Operation
 from truestep.watch.evidence.operation import In
 
-SCALING = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("clone.default", "_to_copy.default", "contiguous.default", "clamp.default", "clamp_.default"),
-        *("clamp_min.default", "clamp_max.default", "mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar"),
-        *("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "nan_to_num.default", "clip.default"),
-    )
-)
+SCALING = {"clone", "_to_copy", "contiguous", "clamp", "clamp_min", "clamp_max", "clip"} | {
+    *("mul", "div", "add", "sub", "nan_to_num")
+}
 """What changes scores by a factor or a little at most, if only one tensor of several values goes in."""
 
-PICKING = frozenset({"aten.index.Tensor", "aten.index_select.default", "aten.masked_select.default"})
+PICKING = frozenset({"index", "index_select", "masked_select"})
 """What takes some of the values of its first input, as they are."""
 
-LINEAR = frozenset(
-    f"aten.{name}.default" for name in ("addmm", "mm", "bmm", "baddbmm", "convolution", "linear", "matmul")
-)
+LINEAR = frozenset({"addmm", "mm", "bmm", "baddbmm", "convolution", "linear", "matmul"})
 """What gives scores of any size."""
 
-_NUMBER = re.compile(r"\[?(-?\d+)\]?$")
+SOFTMAX = frozenset({"_softmax", "_safe_softmax"})
+NLL = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
+BINARY = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
+SQUARED = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss"})
+ERRORS = SQUARED | BINARY | {"l1_loss"}
+"""Losses that compare value by value."""
+
+REDUCTIONS = frozenset({"mean", "sum"})
+SHAPING = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze"})
+COMPARISONS = frozenset({"gt", "lt", "ge", "le", "eq", "ne"})
+CUTTING = COMPARISONS | {
+    *("argmax", "argmin", "argsort", "multinomial", "bernoulli", "round", "sign", "sgn", "floor", "ceil"),
+    *("trunc", "heaviside", "bucketize", "searchsorted", "nonzero"),
+}
+"""What has no gradient, or one of zero."""
 
 
 class OperationGraph:
@@ -50,9 +56,12 @@ class OperationGraph:
         return self._by_index.get(index)
 
     def named(self, *names: str) -> Iterator[Operation]:
-        """Return those with one of these names, without `aten.`."""
-        full = {f"aten.{name}" for name in names}
-        return (item for item in self.all if item.name in full)
+        """Return those of one of these kinds."""
+        return (item for item in self.all if item.kind in names)
+
+    def has(self, *names: str) -> bool:
+        """Whether there is one of these kinds."""
+        return any(True for _ in self.named(*names))
 
     def maker(self, given: In) -> Operation | None:
         """Return what made a tensor; views do not count."""
@@ -65,8 +74,8 @@ class OperationGraph:
     def source(self, given: In) -> Operation | None:
         """Return what made a tensor, before copies, scaling, clamping and the choice of some rows."""
         maker = self.maker(given)
-        while maker is not None and maker.name in SCALING | PICKING:
-            is_picking = maker.name in PICKING
+        while maker is not None and maker.kind in SCALING | PICKING:
+            is_picking = maker.kind in PICKING
             large = [*maker.ins[:1]] if is_picking else [item for item in maker.ins if prod(item.shape) > 1]
             if len(large) != 1:
                 break
@@ -111,18 +120,27 @@ class OperationGraph:
 
 def axis_of(operation: Operation) -> int | None:
     """Return the axis that a softmax is over, counted from 0."""
-    words = operation.scalars.split(", ")
-    found = _NUMBER.match(words[1]) if len(words) > 1 and operation.ins else None
-    rank = len(operation.ins[0].shape) if found else 0
-    return int(found[1]) % rank if found and rank else None
+    axes = axes_of(operation)
+    return axes.pop() if len(axes) == 1 else None
+
+
+def axes_of(operation: Operation) -> set[int]:
+    """Return the axes that an operation is told to work on, counted from 0."""
+    told = operation.given[1] if len(operation.given) > 1 and operation.ins else None
+    rank = len(operation.ins[0].shape) if operation.ins else 0
+    axes = told if isinstance(told, list) else [told]
+    return {axis % rank for axis in axes if isinstance(axis, int) and rank}
+
+
+def is_total(operation: Operation) -> bool:
+    """Whether it makes one number of all values: their sum or mean."""
+    return operation.kind in REDUCTIONS and bool(operation.outs) and not operation.outs[0].shape
 
 
 def number_of(operation: Operation) -> float | None:
     """Return the last number that an operation was given, as a factor is; None if it is none."""
-    try:
-        return float(operation.scalars.rpartition(", ")[2])
-    except ValueError:
-        return None
+    last = operation.given[-1] if operation.given and not operation.options else None
+    return float(last) if isinstance(last, int | float) and not isinstance(last, bool) else None
 
 
 def size_of(operation: Operation) -> int:

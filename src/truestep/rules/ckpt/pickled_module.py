@@ -9,9 +9,6 @@ did not save itself.
 A pickled module stores the import path of its class, not the class. After you rename or move code, the file
 cannot be loaded. Loading it runs any code in the file, so a file from someone else can do anything on your
 machine.
-
-## How to fix
-Save `model.state_dict()`, build the model in code, and load with `weights_only=True`.
 """
 
 from collections.abc import Iterator
@@ -23,15 +20,11 @@ from truestep.watch.evidence.facts.structure import CheckpointLoaded, FileLoaded
 RULE = Meta(
     code="CKPT03",
     severity="warning",
+    is_observed=lambda evidence: evidence.has(FileSaved) or evidence.has(FileLoaded),
     is_lasting=True,
     fix="Save model.state_dict(), and load it with weights_only=True into a model built in code.",
     is_quiet=True,
 )
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether something was saved or read."""
-    return evidence.has(FileSaved) or evidence.has(FileLoaded)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -1,26 +1,19 @@
 """Labels that are put in another order than the inputs of their scores."""
 
-import re
 from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding
-from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.rules.analysis.flow import BINARY, NLL, SQUARED, OperationGraph, place_of
 from truestep.rules.analysis.loaders import find_loaders
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.loading import LoaderUsed, RowsAligned
 from truestep.watch.evidence.facts.passes import ClassesScored
 from truestep.watch.evidence.operation import In
 
-_REORDERING = re.compile(r"aten\.(index|index_select|index_put|gather|take|flip|roll|scatter)\b")
-_LOSSES = frozenset(
-    f"aten.{name}.default"
-    for name in (
-        *("nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss", "huber_loss"),
-        *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
-    )
-)
-_ROLLING = ("aten.roll.default", "aten.flip.default")
+_REORDERING = frozenset(["index", "index_select", "index_put", "gather", "take", "flip", "roll", "scatter"])
+_LOSSES = NLL | SQUARED | BINARY
+_ROLLING = ("roll", "flip")
 _LEAST_STEPS, _LEAST_ROWS = 2, 2
 _MANY = 0.5
 _FIX = "Change the order of inputs and labels together, or of neither."
@@ -39,7 +32,7 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
     flow = evidence.flow
     batches = _shuffled_batches(evidence)
     shifted = _shifted_by_one(evidence)
-    losses = [item for item in flow.all if item.name in _LOSSES and any(map(flow.is_scored, item.ins[:2]))]
+    losses = [item for item in flow.all if item.kind in _LOSSES and any(map(flow.is_scored, item.ins[:2]))]
     moved = [(loss, item) for loss in losses if (item := _moved_by(flow, loss)) is not None]
     by_place: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation]]] = {}
     for loss, item in moved:
@@ -59,7 +52,7 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
                 item,
                 "labels are compared with the outputs of other samples",
                 count=len(pairs),
-                evidence=f"in {len(pairs)} batch{'es' * (len(pairs) > 1)}, {item.name.split('.')[1]} moves "
+                evidence=f"in {len(pairs)} batch{'es' * (len(pairs) > 1)}, {item.kind} moves "
                 f"{'outputs' if item.ins[0].has_grad else 'labels'} of shape {tuple(item.ins[0].shape)} "
                 "along the batch, and nothing moves the others; the loss "
                 f"{place_of(loss, item.file)} compares them",
@@ -100,10 +93,10 @@ def _move(flow: OperationGraph, loss: Operation, given: In) -> Operation | None:
     maker = flow.source(given)
     if maker is None or not maker.ins or not maker.outs:
         return None
-    is_models = maker.phase == "forward" and maker.name in _ROLLING  # which computes its loss itself
+    is_models = maker.phase == "forward" and maker.kind in _ROLLING  # which computes its loss itself
     if not is_models and maker.phase not in ("other", "data"):
         return None
-    if given.has_grad and maker.name not in _ROLLING:
+    if given.has_grad and maker.kind not in _ROLLING:
         return None
     shape = maker.ins[0].shape
     is_same = shape == maker.outs[0].shape and maker.step == loss.step
@@ -112,13 +105,17 @@ def _move(flow: OperationGraph, loss: Operation, given: In) -> Operation | None:
 
 def _is_moving(flow: OperationGraph, item: Operation) -> bool:
     """Whether an operation moves the rows of its input."""
-    if item.name in _ROLLING:
-        axes = item.scalars.rpartition("[")[2].rstrip("]").split(", ")
-        return "0" in axes or str(-len(item.ins[0].shape)) in axes
-    if item.name not in ("aten.index.Tensor", "aten.index_select.default") or len(item.ins) != 2:
+    if item.kind in _ROLLING:
+        axes = item.given[-1] if item.given and isinstance(item.given[-1], list) else []
+        return 0 in axes or -len(item.ins[0].shape) in axes
+    if item.kind not in ("index", "index_select") or len(item.ins) != 2:
         return False
     order = flow.maker(item.ins[1])
-    return order is not None and order.name.startswith("aten.randperm") and order.step == item.step
+    return order is not None and order.kind == "randperm" and order.step == item.step
+
+
+def _is_reordering(item: Operation) -> bool:
+    return item.kind in _REORDERING and not item.is_in_place
 
 
 def _is_in_doubt(flow: OperationGraph, loss: Operation, item: Operation, batches: frozenset[int]) -> bool:
@@ -131,12 +128,12 @@ def _is_in_doubt(flow: OperationGraph, loss: Operation, item: Operation, batches
     other = first if not is_output or first.producer != item.index else second
     before = [one for one in flow.before(other) if one.step == loss.step]
     if is_output:
-        return any(map(_REORDERING.match, (one.name for one in before)))
+        return any(map(_is_reordering, before))
     source = item.ins[0]
     is_of_batch = len(source.shape) > 1 and source.shape[0] in batches
     chosen = {_choice(one) for one in flow.before(source)}
     return any(
-        (_REORDERING.match(one.name) and _choice(one) not in chosen)
+        (_is_reordering(one) and _choice(one) not in chosen)
         or (not is_of_batch and any(_may_be(given, source) for given in one.ins))
         for one in before
     )
@@ -158,9 +155,7 @@ def _may_be(given: In, source: In) -> bool:
 def _check_batches(evidence: Evidence) -> Iterator[Finding]:
     """Find targets of other rows than the loader gave, if nothing puts the model's rows in another order."""
     moments = evidence.of(RowsAligned)
-    moved = [
-        item for item in evidence.operations if _REORDERING.match(item.name) and item.phase != "backward"
-    ]
+    moved = [item for item in evidence.flow.all if _is_reordering(item)]
     is_inside = any(item.phase == "forward" or any(given.has_grad for given in item.ins) for item in moved)
     if is_inside or not moved or len(moments) < _LEAST_STEPS:
         return

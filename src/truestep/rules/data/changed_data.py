@@ -9,9 +9,6 @@ tensor, works on them in place and comes back to them in the next epoch.
 Indexing gives a view, not a copy. Noise, masks and normalization pile up from epoch to epoch: after ten
 epochs a sample has been normalized ten times. The loss still falls at first, so it looks like poor
 training.
-
-## How to fix
-Work on a copy: `x = self.x[index].clone()`, `(x - mean) / std` instead of `x -= mean; x /= std`.
 """
 
 from collections.abc import Iterator
@@ -24,16 +21,12 @@ from truestep.watch.evidence.facts.optimizing import OptimizerStep
 RULE = Meta(
     code="DATA11",
     severity="error",
+    is_observed=lambda evidence: bool(evidence.of(StoredChanged)) or bool(evidence.of(SliceChanged)),
     needs=(OptimizerStep,),
     fix="Work on a copy: clone the sample first, or write x = (x - mean) / std instead of x -= mean.",
 )
 _LEAST_SHARE, _LEAST_VALUES = 0.5, 4
 _LEAST_SLICES, _LEAST_AGAIN = 2, 2
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a dataset of the script's own was read twice, or slices were changed in place."""
-    return bool(evidence.of(StoredChanged)) or bool(evidence.of(SliceChanged))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -10,10 +10,6 @@ Workers are copies of the process that starts them, including any generator in t
 draw the same numbers: each crop and each noise is used once per worker, and without persistent workers once
 more in every epoch. You get a fraction of the augmentation you expect. Torch seeds only the global generators
 differently in each worker.
-
-## How to fix
-Draw from torch's global generator, or create the generator in the worker: in `worker_init_fn`, from
-`torch.utils.data.get_worker_info().seed`.
 """
 
 import ast
@@ -33,15 +29,11 @@ from truestep.watch.evidence.facts.loading import (
 RULE = Meta(
     code="DATA01",
     severity="error",
+    is_observed=lambda evidence: any(loader.facts.num_workers > 1 for loader in find_loaders(evidence)),
     needs=(LoaderUsed,),
     fix="Create the generator in worker_init_fn from get_worker_info().seed, or use torch's global one.",
 )
 _GLOBAL = ("numpy.random", "random", "torch")
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether samples were made by several workers."""
-    return any(loader.facts.num_workers > 1 for loader in find_loaders(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -7,9 +7,6 @@ A loader with several workers over an `IterableDataset` that yields each sample 
 Each worker has a copy of the dataset and runs its `__iter__`. If that method does not check which worker it
 runs in, every sample appears once per worker. An epoch is that much longer than it should be, batches repeat
 each other, and the number of workers changes the training.
-
-## How to fix
-In `__iter__`, call `torch.utils.data.get_worker_info()` and yield only this worker's share.
 """
 
 from collections import Counter
@@ -23,6 +20,7 @@ from truestep.watch.evidence.facts.loading import LoaderUsed, SamplesSeen
 RULE = Meta(
     code="DATA02",
     severity="error",
+    is_observed=lambda evidence: any(_is_asked(loader) for loader in find_loaders(evidence)),
     needs=(LoaderUsed, SamplesSeen),
     fix="In __iter__, take every n-th sample or shard: islice(items, worker.id, None, worker.num_workers).",
 )
@@ -30,11 +28,6 @@ _LEAST_SAMPLES = 16
 _MOST_OWN, _LEAST_SHARED = 0.1, 0.5
 _LEAST_PART, _LEAST_DISTINCT = 0.05, 4
 _LEAST_KINDS = 8
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several workers read a stream."""
-    return any(_is_asked(loader) for loader in find_loaders(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -25,19 +25,15 @@ from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import ClassDraws, SamplesUnweighted
 from truestep.watch.evidence.facts.passes import ClassesWeighted, PositivesWeighted
 
+_KINDS = (ClassDraws, SamplesUnweighted, ClassesWeighted, PositivesWeighted)
 RULE = Meta(
     code="DATA12",
     severity="error",
+    is_observed=lambda evidence: any(map(evidence.has, _KINDS)),
     fix="Weight by the inverse of the class frequency: 1 / counts[label].",
 )
 _IMBALANCED, _LEAST_SAMPLES, _MOST_LOWERED = 1.5, 64, 0.9
 _RARE, _LEAST_POSITIVES, _NEAR = 0.4, 16, 0.25
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether classes are weighted, by a sampler or in a loss."""
-    kinds = (ClassDraws, SamplesUnweighted, ClassesWeighted, PositivesWeighted)
-    return any(evidence.has(facts) for facts in kinds)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -9,10 +9,6 @@ pixels in scripts that multiply by 255.
 Initial weights and common learning rates assume inputs of about unit size. Inputs a hundred times larger
 give activations and gradients a hundred times larger: units saturate or die, and the loss jumps. From a
 constant input the model can only learn the mean of the targets. One NaN makes all weights NaN in one step.
-
-## How to fix
-Scale inputs to mean 0 and standard deviation 1 (pixels: divide by 255 first), and check what the dataset
-returns.
 """
 
 import re

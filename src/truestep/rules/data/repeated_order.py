@@ -39,7 +39,6 @@ RULE = Meta(
 )
 _LEAST_BATCHES = 3
 _LOOPS = (ast.For, ast.While)
-_CLASSES = "aten.nll_loss_forward"
 _CHOOSING = frozenset({"randint", "randrange", "choice", "choices", "sample", "integers", "randperm"})
 _RECURRENT = ("lstm", "gru", "rnn")
 
@@ -118,7 +117,7 @@ def _draws_samples(evidence: Evidence, loader: ObservedLoader) -> bool:
 
 def _has_classes(evidence: Evidence, loader: ObservedLoader) -> bool:
     """Whether each sample has one class, and so is a sequence of its own."""
-    losses = [item for item in evidence.operations if item.name.startswith(_CLASSES) and len(item.ins) > 1]
+    losses = [item for item in evidence.operations if item.kind == "nll_loss_forward" and len(item.ins) > 1]
     shapes = {item.ins[1].shape for item in losses}
     return any((item.batch_size,) in shapes for item in uses_of(evidence, loader))
 

@@ -29,6 +29,7 @@ from truestep.watch.evidence.facts.passes import BackwardPass
 RULE = Meta(
     code="DATA04",
     severity="warning",
+    is_observed=lambda evidence: evidence.has(LabelsSliced) or any(map(_labels, _trained(evidence))),
     needs=(BackwardPass,),
     fix="Pass shuffle=True to this DataLoader.",
 )
@@ -38,26 +39,17 @@ _MOST_CHANGES = 0.25
 _LEAST_SLICES = 3
 _MAX_BEFORE_SHUFFLE = 2
 """Arguments of a DataLoader that stand before `shuffle`."""
-_CUTTING = frozenset(
-    f"aten.{name}" for name in ("slice.Tensor", "split.Tensor", "narrow.default", "chunk.default")
-)
+_CUTTING = frozenset({"slice", "split", "narrow", "chunk"})
 _RECURRENT = ("lstm", "gru", "rnn")
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether labels of a training loader were seen."""
-    return evidence.has(LabelsSliced) or any(
-        loader.is_training and _labels(loader) for loader in find_loaders(evidence)
-    )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find blocks of labels in an order that nobody mixes."""
     is_recurrent = any(word in item.name for item in evidence.operations for word in _RECURRENT)
     yield from _check_slices(evidence, is_recurrent)
-    for loader in find_loaders(evidence):
+    for loader in _trained(evidence):
         labels = _labels(loader)
-        if not loader.is_training or not loader.facts.is_ordered or len(labels) < _LEAST_BATCHES:
+        if not loader.facts.is_ordered or len(labels) < _LEAST_BATCHES:
             continue
         blocks = _Blocks(labels)
         is_stream = is_recurrent and not blocks.is_sorted  # what follows in time belongs together
@@ -104,12 +96,16 @@ def _cut_at(evidence: Evidence, moment: Moment[LabelsSliced]) -> int | None:
         return moment.line
     target, line = loss.ins[1], moment.line
     for item in flow.all:
-        is_cut = item.name in _CUTTING and item.ins[0].producer == target.producer
+        is_cut = item.kind in _CUTTING and item.ins[0].producer == target.producer
         if item.index >= loss.index:
             break
         if is_cut and item.file == moment.file and item.outs and item.outs[0].shape == target.shape:
             line = item.line
     return line
+
+
+def _trained(evidence: Evidence) -> list[ObservedLoader]:
+    return [loader for loader in find_loaders(evidence) if loader.is_training]
 
 
 def _labels(loader: ObservedLoader) -> list[Labels]:

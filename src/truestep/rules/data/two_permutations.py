@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, place_of
+from truestep.rules.analysis.flow import NLL, OperationGraph, number_of, place_of
 from truestep.rules.analysis.places import Function, calls, covers
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.data._reordered import find_reordered
@@ -33,9 +33,6 @@ RULE = Meta(
     needs=(BackwardPass,),
     fix="Draw one permutation and index inputs and labels with it.",
 )
-_INDEXING = frozenset({"aten.index.Tensor", "aten.index_select.default"})
-_CLASSES = frozenset({"aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default"})
-_ADDING = ("aten.add.Tensor", "aten.add_.Tensor")
 _LEAST_STEPS, _LEAST_ROWS = 2, 4
 
 
@@ -87,7 +84,7 @@ def _find_pairs(flow: OperationGraph) -> Iterator[_Pair]:
     for _, order in shuffled:
         num_uses[order.index] += 1
     for loss in flow.all:
-        if loss.name not in _CLASSES or len(loss.ins) < 2 or not loss.ins[0].has_grad:
+        if loss.kind not in NLL or len(loss.ins) < 2 or not loss.ins[0].has_grad:
             continue
         labels = flow.maker(loss.ins[1])
         for item, order in shuffled:
@@ -102,10 +99,10 @@ def _find_pairs(flow: OperationGraph) -> Iterator[_Pair]:
 
 def _order_of(flow: OperationGraph, item: Operation) -> Operation | None:
     """Return the permutation that an operation shuffles all rows of a tensor with."""
-    if item.name not in _INDEXING or len(item.ins) != 2 or not item.outs:
+    if item.kind not in ("index", "index_select") or len(item.ins) != 2 or not item.outs:
         return None
     order, rows = flow.maker(item.ins[1]), item.ins[0].shape[:1]
-    if order is None or not order.name.startswith("aten.randperm") or item.outs[0].shape != item.ins[0].shape:
+    if order is None or order.kind != "randperm" or item.outs[0].shape != item.ins[0].shape:
         return None
     is_whole = bool(order.outs) and order.outs[0].shape == item.ins[1].shape == rows
     return order if is_whole and rows[0] >= _LEAST_ROWS else None
@@ -144,7 +141,7 @@ def _is_mixup(flow: OperationGraph, inputs: Operation, labels: Operation, loss: 
     first = flow.maker(inputs.ins[0])
     logits = _logits_of(flow, loss)
     others = [
-        item for item in flow.all if item.name in _CLASSES and item.ins[1].producer == labels.ins[0].producer
+        item for item in flow.all if item.kind in NLL and item.ins[1].producer == labels.ins[0].producer
     ]
     for other in others:
         if first is None or logits is None or _logits_of(flow, other) != logits:
@@ -158,7 +155,7 @@ def _is_mixup(flow: OperationGraph, inputs: Operation, labels: Operation, loss: 
 def _logits_of(flow: OperationGraph, loss: Operation) -> int | None:
     """Return what made the scores of a cross-entropy."""
     maker = flow.maker(loss.ins[0])
-    is_softmax = maker is not None and maker.name == "aten._log_softmax.default"
+    is_softmax = maker is not None and maker.kind == "_log_softmax"
     return maker.ins[0].producer if maker is not None and is_softmax else None
 
 
@@ -167,18 +164,18 @@ def _factors(flow: OperationGraph, one: Operation, other: Operation) -> tuple[se
     found: tuple[set[str], set[str]] = (set(), set())
     for first in _products(flow, one):
         for second in _products(flow, other):
-            if any(item in flow.users(second) and item.name in _ADDING for item in flow.users(first)):
+            if any(item in flow.users(second) and item.kind == "add" for item in flow.users(first)):
                 found[0].add(_factor(first, one))
                 found[1].add(_factor(second, other))
     return found
 
 
 def _products(flow: OperationGraph, item: Operation) -> list[Operation]:
-    return [user for user in flow.users(item) if user.name == "aten.mul.Tensor" and user.step == item.step]
+    return [user for user in flow.users(item) if user.kind == "mul" and user.step == item.step]
 
 
 def _factor(product: Operation, item: Operation) -> str:
     """Return a number, or which operation made it."""
     if len(product.ins) == 1:
-        return product.scalars.rpartition(", ")[2]
+        return str(number_of(product))
     return next((f"made by {given.producer}" for given in product.ins if given.producer != item.index), "")

@@ -22,16 +22,12 @@ from truestep.watch.evidence.facts.structure import FileSaved
 RULE = Meta(
     code="DIST07",
     severity="warning",
+    is_observed=lambda evidence: len(evidence.processes) > 1,
     needs=(FileSaved,),
     fix="Save on one rank only: if rank == 0.",
 )
 _WHOLE = ("torch", "safetensors")
 _IGNORED = ("/dev/",)
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a job of several ranks saves something."""
-    return len(evidence.processes) > 1
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -23,14 +23,10 @@ from truestep.rules import Evidence, Finding, Meta
 RULE = Meta(
     code="DIST03",
     severity="error",
+    is_observed=lambda evidence: bool(evidence.standings) or evidence.has_ranks,
     fix="Call the same collectives in the same order on every rank.",
     caused_by=("DIST05", "DIST13"),
 )
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether the job had several ranks."""
-    return bool(evidence.standings) or any(process.size > 1 for process in evidence.processes)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

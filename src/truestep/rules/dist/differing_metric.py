@@ -15,13 +15,14 @@ ranks. Do the same for a metric that decides when to stop or what to save.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import is_parallel
+from truestep.rules.dist._ranks import all_have
 from truestep.watch.evidence.facts.optimizing import MetricGiven
 from truestep.watch.evidence.facts.passes import ParallelMade
 
 RULE = Meta(
     code="DIST11",
     severity="error",
+    is_observed=lambda evidence: all_have(evidence, MetricGiven),
     needs=(ParallelMade, MetricGiven),
     is_lasting=True,
     fix="Average the metric over all ranks with dist.all_reduce before the scheduler gets it.",
@@ -30,15 +31,8 @@ _SAME = 1e-6
 """Relative: sums in another order differ by less."""
 
 
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks of one model have a scheduler with a metric."""
-    return is_parallel(evidence) and all(process.of(MetricGiven) for process in evidence.processes)
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find the first metric that differs."""
-    if not is_parallel(evidence):
-        return
     for moments in zip(*(process.of(MetricGiven) for process in evidence.processes), strict=False):
         values = [moment.facts.value for moment in moments]
         is_apart = max(values) - min(values) > _SAME * max(map(abs, values))

@@ -24,14 +24,10 @@ from truestep.watch.evidence.facts.surroundings import ModelSharded
 RULE = Meta(
     code="DIST09",
     severity="error",
+    is_observed=lambda evidence: sum(bool(process.of(ModelSharded)) for process in evidence.processes) > 1,
     needs=(ModelSharded,),
     fix="Seed all ranks alike before the model is built.",
 )
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks shard a model."""
-    return sum(bool(process.of(ModelSharded)) for process in evidence.processes) > 1
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

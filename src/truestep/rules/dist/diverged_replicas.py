@@ -26,16 +26,12 @@ from truestep.watch.evidence.facts.surroundings import BESIDE, UNWRAPPED, Replic
 RULE = Meta(
     code="DIST02",
     severity="error",
+    is_observed=lambda evidence: sum(bool(one.of(ReplicaDigested)) for one in evidence.processes) > 1,
     needs=(ReplicaDigested,),
     is_lasting=True,
     fix="Call the DDP wrapper so that gradients are exchanged; change weights in all processes the same way.",
     caused_by=("DIST01", "DIST11", "DIST12", "DIST13"),
 )
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several processes have left their weights' digests."""
-    return sum(bool(one.of(ReplicaDigested)) for one in evidence.processes) > 1
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

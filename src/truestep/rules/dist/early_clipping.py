@@ -7,9 +7,6 @@ gradients on all ranks: the exchange comes after the clipping. Use `--processes 
 ## Why it matters
 Each rank clips by the norm of its gradient, with a different factor. The average then has another direction
 than the gradient of the whole batch. The limit holds for each part, not for the average, which is smaller.
-
-## How to fix
-Average first, then clip: call `clip_grad_norm_` after `dist.all_reduce`, just before `optimizer.step()`.
 """
 
 from collections.abc import Iterator
@@ -21,6 +18,7 @@ from truestep.watch.evidence.facts.surroundings import NormClipped, ReplicaDiges
 RULE = Meta(
     code="DIST15",
     severity="warning",
+    is_observed=lambda evidence: sum(bool(process.of(NormClipped)) for process in evidence.processes) > 1,
     needs=(NormClipped, ReplicaDigested),
     is_lasting=True,
     fix="Call clip_grad_norm_ after the gradients are averaged over ranks.",
@@ -29,15 +27,8 @@ _SAME = 1e-4
 _LEAST = 2
 
 
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks clip whole gradients."""
-    return sum(bool(process.of(NormClipped)) for process in evidence.processes) > 1
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping with different norms before steps with the same gradients."""
-    if len(evidence.processes) < 2:
-        return
     found = []
     for clips in zip(*map(_clips, evidence.processes), strict=False):
         norms = [clip.facts.norm for clip, _ in clips]

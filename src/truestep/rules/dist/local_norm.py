@@ -24,16 +24,12 @@ from truestep.watch.evidence.facts.surroundings import ShardScaled
 RULE = Meta(
     code="DIST08",
     severity="error",
+    is_observed=lambda evidence: sum(bool(process.of(ShardScaled)) for process in evidence.processes) > 1,
     needs=(ShardScaled,),
     fix="Clip with torch.nn.utils.clip_grad_norm_, which takes the norm over all ranks.",
 )
 _SAME = 1e-3
 _LOCAL = re.compile(r"to_local\(|_local_tensor")
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks have shards of gradients."""
-    return sum(bool(process.of(ShardScaled)) for process in evidence.processes) > 1
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

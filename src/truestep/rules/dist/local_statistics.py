@@ -25,6 +25,7 @@ from truestep.watch.evidence.facts.surroundings import GroupJoined
 RULE = Meta(
     code="DIST14",
     severity="warning",
+    is_observed=lambda evidence: is_parallel(evidence) and bool(_norms(evidence)),
     needs=(ParallelMade, GroupJoined),
     is_lasting=True,
     fix="Use SyncBatchNorm or GroupNorm, or give each rank more samples.",
@@ -33,15 +34,8 @@ _MAX_VALUES = 4
 _LEAST_STEPS = 2
 
 
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks train a model with BatchNorm."""
-    return is_parallel(evidence) and bool(_norms(evidence))
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find layers whose statistics come from few values in every step that was looked at."""
-    if not is_parallel(evidence):
-        return
     by_module: dict[str, list[Operation]] = {}
     for operation in _norms(evidence):
         by_module.setdefault(operation.module, []).append(operation)

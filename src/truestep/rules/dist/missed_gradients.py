@@ -22,15 +22,11 @@ from truestep.watch.evidence.facts.surroundings import GradientsMissed
 RULE = Meta(
     code="DIST13",
     severity="error",
+    is_observed=lambda evidence: bool(_missed(evidence)),
     needs=(GradientsMissed,),
     is_lasting=True,
     fix="Use the parameters in every step, freeze them, or pass find_unused_parameters=True.",
 )
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether DDP has raised."""
-    return bool(_missed(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

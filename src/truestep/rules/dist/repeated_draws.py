@@ -17,7 +17,7 @@ every rank's own part of the data: `x[rank::size]`.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import is_parallel
+from truestep.rules.dist._ranks import all_have
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.surroundings import InputsDigested
@@ -25,6 +25,7 @@ from truestep.watch.evidence.facts.surroundings import InputsDigested
 RULE = Meta(
     code="DIST10",
     severity="warning",
+    is_observed=lambda evidence: all_have(evidence, InputsDigested),
     needs=(ParallelMade, InputsDigested),
     fix="Seed each rank differently after the model is built: torch.manual_seed(seed + rank).",
     caused_by=("DIST04",),
@@ -32,15 +33,8 @@ RULE = Meta(
 _LEAST = 3
 
 
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks train one model."""
-    return is_parallel(evidence) and all(process.of(InputsDigested) for process in evidence.processes)
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models whose inputs are the same on all ranks."""
-    if not is_parallel(evidence):
-        return
     ranks = [_inputs(process.of(InputsDigested)) for process in evidence.processes]
     for model in sorted(set.intersection(*(set(rank) for rank in ranks))):
         moments = [rank[model] for rank in ranks]

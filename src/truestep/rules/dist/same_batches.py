@@ -24,21 +24,15 @@ from truestep.watch.evidence.facts.passes import ParallelMade
 RULE = Meta(
     code="DIST04",
     severity="error",
+    is_observed=lambda evidence: is_parallel(evidence) and any(shared_training_loaders(evidence)),
     needs=(ParallelMade, SamplesSeen),
     fix="Pass sampler=DistributedSampler(dataset) to the training loader.",
 )
 _LEAST_BATCHES, _LEAST_SAMPLES = 2, 3
 
 
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks train one model with a loader."""
-    return is_parallel(evidence) and any(True for _ in shared_training_loaders(evidence))
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find loaders that give all ranks the same."""
-    if not is_parallel(evidence):
-        return
     for loaders in shared_training_loaders(evidence):
         num = _num_same(loaders)
         if num:

@@ -26,6 +26,7 @@ from truestep.watch.evidence.facts.surroundings import GroupJoined
 RULE = Meta(
     code="DIST17",
     severity="error",
+    is_observed=lambda evidence: evidence.has_ranks,
     needs=(GroupJoined,),
     fix="Keep the handle and call its wait() before you use the tensor.",
 )
@@ -40,15 +41,8 @@ _WAITS = re.compile(r"synchronize\(")
 """A wait for the whole device ends all work of NCCL."""
 
 
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks ran."""
-    return any(process.size > 1 for process in evidence.processes)
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find handles that are thrown away."""
-    if not is_observed(evidence):
-        return
     for source in evidence.sources:
         if _WAITS.search(source.text):
             continue

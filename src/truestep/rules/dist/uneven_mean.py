@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.dist._ranks import is_parallel
+from truestep.rules.dist._ranks import all_have
 from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.passes import BackwardPass, ClassesScored, ParallelMade
 from truestep.watch.evidence.facts.surroundings import ReplicaDigested
@@ -27,6 +27,7 @@ from truestep.watch.evidence.facts.surroundings import ReplicaDigested
 RULE = Meta(
     code="DIST16",
     severity="warning",
+    is_observed=lambda evidence: all_have(evidence, ClassesScored),
     needs=(ParallelMade, ClassesScored, BackwardPass),
     fix="Multiply the summed loss by the number of ranks and divide it by the number of all tokens.",
 )
@@ -41,14 +42,9 @@ class _Pass(NamedTuple):
     factor: float
 
 
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks train one model on classes."""
-    return is_parallel(evidence) and all(process.of(ClassesScored) for process in evidence.processes)
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find means over different numbers of targets that all have the same weight."""
-    if not is_parallel(evidence) or _has_hook(evidence):
+    if _has_hook(evidence):
         return
     found, num = [], 0
     for passes in zip(*map(_passes, evidence.processes), strict=False):

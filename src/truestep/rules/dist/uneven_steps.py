@@ -28,19 +28,15 @@ from truestep.watch.evidence.facts.passes import ParallelMade
 RULE = Meta(
     code="DIST05",
     severity="error",
+    is_observed=is_parallel,
     needs=(ParallelMade,),
     fix="Give every rank the same number of batches: a DistributedSampler or drop_last=True.",
 )
 
 
-def is_observed(evidence: Evidence) -> bool:
-    """Whether several ranks train one model."""
-    return is_parallel(evidence)
-
-
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find loaders and loops of different lengths."""
-    if not is_parallel(evidence) or allows_uneven(evidence):
+    if allows_uneven(evidence):
         return
     processes = evidence.processes
     steps = [_num_steps(process) for process in processes]

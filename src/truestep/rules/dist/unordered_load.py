@@ -25,6 +25,7 @@ from truestep.watch.evidence.facts.surroundings import RankEnded
 RULE = Meta(
     code="DIST18",
     severity="warning",
+    is_observed=lambda evidence: any(True for _ in _pairs(evidence)),
     needs=(RankEnded,),
     fix="Call dist.barrier() on every rank between saving and loading.",
 )
@@ -32,11 +33,6 @@ _ORDERED = re.compile(
     r"[fF]ile_?[lL]ock|monitored_barrier|\bsleep\(|\.wait\(|store\.|fcntl|Store\(|dist\w*\.recv\("
 )
 """Other ways to wait for a rank, which are not recorded."""
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether one rank loads what another one saves."""
-    return any(True for _ in _pairs(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -22,9 +22,9 @@ from truestep.rules.env._machine import Machine, is_known
 RULE = Meta(
     code="ENV01",
     severity="error",
+    is_observed=is_known,
     fix="Install torch into a new environment: pip install torch.",
 )
-is_observed = is_known
 _ADVICE = {
     "No module named 'torch'": "Install it: pip install torch. The command for your machine is on "
     "https://pytorch.org/get-started/locally.",

@@ -22,9 +22,9 @@ from truestep.rules.env._versions import major
 RULE = Meta(
     code="ENV05",
     severity="warning",
+    is_observed=is_known,
     fix="Install a build of torch with CUDA. Find the command on https://pytorch.org/get-started/locally.",
 )
-is_observed = is_known
 _BUILD_FOR = {12: "cu126", 13: "cu130"}
 
 

@@ -6,10 +6,6 @@ Less than 512 MiB free in `/dev/shm`. By default, Docker and Kubernetes give a c
 ## Why it matters
 Workers pass batches through shared memory. When it is full they are killed: "DataLoader worker is killed by
 signal: Bus error". A batch of 256 images of 224 x 224 takes 150 MB, and each worker prefetches two.
-
-## How to fix
-Docker: `--shm-size=8g` or `--ipc=host`. Kubernetes: mount an `emptyDir` with `medium: Memory` at
-`/dev/shm`. Without either: `num_workers=0`.
 """
 
 from collections.abc import Iterator
@@ -20,10 +16,10 @@ from truestep.rules.env._machine import MIB, Machine, is_known
 RULE = Meta(
     code="ENV16",
     severity="warning",
+    is_observed=is_known,
     fix="Start the container with --shm-size=8g or --ipc=host; in Kubernetes mount an emptyDir with medium: "
     "Memory at /dev/shm.",
 )
-is_observed = is_known
 _LEAST = 512 * MIB
 
 

@@ -8,9 +8,6 @@ affinity allows.
 torch counts the cores of the machine, not those of the container. With 64 threads on 2 cores the threads wait
 for each other, and CPU operations are many times slower than with 2 threads. Each DataLoader worker and each
 process of `torchrun` takes its share too.
-
-## How to fix
-Set `OMP_NUM_THREADS` to the number of available cores, or call `torch.set_num_threads`.
 """
 
 from collections.abc import Iterator
@@ -21,9 +18,9 @@ from truestep.rules.env._machine import Machine, is_known
 RULE = Meta(
     code="ENV14",
     severity="warning",
+    is_observed=is_known,
     fix="Set OMP_NUM_THREADS to the number of available cores.",
 )
-is_observed = is_known
 _TOO_MANY = 1.5
 
 

@@ -8,10 +8,6 @@ Three numbers are called "the CUDA version": the highest that the driver support
 toolkit's (`nvcc -V`), and the one that torch was built with and brings along (`torch.version.cuda`). For
 training, only driver and build must match. You need the toolkit only to compile extensions, and torch refuses
 another major version for that.
-
-## How to fix
-Nothing, unless you compile extensions such as flash-attn. Then install the toolkit in the build's version and
-point `CUDA_HOME` to it.
 """
 
 from collections.abc import Iterator
@@ -23,9 +19,9 @@ from truestep.rules.env._versions import major
 RULE = Meta(
     code="ENV08",
     severity="info",
+    is_observed=is_known,
     fix="Nothing, unless you compile extensions. Then install the build's toolkit and set CUDA_HOME to it.",
 )
-is_observed = is_known
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

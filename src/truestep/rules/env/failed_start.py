@@ -21,11 +21,11 @@ from truestep.rules.env._versions import major
 RULE = Meta(
     code="ENV04",
     severity="error",
+    is_observed=is_known,
     fix="Restart the machine or the container. If that does not help, search dmesg for lines that start with "
     "NVRM.",
     caused_by=("ENV06",),
 )
-is_observed = is_known
 _ADVICE = {
     "not yet initialized": "Start NVIDIA's fabric manager, which GPUs on an NVSwitch need: "
     "sudo systemctl start nvidia-fabricmanager.",

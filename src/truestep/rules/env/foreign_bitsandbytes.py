@@ -21,9 +21,9 @@ from truestep.rules.env._versions import major, release
 RULE = Meta(
     code="ENV12",
     severity="warning",
+    is_observed=is_known,
     fix="Update it: pip install -U bitsandbytes.",
 )
-is_observed = is_known
 _SUFFIX = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
 _FIRST_THAT_TAKES_THE_NEAREST = (0, 50)
 

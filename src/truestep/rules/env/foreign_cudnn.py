@@ -19,9 +19,9 @@ from truestep.rules.env._machine import Machine, is_known
 RULE = Meta(
     code="ENV09",
     severity="error",
+    is_observed=is_known,
     fix="Reinstall torch with the cuDNN that it brings: pip install --force-reinstall torch.",
 )
-is_observed = is_known
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

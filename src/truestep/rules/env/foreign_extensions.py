@@ -7,9 +7,6 @@ compiled for another torch.
 ## Why it matters
 The package can be imported but fails during training: "operator torchvision::nms does not exist", or it does
 not exist for the CUDA backend. torchao skips its kernels, which is slow, or crashes the process.
-
-## How to fix
-Install both from the same index, in one command.
 """
 
 import re
@@ -22,9 +19,9 @@ from truestep.rules.env._versions import Release, label, release
 RULE = Meta(
     code="ENV11",
     severity="warning",
+    is_observed=is_known,
     fix="Install it from the index that torch came from, in one command with torch.",
 )
-is_observed = is_known
 _ANY: Release = (99,)
 _BUILD = re.compile(r"cu\d+|cpu|rocm[\d.]*|xpu")
 """What a label says of the build; from a source, it is a commit: `git3f2a1bc`."""

@@ -21,9 +21,9 @@ from truestep.rules.env._versions import major, release
 RULE = Meta(
     code="ENV13",
     severity="error",
+    is_observed=is_known,
     fix="Install NumPy: pip install numpy.",
 )
-is_observed = is_known
 _FIRST_WITH_2 = (2, 3)
 
 

@@ -7,9 +7,6 @@ that number and all that follow it.
 ## Why it matters
 Training falls back to the CPU, or runs on fewer GPUs than you asked for, without an error. The variable often
 comes from another machine, a notebook or a job script.
-
-## How to fix
-`unset CUDA_VISIBLE_DEVICES`, or set it to numbers that `nvidia-smi -L` lists, before Python starts.
 """
 
 from collections.abc import Iterator
@@ -20,9 +17,9 @@ from truestep.rules.env._machine import Machine, is_known
 RULE = Meta(
     code="ENV07",
     severity="warning",
+    is_observed=is_known,
     fix="Unset CUDA_VISIBLE_DEVICES, or set it to numbers that nvidia-smi -L lists, before Python starts.",
 )
-is_observed = is_known
 _NAME = "CUDA_VISIBLE_DEVICES"
 
 

@@ -6,9 +6,6 @@
 ## Why it matters
 The setting suits many processes on one machine, which is why `torchrun` and cluster profiles set it. A single
 process that computes on the CPU then runs all operations on one core.
-
-## How to fix
-If one process should use the whole machine, `unset OMP_NUM_THREADS`, or set it to the number of cores.
 """
 
 from collections.abc import Iterator
@@ -19,9 +16,9 @@ from truestep.rules.env._machine import Machine, is_known
 RULE = Meta(
     code="ENV15",
     severity="info",
+    is_observed=is_known,
     fix="If one process should use the whole machine, unset OMP_NUM_THREADS.",
 )
-is_observed = is_known
 _MANY = 4
 
 

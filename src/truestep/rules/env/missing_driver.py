@@ -20,9 +20,9 @@ from truestep.rules.env._machine import Machine, is_known
 RULE = Meta(
     code="ENV02",
     severity="warning",
+    is_observed=is_known,
     fix="Install NVIDIA's driver; in a container, start it with --gpus all.",
 )
-is_observed = is_known
 _ADVICE = {
     "version mismatch": "Restart the machine: the driver was updated, and its library no longer matches the "
     "loaded kernel module.",

@@ -8,9 +8,6 @@ version than the build's (`torch.version.cuda`). Within one major version, older
 ## Why it matters
 torch prints a warning and falls back to the CPU. Installing another toolkit (`nvcc`) changes nothing: torch
 brings its own CUDA, and only the driver comes from the system.
-
-## How to fix
-Update the driver, or install a build of torch for the driver's major version of CUDA.
 """
 
 from collections.abc import Iterator
@@ -22,9 +19,9 @@ from truestep.rules.env._versions import major
 RULE = Meta(
     code="ENV03",
     severity="error",
+    is_observed=is_known,
     fix="Update NVIDIA's driver, or install a build of torch for an older CUDA.",
 )
-is_observed = is_known
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 """See https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html."""
 _BUILD_FOR = {12: "cu126"}

@@ -7,9 +7,6 @@
 torch reads the GPU's utilization, temperature and memory through a module called `pynvml`. Two packages
 provide it: the retired `pynvml`, about which torch warns at every import, and `nvidia-ml-py`. With both, the
 one installed last wins.
-
-## How to fix
-`pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py`.
 """
 
 from collections.abc import Iterator
@@ -20,9 +17,9 @@ from truestep.rules.env._machine import Machine, is_known
 RULE = Meta(
     code="ENV18",
     severity="info",
+    is_observed=is_known,
     fix="Replace it: pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py.",
 )
-is_observed = is_known
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

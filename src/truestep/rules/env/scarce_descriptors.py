@@ -20,9 +20,9 @@ from truestep.rules.env._machine import Machine, is_known
 RULE = Meta(
     code="ENV17",
     severity="warning",
+    is_observed=is_known,
     fix="Raise the limit in the shell that starts the script: ulimit -n 65536.",
 )
-is_observed = is_known
 _LEAST, _ENOUGH = 1024, 65536
 
 

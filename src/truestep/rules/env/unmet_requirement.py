@@ -8,9 +8,6 @@ a different version than the installed one, and CUDA libraries for which torch r
 Versions match only until the next command: `pip install` of one package replaces torch and mentions the rest
 in a line that scrolls by. The results are missing operators, failing imports, or a trainer that disables
 itself.
-
-## How to fix
-Install the packages together in one command, so that pip finds versions that match.
 """
 
 from collections.abc import Iterator
@@ -22,9 +19,9 @@ from truestep.rules.env._versions import Need, does_satisfy, major
 RULE = Meta(
     code="ENV10",
     severity="warning",
+    is_observed=is_known,
     fix="Install both in one command, so that pip finds versions that match.",
 )
-is_observed = is_known
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

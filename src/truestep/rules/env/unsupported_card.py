@@ -22,9 +22,9 @@ from truestep.rules.env._versions import major
 RULE = Meta(
     code="ENV06",
     severity="error",
+    is_observed=is_known,
     fix="Install a build of torch that has kernels for it: https://pytorch.org/get-started/locally.",
 )
-is_observed = is_known
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 _INDEX = "https://download.pytorch.org/whl/"
 _LAST_OF_12_6, _FIRST_OF_12_8 = (7, 0), (10, 0)

@@ -26,6 +26,7 @@ from truestep.watch.evidence.facts.course import Holder, MemoryExhausted, Memory
 RULE = Meta(
     code="LONG06",
     severity="error",
+    is_observed=lambda evidence: bool(exhausted(evidence)),
     caused_by=("LOOP13", "LOOP15"),
     fix="Use a smaller batch, or recompute activations in the backward pass (torch.utils.checkpoint).",
 )
@@ -39,11 +40,6 @@ _IN = {
     "data": " while a batch was loaded",
     "worker": " in a loader worker",
 }
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether it has run out, in any process."""
-    return bool(exhausted(evidence))
 
 
 def exhausted(evidence: Evidence) -> list[Moment[MemoryExhausted]]:

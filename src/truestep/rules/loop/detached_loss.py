@@ -29,16 +29,12 @@ from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 RULE = Meta(
     code="LOOP12",
     severity="error",
+    is_observed=lambda evidence: evidence.has(BackwardPass) or evidence.has(GraphCut),
     needs=(ForwardPass,),
     fix="Keep the loss a tensor with its graph: no .item(), torch.tensor(...) or .detach() before backward.",
 )
 _ERROR = "does not require grad"
 _MIN_TIMES = 2
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether there was a backward pass, or one was tried."""
-    return evidence.has(BackwardPass) or evidence.has(GraphCut)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

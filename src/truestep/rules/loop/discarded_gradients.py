@@ -10,9 +10,6 @@ the script reads gradients.
 ## Why it matters
 The pass is wasted, and so is its data. If you accumulate over four micro-batches and call `zero_grad` at each
 of them, three quarters of the samples never reach the weights.
-
-## How to fix
-Call `zero_grad()` only right after a step, or before the first backward pass of each step.
 """
 
 from collections import Counter

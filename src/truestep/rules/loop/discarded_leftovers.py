@@ -8,10 +8,6 @@ first step are not reported.
 ## Why it matters
 The samples at the end of every epoch are computed and never learned from. Without shuffling they are always
 the same ones.
-
-## How to fix
-Run an optimizer step on the leftover micro-batches at the end of the epoch, or call `zero_grad()` only after
-steps.
 """
 
 from collections.abc import Iterator
@@ -24,6 +20,7 @@ from truestep.watch.evidence.facts.passes import BackwardPass
 RULE = Meta(
     code="LOOP04",
     severity="error",
+    is_observed=lambda evidence: any(len(one.facts.passes) > 1 for one in evidence.of(GradientsApplied)),
     needs=(BackwardPass, GradientsApplied, BackwardExamined),
     fix="Run a step on the micro-batches left at the end of the epoch before you zero their gradients.",
 )
@@ -45,8 +42,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"steps use {usual} backward passes each; after step {moment.step} the gradients of "
                 f"{num} more (line {line}) were zeroed at this line without a step",
             )
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether anything was accumulated."""
-    return any(len(moment.facts.passes) > 1 for moment in evidence.of(GradientsApplied))

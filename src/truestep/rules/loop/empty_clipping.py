@@ -6,9 +6,6 @@ parameter, because the optimizer or an earlier call consumed it.
 
 ## Why it matters
 Nothing is clipped, and torch raises no error.
-
-## How to fix
-Pass `model.parameters()` at each call, or a list.
 """
 
 import ast

@@ -8,9 +8,6 @@ step. Then the other network's own backward pass adds to what is there, and its 
 ## Why it matters
 The discriminator is trained to help the generator, a critic to please its actor. Each undoes a part of what
 it learns from its own loss. Training still runs, and converges to something worse.
-
-## How to fix
-Zero the gradients right before the backward pass of the network's own loss, after the other network's step.
 """
 
 from collections.abc import Iterator

@@ -7,9 +7,6 @@ A hidden state or a sum was not detached. The rule also reports it if the script
 ## Why it matters
 Every step repeats the work of all steps before it. Time and memory grow until the process is killed, and
 gradients flow through weights that have changed since.
-
-## How to fix
-Detach what you carry from one step to the next: `state = state.detach()`.
 """
 
 from collections.abc import Iterator

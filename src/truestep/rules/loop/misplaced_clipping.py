@@ -7,9 +7,6 @@ reported.
 
 ## Why it matters
 The limit has no effect: one large gradient can move the weights arbitrarily far.
-
-## How to fix
-Clip between the last `backward()` and `optimizer.step()`.
 """
 
 import ast

@@ -8,10 +8,6 @@ never is.
 ## Why it matters
 If it is never stepped, the learning rate stays at its first value. If it is stepped first, the first value of
 the schedule is skipped. If it is stepped instead of the optimizer, the weights do not change.
-
-## How to fix
-Call `optimizer.step()` first and `scheduler.step()` after it, once per step or once per epoch, whichever the
-schedule counts.
 """
 
 import ast

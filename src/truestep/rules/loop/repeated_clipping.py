@@ -7,9 +7,6 @@ step.
 ## Why it matters
 Clipped gradients are added to and then clipped a second time. Early micro-batches count less than late ones,
 and the result is neither the clipped sum nor the sum of clipped gradients.
-
-## How to fix
-Clip once, after the last backward pass of the step.
 """
 
 from collections.abc import Iterator
@@ -20,6 +17,7 @@ from truestep.watch.evidence.facts.optimizing import GradientsApplied, Gradients
 RULE = Meta(
     code="LOOP07",
     severity="error",
+    is_observed=lambda evidence: any(len(one.facts.passes) > 1 for one in evidence.of(GradientsApplied)),
     needs=(GradientsClipped, GradientsApplied),
     is_lasting=True,
     fix="Clip once, right before optimizer.step().",
@@ -41,8 +39,3 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     evidence=f"step {moment.step + 1} at line {moment.line} used "
                     f"{len(moment.facts.passes)} backward passes and clipped {times} times",
                 )
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether anything was accumulated."""
-    return any(len(moment.facts.passes) > 1 for moment in evidence.of(GradientsApplied))

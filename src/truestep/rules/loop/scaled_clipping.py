@@ -7,9 +7,6 @@ Clipping between the backward pass of a scaled loss and `scaler.unscale_(optimiz
 ## Why it matters
 The limit is compared with gradients that are, for example, 65536 times too large. Nearly all of them are
 clipped, and after unscaling the step is that much smaller than you intended.
-
-## How to fix
-Call `scaler.unscale_(optimizer)` before clipping.
 """
 
 from collections.abc import Iterator

@@ -8,10 +8,6 @@ the sum of both. Accumulation over several backward passes is fine: there is no 
 `backward` adds to `.grad` and never replaces it. Each step then follows the sum of all gradients since the
 start: old directions never disappear, and the effective learning rate grows with every step. The loss may
 still fall, only more slowly and less stably than it would.
-
-## How to fix
-Call `optimizer.zero_grad()` once for every `optimizer.step()`, before the backward pass or right after the
-step.
 """
 
 import ast

@@ -224,7 +224,7 @@ def _has_own_gradient(evidence: Evidence, group: list[Pass]) -> bool:
     """Whether the script gives the gradient to begin with: torch makes none then."""
     first = group[0].moment
     return is_looked_at(first.step) and not any(
-        operation.name.startswith("aten.ones_like") and (operation.file, operation.line) == group[0].place
+        operation.kind == "ones_like" and (operation.file, operation.line) == group[0].place
         for operation in evidence.operations
     )
 

@@ -8,10 +8,6 @@ batches. A schedule designed for all steps that is stepped once per epoch and ha
 ## Why it matters
 With a learning rate of nearly zero, the rest of the run is wasted. With one that hardly changes, the warm-up
 never ends or the decay never happens.
-
-## How to fix
-Call `scheduler.step()` where its settings require it: once per epoch if they count epochs, after each
-`optimizer.step()` if they count steps.
 """
 
 from collections.abc import Iterator

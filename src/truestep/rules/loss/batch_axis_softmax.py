@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, axis_of
+from truestep.rules.analysis.flow import REDUCTIONS, OperationGraph, axes_of, axis_of, is_total
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 
@@ -31,21 +31,16 @@ RULE = Meta(
     is_lasting=True,
     fix="Normalize over the axis of the classes: dim=-1, or dim=1 for (batch, classes, ...).",
 )
-_NAMES = ("_softmax.default", "_log_softmax.default")
-_SCALARS = ("aten.mean.default", "aten.sum.default", "aten.nll_loss_forward.default", "aten.mse_loss.default")
-_POOLING = tuple(f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "dot", "mv"))
-_FIRST = ("[0]", "[0, 1]", "0")
-_PICKING = ("aten.topk.default", "aten.sort.default", "aten.max.dim", "aten.argmax.default")
+_NAMES = ("_softmax", "_log_softmax")
+_POOLING = frozenset({"mm", "bmm", "addmm", "dot", "mv"})
+_PICKING = frozenset({"sort", "max", "argmax"})
 
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a softmax of several axes was computed in training."""
-    return any(
-        (operation.name[5:] in _NAMES and operation.ins[0].has_grad and len(operation.ins[0].shape) > 1)
-        or operation.name == "aten.multinomial.default"
-        for operation in evidence.operations
-        if operation.phase not in ("backward", "optimizer")
-    )
+    found = evidence.flow.named(*_NAMES)
+    is_trained = any(item.ins[0].has_grad and len(item.ins[0].shape) > 1 for item in found)
+    return is_trained or evidence.flow.has("multinomial")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -88,10 +83,10 @@ def _find_single(flow: OperationGraph) -> Iterator[Finding]:
 
 def _find_drawn(flow: OperationGraph) -> Iterator[Finding]:
     """Find probabilities that are drawn from row by row, and that sum to one over the rows."""
-    for operation in flow.named("multinomial.default"):
+    for operation in flow.named("multinomial"):
         first = flow.maker(operation.ins[0])
         shape = operation.ins[0].shape
-        is_softmax = first is not None and first.name[5:] in _NAMES[:1] and first.ins[0].shape == shape
+        is_softmax = first is not None and first.kind == "_softmax" and first.ins[0].shape == shape
         if first is not None and is_softmax and len(shape) == 2 and shape[1] > 1 and axis_of(first) == 0:
             sums = "does not sum to 1" if shape[0] > 1 else "is 1 for each class"
             yield Finding.at(
@@ -138,14 +133,11 @@ def _reaches_loss(flow: OperationGraph, operation: Operation) -> bool:
     shape = operation.outs[0].shape
     is_reached = False
     for user in flow.follow(operation, limit=60):
-        if user.name in _POOLING and _sums_first(user, shape):
+        if user.kind in _POOLING and _sums_first(user, shape):
             return False
-        if user.name.startswith(("aten.sum.dim", "aten.mean.dim")) or user.name in _PICKING:
-            words = user.scalars.split(", ", 1)
-            first = (*_FIRST, f"[-{len(user.ins[0].shape)}]", f"-{len(user.ins[0].shape)}")
-            if len(words) > 1 and words[1].startswith(first) and user.ins[0].shape[:1] == shape[:1]:
-                return False
-        is_reached = is_reached or user.name in _SCALARS
+        if user.kind in REDUCTIONS | _PICKING and user.ins[0].shape[:1] == shape[:1] and 0 in axes_of(user):
+            return False
+        is_reached = is_reached or is_total(user) or user.kind in ("nll_loss_forward", "mse_loss")
     return is_reached
 
 

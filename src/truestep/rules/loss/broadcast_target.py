@@ -9,16 +9,13 @@ The same for a metric: a prediction of the model that is compared with labels or
 Each prediction is compared with every target of the batch. The best the model can do is to predict the mean
 of the batch for every sample. The loss falls to the variance of the targets and stays there. A metric counts
 how often any prediction is equal to any label, and the best epoch is chosen by it.
-
-## How to fix
-Give both the same shape: `prediction.squeeze(-1)`, or `target.unsqueeze(-1)`.
 """
 
 from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph
+from truestep.rules.analysis.flow import SHAPING, SQUARED, OperationGraph, is_total
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In
@@ -30,13 +27,10 @@ RULE = Meta(
     is_lasting=True,
     fix="Give prediction and target the same shape, with squeeze(-1) or unsqueeze(-1) on one of them.",
 )
-_TWO_SIDED = ("sub.Tensor", "rsub.Tensor", "mul.Tensor", "div.Tensor", "add.Tensor", "minimum.default")
-_REDUCTIONS = ("aten.mean.default", "aten.sum.default")
-_LOSSES = tuple(f"aten.{name}.default" for name in ("mse_loss", "smooth_l1_loss", "huber_loss"))
-_SHAPING = tuple(f"aten.{name}.default" for name in ("unsqueeze", "view", "reshape", "_unsafe_view"))
-_COMPARISONS = ("eq.Tensor", "ne.Tensor", "sub.Tensor", "rsub.Tensor")
-_LEVELS = ("aten.arange", "aten.linspace", "aten.logspace")
-_RANKINGS = ("aten.topk.default", "aten.sort.default", "aten.sort.stable")
+_TWO_SIDED = ("sub", "rsub", "mul", "div", "add", "minimum")
+_COMPARISONS = ("eq", "ne", "sub", "rsub")
+_LEVELS = frozenset({"arange", "linspace", "logspace"})
+_RANKINGS = frozenset({"topk", "sort"})
 _NEAR, _MAX_BEFORE = 6, 400
 
 
@@ -50,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if len(operation.ins) == 2 and _is_mistaken_metric(flow, operation):
             yield _report(operation, operation.ins)
     before: Operation | None = None
-    for operation in flow.named("expand.default"):  # what the functions for losses begin with
+    for operation in flow.named("expand"):  # what the functions for losses begin with
         if before is not None and operation.index == before.index + 1 and before.line == operation.line:
             pair = (before.ins[0], operation.ins[0])
             if before.outs[0].shape == operation.outs[0].shape and _is_mistaken(flow, operation, pair):
@@ -90,7 +84,7 @@ def _is_mistaken_metric(flow: OperationGraph, operation: Operation) -> bool:
         return False
     if any(map(_is_list, labels)):
         return False
-    if any(item.name in _RANKINGS and _is_list(item) for item in predicted if item.phase != "forward"):
+    if any(item.kind in _RANKINGS and _is_list(item) for item in predicted if item.phase != "forward"):
         return False
     return not _is_on_purpose(flow, operation, pair) and _is_reduced(flow, operation)
 
@@ -101,8 +95,8 @@ def _has_forward(found: list[Operation]) -> bool:
 
 def _is_list(item: Operation) -> bool:
     """Whether it gives places, levels or the best of several: all pairs of those may be meant."""
-    is_ranking = item.name in _RANKINGS and bool(item.outs) and item.outs[0].shape[-1:] > (1,)
-    return is_ranking or item.name.startswith(_LEVELS)
+    is_ranking = item.kind in _RANKINGS and bool(item.outs) and item.outs[0].shape[-1:] > (1,)
+    return is_ranking or item.kind in _LEVELS
 
 
 def _is_crossed(operation: Operation, pair: tuple[In, ...]) -> bool:
@@ -122,7 +116,7 @@ def _is_on_purpose(flow: OperationGraph, operation: Operation, pair: tuple[In, .
     longer = max(pair, key=lambda given: len(given.shape))
     for index in range(operation.index - _NEAR, operation.index):
         near = flow.at(index)
-        if near is None or near.line != operation.line or near.name not in _SHAPING:
+        if near is None or near.line != operation.line or near.kind not in SHAPING:
             continue
         if near.outs[0].shape == longer.shape and near.ins[0].producer == longer.producer:
             return True
@@ -131,9 +125,9 @@ def _is_on_purpose(flow: OperationGraph, operation: Operation, pair: tuple[In, .
 
 def _is_reduced(flow: OperationGraph, operation: Operation) -> bool:
     """Whether all pairs go into one number, with none of the axes treated differently before."""
-    if operation.name == "aten.expand.default":
+    if operation.kind == "expand":
         users = [flow.at(operation.index + 1)]
-        if users[0] is not None and users[0].name in _LOSSES:
+        if users[0] is not None and users[0].kind in SQUARED:
             return True
         start = users[0]
     else:
@@ -142,7 +136,7 @@ def _is_reduced(flow: OperationGraph, operation: Operation) -> bool:
         return False
     shape = start.outs[0].shape if start.outs else ()
     for user in flow.follow(start, limit=24):
-        if user.name in _REDUCTIONS:
+        if is_total(user):
             return True
         if user.outs and user.outs[0].shape != shape:
             return False

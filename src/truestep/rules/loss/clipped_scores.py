@@ -8,9 +8,6 @@ ReLU, with only copies, views or factors in between.
 The loss expects scores of any sign. A ReLU cuts off all negative ones, so the model cannot mark a class as
 unlikely. A score that is zero gets no gradient: the sample does not change what the model thinks of that
 class.
-
-## How to fix
-Let the model end in its last linear layer. Remove the activation after it.
 """
 
 from collections.abc import Iterator
@@ -18,18 +15,13 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import OperationGraph, place_of, size_of
 
+_LOSSES = ("_log_softmax", "binary_cross_entropy_with_logits")
 RULE = Meta(
     code="LOSS12",
     severity="warning",
+    is_observed=lambda evidence: evidence.flow.has(*_LOSSES),
     fix="Remove the ReLU after the last layer: the loss takes scores of any sign.",
 )
-_RELU = frozenset(f"aten.{name}" for name in ("relu.default", "relu_.default"))
-_LOSSES = ("_log_softmax.default", "binary_cross_entropy_with_logits.default")
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a loss over scores was computed."""
-    return any(True for _ in evidence.flow.named(*_LOSSES))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -40,10 +32,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _find(flow: OperationGraph, *, is_trained: bool) -> Iterator[Finding]:
     for operation in flow.named(*_LOSSES):
         scores = operation.ins[0]
-        is_over_classes = operation.name != "aten._log_softmax.default" or size_of(operation) > 1
+        is_over_classes = operation.kind != "_log_softmax" or size_of(operation) > 1
         is_scored = is_over_classes and flow.is_scored(scores, is_trained=is_trained)
         first = flow.source(scores) if is_scored else None
-        if first is not None and first.name in _RELU:
+        if first is not None and first.kind == "relu":
             yield Finding.at(
                 operation,
                 "the scores of the loss come out of a ReLU: none is negative",

@@ -8,9 +8,6 @@ Derivatives that make another input (attacks, sampling) or multiply a term are n
 ## Why it matters
 Without a graph the derivative is a constant for the backward pass. A penalty on it changes the reported loss
 and nothing in the model; an equation or a force is fitted only by the terms without a derivative.
-
-## How to fix
-Pass `create_graph=True` to `torch.autograd.grad()` where the result is part of the loss.
 """
 
 from collections.abc import Iterator
@@ -28,7 +25,6 @@ RULE = Meta(
     needs=(BackwardPass, DerivativeTaken),
     fix="Pass create_graph=True to torch.autograd.grad(), since its result is part of the loss.",
 )
-_SUMS = ("add.Tensor", "sub.Tensor", "rsub.Tensor", "add_.Tensor", "sub_.Tensor")
 _RECURRENT = ("lstm", "rnn", "gru", "_cell")
 _MAX_WALK = 200
 Place = tuple[str | None, int | None]
@@ -44,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     flow = evidence.flow
     derivatives = _Derivatives(flow, evidence.operations, places)
-    for operation in flow.named(*_SUMS):
+    for operation in flow.named("add", "sub", "rsub"):
         if len(operation.ins) != 2:
             continue
         for kept, lost in (operation.ins, operation.ins[::-1]):
@@ -86,7 +82,7 @@ class _Derivatives:
         after = [operation, *self._flow.follow(operation)]
         for item in after:
             is_input = item.phase == "forward" and operation.phase != "forward"
-            if is_input or item.name in LINEAR or any(name in item.name for name in _RECURRENT):
+            if is_input or item.kind in LINEAR or any(name in item.name for name in _RECURRENT):
                 return False
         # A sum needs no operation in the backward pass: what it adds does.
         return any(map(self._is_passed, after)) or any(map(self._is_passed, self._parts(kept)))

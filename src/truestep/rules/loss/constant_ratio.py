@@ -9,9 +9,6 @@ the ratio is 1 by design, and nothing is reported.
 PPO makes several steps on the same samples, and the ratio shows how far the policy has moved away from the
 one that drew them. If it is always 1, nothing is clipped and old samples are used as if they were new ones:
 the policy makes large steps, and training becomes unstable.
-
-## How to fix
-Keep the log-probabilities from the time when actions were drawn, and use them: `exp(new - stored)`.
 """
 
 from collections.abc import Iterator
@@ -29,7 +26,6 @@ RULE = Meta(
     needs=(BackwardPass,),
     fix="Subtract the log-probabilities that were stored when the actions were drawn.",
 )
-_CLAMPING = frozenset({"aten.clamp.default", "aten.clip.default"})
 _LEAST_STEPS, _LEAST_EQUAL, _MAX_BACK = 2, 3, 4
 
 
@@ -39,9 +35,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     found: dict[tuple[str | None, int | None], dict[int, tuple[Operation, Operation, set[int]]]] = {}
     cleared: set[tuple[str | None, int | None]] = set()
     zeros = {moment.facts.operation_index for moment in evidence.of(ExponentsZero)}
-    for ratio in flow.named("exp.default"):
+    for ratio in flow.named("exp"):
         difference = flow.maker(ratio.ins[0])
-        clamp = next((user for user in flow.users(ratio) if user.name in _CLAMPING), None)
+        clamp = next((user for user in flow.users(ratio) if user.kind in ("clamp", "clip")), None)
         if difference is None or clamp is None or not ratio.ins[0].has_grad:
             continue
         place = (difference.file, difference.line)
@@ -80,7 +76,7 @@ def _what(difference: Operation) -> str:
 
 def _is_of_itself(difference: Operation) -> bool:
     """Whether a value is subtracted from itself; detaching makes a view."""
-    if difference.name != "aten.sub.Tensor" or len(difference.ins) != 2:
+    if difference.kind != "sub" or len(difference.ins) != 2:
         return False
     new, old = difference.ins
     is_same = new.producer is not None and new.producer == old.producer and new.shape == old.shape
@@ -90,7 +86,7 @@ def _is_of_itself(difference: Operation) -> bool:
 def _weights(flow: OperationGraph, ratio: Operation) -> Iterator[int]:
     """Yield what made the tensors that a ratio is multiplied by."""
     for user in flow.users(ratio):
-        if user.name != "aten.mul.Tensor" or len(user.ins) != 2:
+        if user.kind != "mul" or len(user.ins) != 2:
             continue
         for given in user.ins:
             if not given.has_grad and given.producer is not None:
@@ -104,7 +100,7 @@ def _chosen_from(flow: OperationGraph, given: In) -> Iterator[int]:
         if item is None:
             return
         yield item.index
-        item = flow.maker(item.ins[0]) if item.name in PICKING and item.ins else None
+        item = flow.maker(item.ins[0]) if item.kind in PICKING and item.ins else None
 
 
 def _is_made_before(flow: OperationGraph, index: int, step: int) -> bool:

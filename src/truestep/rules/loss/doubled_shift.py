@@ -7,9 +7,6 @@ were shifted when they were prepared, and the model (as in transformers) or the 
 ## Why it matters
 The loss falls as it should, but each generated token belongs one position later: the text comes out with
 every other token missing.
-
-## How to fix
-Shift once. Models of transformers shift the `labels` you pass: pass `labels=input_ids`.
 """
 
 from collections.abc import Iterator
@@ -21,16 +18,12 @@ from truestep.watch.evidence.facts.passes import ClassesScored
 RULE = Meta(
     code="LOSS08",
     severity="warning",
+    is_observed=lambda evidence: any(moment.facts.shifts for moment in evidence.of(ClassesScored)),
     needs=(ClassesScored,),
     fix="Shift the labels only once; if the model shifts them, pass labels equal to the input.",
 )
 _MIN_COMPARED = 12
 _MAX_RIGHT = 0.9
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether targets were compared with the tokens that a model was given."""
-    return any(moment.facts.shifts for moment in evidence.of(ClassesScored))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -16,28 +16,21 @@ where you need probabilities.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import LINEAR, OperationGraph, place_of
+from truestep.rules.analysis.flow import BINARY, LINEAR, OperationGraph, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ProbabilitiesScored
 
 RULE = Meta(
     code="LOSS02",
     severity="error",
+    is_observed=lambda evidence: evidence.flow.has(*BINARY),
     is_lasting=True,
     fix="Pass the raw scores to binary_cross_entropy_with_logits, with no sigmoid and no clamp before it.",
 )
-_BOUNDED = ("aten.sigmoid.default", "aten._softmax.default", "aten.sigmoid_.default")
-_CLAMPS = tuple(f"aten.{name}.default" for name in ("clamp", "clamp_", "hardtanh", "clip"))
+_BOUNDED = frozenset({"sigmoid", "_softmax"})
+_CLAMPS = frozenset({"clamp", "hardtanh", "clip"})
 _MIN_SHARE = 0.05
 _MIN_VALUES = 16
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a loss over two classes was computed."""
-    return any(
-        operation.name.startswith("aten.binary_cross_entropy") and operation.phase != "backward"
-        for operation in evidence.operations
-    )
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -47,24 +40,24 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _find(evidence: Evidence, *, is_trained: bool) -> Iterator[Finding]:
     flow = evidence.flow
-    for operation in flow.named("binary_cross_entropy_with_logits.default"):
+    for operation in flow.named("binary_cross_entropy_with_logits"):
         first = (
             flow.source(operation.ins[0]) if flow.is_scored(operation.ins[0], is_trained=is_trained) else None
         )
-        if first is not None and first.name in _BOUNDED:
+        if first is not None and first.kind in _BOUNDED:
             yield _twice(operation, first)
     read = {moment.facts.operation_index: moment.facts for moment in evidence.of(ProbabilitiesScored)}
-    for operation in flow.named("binary_cross_entropy.default"):
+    for operation in flow.named("binary_cross_entropy"):
         first = (
             flow.source(operation.ins[0]) if flow.is_scored(operation.ins[0], is_trained=is_trained) else None
         )
         if first is None:
             continue
-        before = flow.source(first.ins[0]) if first.name in _BOUNDED[:1] else None
-        if before is not None and before.name in _BOUNDED:
+        before = flow.source(first.ins[0]) if first.kind == "sigmoid" else None
+        if before is not None and before.kind in _BOUNDED:
             yield _twice(operation, before)
         facts = read.get(operation.index)
-        if first.name in LINEAR and facts is not None and _is_clamped(flow, operation):
+        if first.kind in LINEAR and facts is not None and _is_clamped(flow, operation):
             share = facts.edge_share
             if share >= _MIN_SHARE and facts.num_values >= _MIN_VALUES:
                 yield Finding.at(
@@ -86,8 +79,8 @@ def _twice(operation: Operation, first: Operation) -> Finding:
 
 def _is_clamped(flow: OperationGraph, operation: Operation) -> bool:
     maker = flow.maker(operation.ins[0])
-    while maker is not None and maker.name not in LINEAR:
-        if maker.name in _CLAMPS:
+    while maker is not None and maker.kind not in LINEAR:
+        if maker.kind in _CLAMPS:
             return True
         maker = flow.maker(maker.ins[0]) if maker.ins else None
     return False

@@ -21,7 +21,7 @@ from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import call_at, replace_node, text_of
-from truestep.rules.analysis.flow import LINEAR, OperationGraph, place_of, size_of
+from truestep.rules.analysis.flow import LINEAR, NLL, SOFTMAX, OperationGraph, place_of, size_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ScoresNormalised
@@ -29,22 +29,11 @@ from truestep.watch.evidence.facts.passes import ScoresNormalised
 RULE = Meta(
     code="LOSS01",
     severity="error",
+    is_observed=lambda evidence: evidence.flow.has("_log_softmax", "logsumexp", "xlogy", *NLL, "_ctc_loss"),
     is_lasting=True,
     fix="Pass the raw scores to the loss; apply softmax only where you need probabilities.",
 )
-_SOFTMAX = ("aten._softmax.default", "aten._safe_softmax.default")
-_NLL = ("nll_loss_forward.default", "nll_loss2d_forward.default")
-_CTC = ("_ctc_loss.default", "_ctc_loss.Tensor")
-_RANKING = frozenset(
-    f"aten.{name}" for name in ("argmax.default", "max.dim", "topk.default", "sort.default", "detach.default")
-)
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a loss over classes was computed."""
-    names = {operation.name for operation in evidence.operations if operation.phase != "backward"}
-    known = ("_log_softmax.default", "logsumexp.default", "xlogy.Tensor", *_NLL, *_CTC)
-    return bool(names & {f"aten.{name}" for name in known})
+_RANKING = frozenset({"argmax", "max", "topk", "sort", "detach"})
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -59,11 +48,11 @@ def _find(evidence: Evidence, *, is_trained: bool) -> Iterator[Finding]:
 
 def _normalised_twice(evidence: Evidence, flow: OperationGraph, *, is_trained: bool) -> Iterator[Finding]:
     read = {moment.facts.operation_index: moment.facts for moment in evidence.of(ScoresNormalised)}
-    for operation in flow.named("_log_softmax.default", "logsumexp.default"):
+    for operation in flow.named("_log_softmax", "logsumexp"):
         if not _is_compared(flow, operation, is_trained=is_trained) or size_of(operation) < 2:
             continue
         first = flow.source(operation.ins[0])
-        is_softmax = first is not None and first.name in _SOFTMAX and size_of(first) == size_of(operation)
+        is_softmax = first is not None and first.kind in SOFTMAX and size_of(first) == size_of(operation)
         facts = read.get(operation.index)
         details: dict[str, Any] = {}
         if is_softmax and first is not None:
@@ -85,24 +74,24 @@ def _normalised_twice(evidence: Evidence, flow: OperationGraph, *, is_trained: b
 
 def _is_compared(flow: OperationGraph, operation: Operation, *, is_trained: bool) -> bool:
     """Whether scores are trained, or compared with labels in an evaluation."""
-    is_loss = any(user.name.removeprefix("aten.") in _NLL for user in flow.users(operation))
+    is_loss = any(user.kind in NLL for user in flow.users(operation))
     return (is_trained or is_loss) and flow.is_scored(operation.ins[0], is_trained=is_trained)
 
 
 def _no_logarithms(flow: OperationGraph, *, is_trained: bool) -> Iterator[Finding]:
-    for operation in flow.named(*_NLL, *_CTC):
-        is_ctc = operation.name.removeprefix("aten.") in _CTC
+    for operation in flow.named(*NLL, "_ctc_loss"):
+        is_ctc = operation.kind == "_ctc_loss"
         is_scored = flow.is_scored(operation.ins[0], is_trained=is_trained)
         first = flow.source(operation.ins[0]) if is_scored else None
         if first is None:
             continue
-        if first.name in _SOFTMAX:
+        if first.kind in SOFTMAX:
             what = "probabilities"
-        elif first.name in LINEAR:
+        elif first.kind in LINEAR:
             what = "raw scores"
         else:
             continue
-        is_only_scored = first.name in _SOFTMAX and first.file is not None and _is_only_scored(flow, first)
+        is_only_scored = first.kind in SOFTMAX and first.file is not None and _is_only_scored(flow, first)
         yield Finding.at(
             first if is_only_scored else operation,
             f"{'ctc_loss' if is_ctc else 'nll_loss'} gets {what} instead of log-probabilities",
@@ -112,7 +101,7 @@ def _no_logarithms(flow: OperationGraph, *, is_trained: bool) -> Iterator[Findin
             if is_ctc
             else "Use cross_entropy on the raw scores, or log_softmax before nll_loss.",
         )
-    for operation in flow.named("sub.Tensor"):
+    for operation in flow.named("sub"):
         first = _student_of(flow, operation)
         if first is not None:
             yield Finding.at(
@@ -125,7 +114,7 @@ def _no_logarithms(flow: OperationGraph, *, is_trained: bool) -> Iterator[Findin
 
 def _is_only_scored(flow: OperationGraph, softmax: Operation) -> bool:
     """Whether nothing but a loss needs the probabilities: the largest of them is also that of logarithms."""
-    users = [item for item in flow.users(softmax) if item.name not in _RANKING]
+    users = [item for item in flow.users(softmax) if item.kind not in _RANKING]
     return len(users) == 1
 
 
@@ -134,13 +123,13 @@ def _student_of(flow: OperationGraph, operation: Operation) -> Operation | None:
     if len(operation.ins) != 2:
         return None
     target, product = (flow.maker(given) for given in operation.ins)
-    if target is None or product is None or target.name != "aten.xlogy.Tensor":
+    if target is None or product is None or target.kind != "xlogy":
         return None
     for given in product.ins:
         first = flow.maker(given)
         if given.producer == target.ins[0].producer:
             continue  # the target itself, which may be trained too
-        if given.has_grad and first is not None and first.name in _SOFTMAX:
+        if given.has_grad and first is not None and first.kind in SOFTMAX:
             return first
     return None
 

@@ -8,16 +8,12 @@ result is exactly 0 in every row although every row has other values.
 The masked places were meant to be left out, and a 0 is smaller than every distance, or larger than every log
 probability. The result is 0 for every sample and has no gradient: the term that is made of it, such as the
 distance to the hardest negative sample, never changes.
-
-## How to fix
-Fill the masked places with a value that is never chosen: `masked_fill(mask, float("inf"))` before `min`,
-`masked_fill(mask, float("-inf"))` before `max`.
 """
 
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, number_of, place_of
+from truestep.rules.analysis.flow import COMPARISONS, OperationGraph, number_of, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ExtremesZero
 from truestep.watch.evidence.operation import In
@@ -29,9 +25,8 @@ RULE = Meta(
     fix='Fill masked places with float("inf") before min, or with float("-inf") before max.',
 )
 _LEAST_STEPS = 2
-_FILLING = ("aten.masked_fill.Scalar", "aten.masked_fill_.Scalar")
-_FORMS = ("eq", "ne", "gt", "lt", "ge", "le", "bitwise_not", "logical_not", "bitwise_and", "logical_and")
-_COPIES = ("aten._to_copy.default", "aten.clone.default", "aten.fill_diagonal_.default")
+_FORMS = COMPARISONS | {"bitwise_not", "logical_not", "bitwise_and", "logical_and"}
+_COPIES = frozenset({"_to_copy", "clone", "fill_diagonal"})
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -59,9 +54,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_masking(flow: OperationGraph, item: Operation) -> bool:
-    if item.name in _FILLING:
+    if item.kind == "masked_fill":
         return number_of(item) == 0
-    if item.name != "aten.mul.Tensor" or len(item.ins) != 2:
+    if item.kind != "mul" or len(item.ins) != 2:
         return False
     return any(_is_mask(flow, given) for given in item.ins if not given.has_grad)
 
@@ -69,6 +64,6 @@ def _is_masking(flow: OperationGraph, item: Operation) -> bool:
 def _is_mask(flow: OperationGraph, given: In) -> bool:
     """Whether it was made by a comparison, and maybe made numbers of."""
     maker = flow.maker(given)
-    while maker is not None and maker.name in _COPIES and maker.ins:
+    while maker is not None and maker.kind in _COPIES and maker.ins:
         maker = flow.maker(maker.ins[0])
-    return maker is not None and maker.name.split(".")[1].rstrip("_") in _FORMS
+    return maker is not None and maker.kind in _FORMS

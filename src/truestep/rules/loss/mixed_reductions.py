@@ -10,9 +10,6 @@ a sample, beside a reconstruction that is summed over the sample's values.
 In the evidence lower bound both terms are sums for each sample. With a mean over pixels, the KL term weighs
 as many times too much as the batch has values. The encoder then ignores its input (posterior collapse), and
 the decoder gives the mean image. The balance also changes with the batch size.
-
-## How to fix
-Use the same reduction for both: `reduction="sum"` for the reconstruction, and divide both by the batch size.
 """
 
 from collections.abc import Iterator
@@ -20,7 +17,7 @@ from math import prod
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, number_of, place_of
+from truestep.rules.analysis.flow import ERRORS, OperationGraph, is_total, number_of, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In
@@ -31,23 +28,8 @@ RULE = Meta(
     needs=(BackwardPass,),
     fix='Sum the reconstruction too (reduction="sum"), and divide both terms by the batch size.',
 )
-_ERRORS = frozenset(
-    f"aten.{name}.default"
-    for name in (
-        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
-        *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
-    )
-)
-_ELEMENTWISE = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "add.Scalar", "sub.Scalar", "mul.Scalar"),
-        *("rsub.Scalar", "rsub.Tensor", "neg.default", "pow.Tensor_Scalar", "square.default", "exp.default"),
-        *("log.default", "expm1.default", "clamp.default", "div.Scalar", "_to_copy.default", "clone.default"),
-        *("sum.dim_IntList", "exp_.default", "sub_.Tensor", "add_.Tensor", "mul_.Tensor"),
-    )
-)
-_CURVES = frozenset({"aten.exp.default", "aten.log.default", "aten.expm1.default", "aten.exp_.default"})
+_CURVES, _COPIES = {"exp", "log", "expm1"}, {"_to_copy", "clone", "sum"}
+_ELEMENTWISE = _CURVES | {"add", "sub", "mul", "div", "rsub", "neg", "pow", "square", "clamp"} | _COPIES
 _NATURAL = (0.5, 1.0)
 _LEAST_BATCH, _LEAST_STEPS, _MAX_TREE = 4, 2, 40
 
@@ -83,17 +65,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _averaged_divergences(flow: OperationGraph) -> Iterator[Finding]:
     """Find divergences that are averaged over what is encoded, beside an error that is summed over it."""
     found: dict[tuple[str | None, int | None], list[_Pair]] = {}
-    for total in flow.named("add.Tensor", "add_.Tensor"):
+    for total in flow.named("add"):
         if len(total.ins) != 2 or total.ins[0].shape != total.ins[1].shape or len(total.ins[0].shape) > 1:
             continue
         terms = [_of_samples(flow, given) for given in total.ins if given.has_grad]
         for error, divergence in (
-            (terms, terms[::-1]) if len(terms) == 2 and "alpha" not in total.scalars else ()
+            (terms, terms[::-1]) if len(terms) == 2 and "alpha" not in total.options else ()
         ):
-            if error is None or divergence is None or divergence.name != "aten.mean.dim":
+            if error is None or divergence is None or is_total(error) or is_total(divergence):
                 continue
-            is_sum = error.name == "aten.sum.dim_IntList"
-            if is_sum and _is_divergence(flow, error, divergence):
+            is_mixed = error.kind == "sum" and divergence.kind == "mean"
+            if is_mixed and _is_divergence(flow, error, divergence):
                 found.setdefault((divergence.file, divergence.line), []).append(_Pair(error, divergence))
     for pairs in found.values():
         error, divergence = pairs[0]
@@ -117,7 +99,7 @@ def _of_samples(flow: OperationGraph, given: In) -> Operation | None:
         made = _reduced(flow, given)
         if made is None or made[1] not in _NATURAL:
             return None
-        if made[0].name != "aten.mean.default" or len(made[0].ins[0].shape) != 1:
+        if made[0].kind != "mean" or not is_total(made[0]) or len(made[0].ins[0].shape) != 1:
             return made[0]
         given = made[0].ins[0]
     return None
@@ -128,17 +110,17 @@ def _text(shape: tuple[int, ...]) -> str:
 
 
 def _find_pairs(flow: OperationGraph) -> Iterator[_Pair]:
-    for total in flow.named("add.Tensor", "add_.Tensor", "sub.Tensor"):
+    for total in flow.named("add", "sub"):
         if len(total.ins) != 2 or any(given.shape or not given.has_grad for given in total.ins):
             continue
-        if "alpha" in total.scalars:
+        if "alpha" in total.options:
             continue
         terms = [_reduced(flow, given) for given in total.ins]
         for one, other in (terms, terms[::-1]):
             if one is None or other is None or one[1] != 1.0 or other[1] not in _NATURAL:
                 continue
             error, divergence = one[0], other[0]
-            is_mixed = _is_mean(error) and divergence.name == "aten.sum.default"
+            is_mixed = _is_mean(error) and divergence.kind == "sum" and is_total(divergence)
             if is_mixed and _is_divergence(flow, error, divergence):
                 yield _Pair(error, divergence)
 
@@ -146,24 +128,23 @@ def _find_pairs(flow: OperationGraph) -> Iterator[_Pair]:
 def _reduced(flow: OperationGraph, given: In) -> tuple[Operation, float] | None:
     """Return what made a number, and the size of the factor it is multiplied by; None if it is not known."""
     item, factor = flow.maker(given), 1.0
-    while item is not None and item.name in ("aten.neg.default", "aten.mul.Tensor", "aten.div.Tensor"):
+    while item is not None and item.kind in ("neg", "mul", "div"):
         if len(item.ins) != 1:
             return None
-        if item.name != "aten.neg.default":
+        if item.kind != "neg":
             number = number_of(item)
             if not number:
                 return None
-            factor = factor * number if item.name == "aten.mul.Tensor" else factor / number
+            factor = factor * number if item.kind == "mul" else factor / number
         item = flow.maker(item.ins[0])
     return None if item is None else (item, abs(factor))
 
 
 def _is_mean(item: Operation) -> bool:
-    if item.name in _ERRORS:
+    if item.kind in ERRORS:
         # Without a number the reduction is torch's own: the mean.
-        words = item.scalars.split(", ")
-        return not any(word in ("0", "2") for word in words[2:])
-    return item.name == "aten.mean.default"
+        return not any(str(value) in ("0", "2") for value in item.given[2:])
+    return item.kind == "mean" and is_total(item)
 
 
 def _is_divergence(flow: OperationGraph, error: Operation, total: Operation) -> bool:
@@ -178,17 +159,17 @@ def _is_divergence(flow: OperationGraph, error: Operation, total: Operation) -> 
     while queue:
         given = queue.pop()
         item = flow.maker(given)
-        if item is not None and item.name in _ELEMENTWISE and len(seen) < _MAX_TREE:
+        if item is not None and item.kind in _ELEMENTWISE and len(seen) < _MAX_TREE:
             seen.append(item)
             queue += item.ins
         elif not given.has_grad and given.shape[:1] == other.shape[:1]:
             return False  # data go into it: an error of its own
-    names = {item.name for item in seen}
+    names = {item.kind for item in seen}
     return bool(names & _CURVES) and any(_is_square(item) for item in seen)
 
 
 def _is_square(item: Operation) -> bool:
-    if item.name == "aten.pow.Tensor_Scalar":
-        return item.scalars.endswith((", 2", ", 2.0"))
-    is_product = item.name == "aten.mul.Tensor" and len(item.ins) == 2
-    return item.name == "aten.square.default" or (is_product and item.ins[0].producer == item.ins[1].producer)
+    if item.kind == "pow":
+        return number_of(item) == 2
+    is_product = item.kind == "mul" and len(item.ins) == 2
+    return item.kind == "square" or (is_product and item.ins[0].producer == item.ins[1].producer)

@@ -29,6 +29,7 @@ from truestep.watch.evidence.facts.passes import ClassesScored
 RULE = Meta(
     code="LOSS07",
     severity="warning",
+    is_observed=lambda evidence: any(moment.facts.shifts for moment in evidence.of(ClassesScored)),
     needs=(ClassesScored,),
     fix="Ignore padding with ignore_index or a mask, and use a token that is only padding.",
 )
@@ -37,11 +38,6 @@ _MIN_SEEN = 2
 _MASKING = ("mul", "masked", "where", "index", "dot", "mm", "bmm", "select")
 _RAGGED = re.compile(r"mask|lengths|(?<!\w)pad(?!ding\s*=)|_pad", re.IGNORECASE)
 _PAD, _END = re.compile("pad", re.IGNORECASE), re.compile("eos|end|eot|stop", re.IGNORECASE)
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether targets were compared with the tokens that a model was given."""
-    return any(moment.facts.shifts for moment in evidence.of(ClassesScored))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -90,7 +86,7 @@ def _is_masked(flow: OperationGraph, facts: ClassesScored) -> bool:
     operation = flow.at(facts.operation_index)
     if facts.reduction != "none" or operation is None:
         return False
-    users = [user.name.removeprefix("aten.") for user in flow.users(operation)]
+    users = [user.kind for user in flow.users(operation)]
     return not users or any(name.startswith(_MASKING) for name in users)
 
 

@@ -17,7 +17,7 @@ straight-through estimator.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import SCALING, OperationGraph, place_of
+from truestep.rules.analysis.flow import CUTTING, ERRORS, SCALING, OperationGraph, is_total, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In
@@ -28,28 +28,8 @@ RULE = Meta(
     needs=(BackwardPass,),
     fix="Compute this term from probabilities instead of hard decisions, so that it has a gradient.",
 )
-_COMPARISONS = tuple(
-    f"{name}.{kind}" for name in ("gt", "lt", "ge", "le", "eq", "ne") for kind in ("Scalar", "Tensor")
-)
-_REDUCTIONS = ("aten.mean.default", "aten.sum.default")
-_CUTTING = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("argmax.default", "argmin.default", "argsort.default", "multinomial.default", "bernoulli.default"),
-        *("round.default", "round.decimals", "sign.default", "sgn.default", "floor.default", "ceil.default"),
-        *("trunc.default", "heaviside.default", "bucketize.Tensor", "searchsorted.Tensor", "nonzero.default"),
-        *_COMPARISONS,
-    )
-)
-_BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
-_ERRORS = frozenset(
-    f"aten.{name}.default" for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", *_BINARY)
-)
 _MAX_WALK = 200
-_SEEN_THROUGH = frozenset(
-    f"aten.{name}"
-    for name in ("detach.default", "view.default", "_unsafe_view.default", "squeeze.default", "squeeze.dim")
-)
+_SEEN_THROUGH = frozenset({"detach", "view", "_unsafe_view", "squeeze"})
 _OWN = ("forward", "other")
 
 
@@ -58,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     flow = evidence.flow
     living = _Living(flow)
     yield from _without_gradient(flow)
-    for operation in flow.named("add.Tensor", "sub.Tensor", "add_.Tensor"):
+    for operation in flow.named("add", "sub"):
         if len(operation.ins) != 2 or operation.phase == "setup" or not _is_loss(flow, operation):
             continue
         for kept, lost in (operation.ins, operation.ins[::-1]):
@@ -79,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _without_gradient(flow: OperationGraph) -> Iterator[Finding]:
     """Find errors of what a model makes of an output that has a gradient, if it makes that under no_grad."""
     lines: dict[tuple[str | None, int | None], list[tuple[Operation, Operation]]] = {}
-    for total in flow.named("add.Tensor", "add_.Tensor"):
+    for total in flow.named("add"):
         if len(total.ins) != 2 or any(given.shape for given in total.ins):
             continue
         for kept, lost in (total.ins, total.ins[::-1]):
@@ -104,9 +84,9 @@ def _without_gradient(flow: OperationGraph) -> Iterator[Finding]:
 def _error_of(flow: OperationGraph, given: In) -> Operation | None:
     """Return the loss that a number is, but for a factor."""
     made = flow.maker(given)
-    while made is not None and made.name in SCALING and len(made.ins) == 1:
+    while made is not None and made.kind in SCALING and len(made.ins) == 1:
         made = flow.maker(made.ins[0])
-    return made if made is not None and made.name in _ERRORS and len(made.ins) == 2 else None
+    return made if made is not None and made.kind in ERRORS and len(made.ins) == 2 else None
 
 
 def _entered(flow: OperationGraph, error: Operation) -> Operation | None:
@@ -126,7 +106,7 @@ def _entered(flow: OperationGraph, error: Operation) -> Operation | None:
 
 def _uses(flow: OperationGraph, item: Operation) -> list[In]:
     """Return what is made of a result: what is made of its views is listed too, and derivatives detach it."""
-    users = [user for user in flow.users(item) if user.name not in _SEEN_THROUGH]
+    users = [user for user in flow.users(item) if user.kind not in _SEEN_THROUGH]
     return [given for user in users for given in user.ins if given.producer == item.index]
 
 
@@ -135,14 +115,14 @@ def _is_loss(flow: OperationGraph, operation: Operation) -> bool:
     first, second = (given.shape for given in operation.ins)
     if {first, second} <= {(), (1,)}:
         return True
-    is_sum = first == second and operation.name.startswith("aten.add")
-    return is_sum and any(user.name in _REDUCTIONS for user in flow.users(operation))
+    is_sum = first == second and operation.kind == "add"
+    return is_sum and any(map(is_total, flow.users(operation)))
 
 
 def _is_cutting(operation: Operation) -> bool:
     """Whether its result is a step function of what it is given: whole numbers among them."""
-    is_cast = operation.name == "aten._to_copy.default" and bool(operation.outs)
-    return operation.name in _CUTTING or (is_cast and "int" in str(operation.outs[0].dtype))
+    is_cast = operation.kind == "_to_copy" and bool(operation.outs)
+    return operation.kind in CUTTING or (is_cast and "int" in str(operation.outs[0].dtype))
 
 
 class _Living:

@@ -7,39 +7,25 @@ a softmax over one output before another loss.
 ## Why it matters
 The softmax of one number is always 1. The loss is the same in every step, its gradient is zero, and the model
 learns nothing.
-
-## How to fix
-For two classes use one output with `BCEWithLogitsLoss` and float targets, or two outputs with
-`CrossEntropyLoss` and class numbers.
 """
 
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, place_of, size_of
+from truestep.rules.analysis.flow import BINARY, NLL, OperationGraph, place_of, size_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="LOSS05",
     severity="error",
+    is_observed=lambda evidence: evidence.flow.has("_softmax", "_log_softmax", "_safe_softmax"),
     needs=(BackwardPass,),
     is_lasting=True,
     fix="Use BCEWithLogitsLoss for one output, or give the model one output for each class.",
 )
-_NAMES = ("_log_softmax.default", "_softmax.default")
-_LOSSES = tuple(
-    f"aten.{name}"
-    for name in (
-        *("nll_loss_forward.default", "nll_loss2d_forward.default", "binary_cross_entropy.default"),
-        *("binary_cross_entropy_with_logits.default", "mse_loss.default", "log.default"),
-    )
-)
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a softmax was part of training."""
-    return any("softmax" in item.name and item.phase != "backward" for item in evidence.operations)
+_NAMES = ("_log_softmax", "_softmax")
+_LOSSES = NLL | BINARY | {"mse_loss", "log"}
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -64,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _loss_of(flow: OperationGraph, operation: Operation) -> Operation | None:
     users = flow.users(operation)
-    if operation.name == "aten._log_softmax.default":  # with probabilities as targets: products and sums
-        found = next((user for user in users if user.name in _LOSSES), None)
-        return found or next((user for user in users if user.name == "aten.mul.Tensor"), None)
-    return next((user for user in users if user.name in _LOSSES), None)
+    if operation.kind == "_log_softmax":  # with probabilities as targets: products and sums
+        found = next((user for user in users if user.kind in _LOSSES), None)
+        return found or next((user for user in users if user.kind == "mul"), None)
+    return next((user for user in users if user.kind in _LOSSES), None)

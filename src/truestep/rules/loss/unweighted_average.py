@@ -9,9 +9,6 @@ samples. Running means printed during training are not reported.
 In a last batch of 6 among batches of 64, each sample has ten times the weight of the others. The reported
 loss changes with the batch size, and you choose models by it. If the sum is divided by the number of samples,
 the result is too small by a factor of the batch size.
-
-## How to fix
-Add `loss.item() * len(batch)` and divide by the number of samples.
 """
 
 from collections.abc import Iterator

@@ -9,9 +9,6 @@ and models of which only a part was switched to train mode, are intentional and 
 ## Why it matters
 Dropout does nothing, so the model overfits. BatchNorm uses running statistics that no longer follow the
 weights. From the first validation on, you train a different model than you think.
-
-## How to fix
-Call `model.train()` at the beginning of every training epoch, not once before the loop.
 """
 
 from collections.abc import Iterator
@@ -26,15 +23,11 @@ from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed, ModeSet
 RULE = Meta(
     code="MODE03",
     severity="warning",
+    is_observed=lambda evidence: any(item.num_layers and item.is_used for item in read_passes(evidence)),
     needs=(PassExamined, OptimizerStep),
     fix="Call .train() on this module at the beginning of every training epoch.",
 )
 _MOST = 0.5
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a model was trained that has layers for which the mode matters."""
-    return any(item.num_layers and item.is_used for item in read_passes(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

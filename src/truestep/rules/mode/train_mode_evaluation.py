@@ -10,9 +10,6 @@ reported.
 Dropout makes predictions random and worse. BatchNorm normalizes each validation batch separately, so the
 result depends on how the data are split into batches. It also moves its running statistics towards the
 validation data: every evaluation changes the model.
-
-## How to fix
-Call `model.eval()` before the evaluation and `model.train()` after it, for every module involved.
 """
 
 import ast
@@ -45,17 +42,13 @@ from truestep.watch.evidence.facts.passes import ModeSet, PassExamined
 RULE = Meta(
     code="MODE01",
     severity="error",
+    is_observed=lambda evidence: any(item.num_layers and not item.is_used for item in read_passes(evidence)),
     needs=(PassExamined,),
     fix="Call .eval() on this module before the evaluation, and .train() before training continues.",
 )
 _MIN_STEPS = 3
 _MIN_SAMPLES = 4
 _COMPREHENSIONS = ast.ListComp | ast.GeneratorExp | ast.SetComp
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a pass without training was made through layers for which the mode matters."""
-    return any(item.num_layers and not item.is_used for item in read_passes(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -8,18 +8,14 @@ not reach it. Dropout layers that the script switches back on, and one input pas
 
 ## Why it matters
 Predictions are random and worse than necessary. Validation scores are too low and change from run to run.
-
-## How to fix
-Use an `nn.Dropout` that is created in `__init__`, or pass `training=self.training`.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import Edit, around, call_at, last_argument, replace_node, text_of
-from truestep.rules.analysis.flow import OperationGraph
+from truestep.rules.analysis.flow import OperationGraph, number_of
 from truestep.rules.mode._passes import Pass, is_repeated, read_passes, runs_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ForwardPass
@@ -27,21 +23,17 @@ from truestep.watch.evidence.facts.passes import ForwardPass
 RULE = Meta(
     code="MODE04",
     severity="warning",
+    is_observed=lambda evidence: any(item.in_evaluation or item.is_foreign for item in evidence.operations),
     needs=(ForwardPass,),
     fix="Pass training=self.training, or use an nn.Dropout that is created in __init__.",
 )
-_DRAWING = ("rand", "rand_like", "bernoulli", "uniform_")
-_THRESHOLDS = ("lt", "le", "gt", "ge", "floor", "floor_")
-_PASSING = ("add", "add_", "div", "div_", "_to_copy", "view", "expand", "unsqueeze", "rsub", "bernoulli")
+_DRAWING = ("rand", "rand_like", "bernoulli", "uniform")
+_THRESHOLDS = ("lt", "le", "gt", "ge", "floor")
+_PASSING = ("add", "div", "_to_copy", "view", "expand", "unsqueeze", "rsub", "bernoulli")
 _MAX_DEPTH = 5
 _MAX_PARTS = 4
 """How often in a row an input that is trained on is scored: training, validation, test nodes; all again."""
 _WHOLE = ("native_dropout", "_fused_dropout", "dropout", "feature_dropout", "alpha_dropout")
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a forward pass in eval mode was looked at closely."""
-    return any(operation.in_evaluation or operation.is_foreign for operation in evidence.operations)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -77,15 +69,15 @@ def _shape(operation: Operation) -> tuple[int, ...]:
 
 
 def _is_dropout(flow: OperationGraph, operation: Operation) -> bool:
-    name = operation.name.split(".")[1]
+    name = operation.kind
     if name in _WHOLE or name.startswith(("scaled_dot_product", "_scaled_dot_product")):
         return True
-    if name != "bernoulli_":
+    if name != "bernoulli" or not operation.is_in_place:
         return name in _DRAWING and _is_own(flow, operation)
     # On the CPU dropout is a mask that is drawn, scaled, and multiplied with.
     made = flow.maker(operation.ins[0])
-    is_new = made is not None and made.name.startswith("aten.empty")
-    is_scaled = any(user.name == "aten.div_.Scalar" for user in flow.users(operation))
+    is_new = made is not None and made.kind.startswith("empty")
+    is_scaled = any(user.kind == "div" and user.is_in_place for user in flow.users(operation))
     return is_new and (is_scaled or _is_own(flow, operation))
 
 
@@ -94,26 +86,26 @@ def _is_own(flow: OperationGraph, operation: Operation) -> bool:
 
     Without that it may be any mask: of tokens to be guessed, or of labels that a sampler goes without.
     """
-    found, is_mask = [operation], operation.name.startswith("aten.bernoulli")
+    found, is_mask = [operation], operation.kind == "bernoulli"
     is_scaled = False
     for _ in range(_MAX_DEPTH):
         users = [user for item in found for user in flow.users(item)]
-        is_mask = is_mask or any(user.name.split(".")[1] in _THRESHOLDS for user in users)
+        is_mask = is_mask or any(user.kind in _THRESHOLDS for user in users)
         is_scaled = is_scaled or any(map(_is_rescaling, users))
-        products = [user for user in users if user.name.startswith("aten.mul") and len(user.ins) > 1]
+        products = [user for user in users if user.kind == "mul" and len(user.ins) > 1]
         if products and is_mask:
             beside = [flow.maker(given) for item in products for given in item.ins]
             after = [user for item in products for user in flow.users(item)]
             return is_scaled or any(_is_rescaling(item) for item in (*beside, *after) if item is not None)
-        found = [user for user in users if user.name.split(".")[1] in (*_THRESHOLDS, *_PASSING)]
+        found = [user for user in users if user.kind in (*_THRESHOLDS, *_PASSING)]
     return False
 
 
 def _is_rescaling(operation: Operation) -> bool:
     """Whether it divides by a number between 0 and 1."""
-    numbers = re.findall(r"\d*\.\d+", str(operation.scalars))
-    is_share = len(numbers) == 1 and 0 < float(numbers[0]) < 1
-    return operation.name.startswith("aten.div") and len(operation.ins) == 1 and is_share
+    number = number_of(operation)
+    is_share = number is not None and 0 < number < 1
+    return operation.kind == "div" and len(operation.ins) == 1 and is_share
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:

@@ -8,10 +8,6 @@ Forward passes that evaluate a trained model and build an autograd graph that no
 Every activation of the pass stays in memory for a gradient that is never computed. Evaluation needs as much
 memory as training, limits the batch size, and is slower than necessary. If the script also stores a result
 with its graph, memory grows until the process is killed.
-
-## How to fix
-Run the evaluation under `torch.no_grad()` or `torch.inference_mode()`: as a block, or as a decorator of the
-function.
 """
 
 import ast
@@ -45,6 +41,7 @@ from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, Pass
 RULE = Meta(
     code="MODE02",
     severity="warning",
+    is_observed=lambda evidence: any(not item.is_used for item in read_passes(evidence)),
     needs=(PassExamined, BackwardPass),
     fix="Run this evaluation under torch.no_grad() or torch.inference_mode().",
 )
@@ -52,11 +49,6 @@ _MIN_EVAL = 2
 _EVALUATION = re.compile(r"eval|valid|test|accura|score|metric|predict|infer", re.IGNORECASE)
 _NEAR = 10
 """Lines between a loop and a pass in it."""
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a pass was made that no backward pass reached."""
-    return any(not item.is_used for item in read_passes(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -7,9 +7,6 @@ gradient and then divided by the gradient's scale.
 ## Why it matters
 Weights with large gradients decay less than the number suggests, weights with small ones more. The value has
 little to do with the one in recipes for AdamW, and the same number gives different results.
-
-## How to fix
-Use `torch.optim.AdamW`, or `decoupled_weight_decay=True` where the class has it.
 """
 
 from collections.abc import Iterator

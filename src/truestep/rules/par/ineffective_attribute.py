@@ -7,9 +7,6 @@
 ## Why it matters
 Python lets you set any attribute on tensors and modules, so there is no error, and nothing is frozen or
 unfrozen.
-
-## How to fix
-Write `parameter.requires_grad = False` for a parameter, `module.requires_grad_(False)` for a whole module.
 """
 
 import ast

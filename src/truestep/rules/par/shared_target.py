@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import Edit, call_at, copy_node, replace_node, statement_at
-from truestep.rules.analysis.flow import OperationGraph
+from truestep.rules.analysis.flow import OperationGraph, number_of
 from truestep.rules.analysis.places import assignments, calls, covers, is_called_at, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment, Operation
@@ -46,7 +46,7 @@ def is_observed(evidence: Evidence) -> bool:
     if any(moment.facts.taken is not None for moment in evidence.of(ModelRefilled)):
         return True
     names = {name for source in evidence.sources for name in _called_names(source)}
-    if any(item.name in ("aten.lerp_.Scalar", "aten.mul_.Tensor") for item in evidence.operations):
+    if any(item.is_in_place for item in evidence.flow.named("lerp", "mul")):
         return True
     return any(_TARGET.search(name) for name in names)
 
@@ -84,7 +84,7 @@ def _find_own_average(evidence: Evidence, places: set[tuple[str | None, int | No
     flow = evidence.flow
     steps: dict[tuple[str | None, int | None], set[int]] = {}
     others = set()
-    for item in flow.named("add_.Tensor", "lerp_.Scalar"):
+    for item in (one for one in flow.named("add", "lerp") if one.is_in_place):
         place = (item.file, item.line)
         if len(item.ins) != _TWO or item.phase == "forward" or not _is_average(flow, item):
             continue
@@ -115,14 +115,13 @@ def _find_own_average(evidence: Evidence, places: set[tuple[str | None, int | No
 
 def _is_average(flow: OperationGraph, item: Operation) -> bool:
     """Whether it is the second half of an average, or a whole one: shares that add up to 1."""
-    if item.name == "aten.lerp_.Scalar":
+    if item.kind == "lerp":
         return True
     before = flow.maker(item.ins[0])
-    if before is None or before.name != "aten.mul_.Tensor" or len(before.ins) != 1:
+    if before is None or before.kind != "mul" or not before.is_in_place or len(before.ins) != 1:
         return False
-    try:
-        share, rest = (float(one.scalars.rpartition(sign)[2]) for one, sign in ((before, ", "), (item, "=")))
-    except ValueError:
+    share, rest = number_of(before), item.options.get("alpha")
+    if share is None or not isinstance(rest, int | float):
         return False
     return abs(share + rest - 1) < _TOLERANCE and 0 < share < 1
 

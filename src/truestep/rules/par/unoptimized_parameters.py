@@ -6,10 +6,6 @@ part of the model that is missing from the parameter groups, or the parameters o
 
 ## Why it matters
 The part keeps its random initial weights, while everything around it is trained to compensate.
-
-## How to fix
-Give the parameters to the optimizer. If they should not change, call `requires_grad_(False)`, which also
-saves their gradients.
 """
 
 from collections.abc import Iterator

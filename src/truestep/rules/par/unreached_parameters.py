@@ -68,11 +68,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _find_zeros(evidence: Evidence) -> Iterator[Finding]:
     """Find optimizers that only ever got zeros."""
-    flat = {f"aten.{name}.default" for name in ("round", "floor", "ceil", "trunc", "sign", "sgn")}
+    flat = {"round", "floor", "ceil", "trunc", "sign", "sgn"}
     for moment in evidence.of(GradientsZero):
         facts = moment.facts
         optimizer = find_optimizer(evidence, facts.optimizer)
-        cuts = [one for one in evidence.flow.all if one.name in flat and one.line and one.ins[0].has_grad]
+        cuts = [one for one in evidence.flow.all if one.kind in flat and one.line and one.ins[0].has_grad]
         place = cuts[0] if cuts else next(iter(evidence.of(BackwardPass)), moment)
         yield Finding.at(
             place,
@@ -81,7 +81,7 @@ def _find_zeros(evidence: Evidence) -> Iterator[Finding]:
             severity="error",
             evidence=f"the gradients of {facts.num_parameters} parameters were exactly zero at all "
             f"{facts.num_steps} steps that were checked{names_of(evidence, facts.optimizer)}"
-            + (f"; {cuts[0].name.split('.')[1]} has no slope" if cuts else ""),
+            + (f"; {cuts[0].kind} has no slope" if cuts else ""),
         )
 
 
@@ -145,7 +145,7 @@ def _finding(
         **place,
         step=first.first_step + 1,
         evidence=f"no gradient at any of {optimizer.num_steps} steps"
-        + (f", detached by {cut.name.split('.')[1]}" if cut is not None else "")
+        + (f", detached by {cut.kind}" if cut is not None else "")
         + f": {names([item for items in groups for item in items])}",
     )
 
@@ -176,7 +176,7 @@ def _find_cuts(evidence: Evidence, item: Parameter) -> list[Operation]:
         if one.phase == "backward" or one.index in own:
             continue
         if any(given.producer in made and given.has_grad for given in one.ins):
-            if one.file is not None and one.name.split(".")[1] in _CUTS:
+            if one.file is not None and one.kind in _CUTS:
                 cuts.append(one)
             else:
                 made.add(one.index)

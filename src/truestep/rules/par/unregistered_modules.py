@@ -8,10 +8,6 @@ gradients in training, but no optimizer holds them, because `model.parameters()`
 Only registered parameters are trained, saved in `state_dict()` and moved by `.to(device)`. The model runs
 with these layers' random initial weights, and a checkpoint does not contain them. The rest of the model
 learns around them, so the loss falls and nothing looks wrong.
-
-## How to fix
-Put modules into `nn.ModuleList` or `nn.ModuleDict`, parameters into `nn.ParameterList` or `nn.ParameterDict`,
-and create the optimizer after that.
 """
 
 from collections.abc import Iterator

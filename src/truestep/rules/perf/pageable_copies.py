@@ -6,10 +6,6 @@ Tensors that are copied from host to GPU in most steps from memory that is not p
 ## Why it matters
 The GPU can fetch data from pinned memory while it computes. From pageable memory the driver copies twice and
 the host waits. A tensor that is created on the host only to be moved pays for both.
-
-## How to fix
-Pass `pin_memory=True` to the loader and `non_blocking=True` to `.to()`. Create new tensors on the device with
-`device=`.
 """
 
 from collections.abc import Iterator

@@ -9,9 +9,6 @@ it again.
 The order of a batch is chance. A model whose output depends on it learns noise, and predicts something else
 for the same sample in another batch. The usual cause is a positional encoding that is indexed by the batch
 axis instead of the axis of positions: all positions of a sample get the same code, and the order is lost.
-
-## How to fix
-Index by the axis of positions: `pe[:, : x.size(1)]` for inputs of shape `(batch, length, ...)`.
 """
 
 from collections.abc import Iterator

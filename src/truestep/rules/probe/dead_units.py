@@ -7,10 +7,6 @@ The rule passes a batch through a copy of the model at several times, and report
 ## Why it matters
 A unit that is zero for all samples gets no gradient and never changes: it contributes nothing. The usual
 reasons are a bias that starts far below zero, a learning rate that is too high, or inputs far from zero.
-
-## How to fix
-Initialize biases to zero, lower the learning rate or warm it up, normalize the inputs, or use an activation
-with a slope on both sides (LeakyReLU, GELU).
 """
 
 from collections.abc import Iterator
@@ -22,16 +18,12 @@ from truestep.watch.evidence.facts.passes import LayerActivity, LayerState
 RULE = Meta(
     code="PROBE04",
     severity="warning",
+    is_observed=lambda evidence: any(True for _ in lasting(evidence, _dead, at_least=0.0)),
     needs=(LayerActivity,),
     caused_by=("DATA07",),
     fix="Initialize biases to zero, lower the learning rate, normalize inputs, or use LeakyReLU or GELU.",
 )
 _MOST = 0.75
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a layer with a ReLU was seen twice."""
-    return any(True for _ in lasting(evidence, _dead, at_least=0.0))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

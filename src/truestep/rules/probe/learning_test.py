@@ -9,10 +9,6 @@ as a remark. A model that cannot learn even one batch is a warning.
 A network with any capacity learns one batch by heart. If it cannot, gradients do not reach the weights, the
 output is cut off, or input and target do not belong together. If true labels are learned no better than
 permuted ones, the labels have nothing to do with the inputs, or a few steps do not show it.
-
-## How to fix
-Look at what lies between the last layer and the loss, and at which parameters get gradients. Print one
-input with its label as the model gets them.
 """
 
 from collections.abc import Iterator

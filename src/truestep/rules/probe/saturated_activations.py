@@ -9,10 +9,6 @@ reports what holds twice.
 At its limits a tanh or sigmoid has almost no slope: gradients vanish there, and earlier layers learn nothing.
 A model with the same output for every input has learned nothing about it. Causes are initial weights that are
 too large, unnormalized inputs and learning rates that are too high.
-
-## How to fix
-Initialize by the layer's width (`xavier_normal_`, or PyTorch's default), normalize inputs, lower the learning
-rate.
 """
 
 from collections.abc import Iterator
@@ -24,16 +20,12 @@ from truestep.watch.evidence.facts.passes import LayerActivity
 RULE = Meta(
     code="PROBE06",
     severity="warning",
+    is_observed=lambda evidence: len(evidence.of(LayerActivity)) > 1,
     needs=(LayerActivity,),
     caused_by=("DATA07", "PROBE04"),
     fix="Initialize by the layer's width (xavier_normal_), normalize inputs, lower the learning rate.",
 )
 _MOST = 0.6
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether a model was seen twice."""
-    return len(evidence.of(LayerActivity)) > 1
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -31,7 +31,6 @@ RULE = Meta(
     needs=(ForwardPass, OptimizerStep),
     fix="Move the axes with transpose or permute before the reshape.",
 )
-_VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"})
 _RESHAPES = frozenset({"view", "reshape"})
 _LENGTHS = frozenset({"shape", "size"})
 _SEQUENCES = 3
@@ -42,7 +41,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find reshapes whose lengths are those of a transpose."""
     at_line: dict[tuple[str, int, int, int], list[Operation]] = {}
     for item in evidence.operations:
-        if item.name not in _VIEWS or not (item.file and item.line and item.ins and item.outs):
+        is_view = item.kind in ("view", "_unsafe_view", "reshape") and item.ins and item.outs
+        if not (is_view and item.file and item.line):
             continue
         before, after = item.ins[0].shape, item.outs[0].shape
         is_learned = item.ins[0].has_grad or len(before) == len(after) == _SEQUENCES
@@ -68,7 +68,7 @@ def _is_flat_scores(evidence: Evidence, item: Operation) -> bool:
         return False
     users = evidence.flow.users(item) or evidence.flow.users(evidence.flow.maker(item.ins[0]) or item)
     shape = item.outs[0].shape
-    return any(user.name == "aten._log_softmax.default" and user.ins[0].shape == shape for user in users)
+    return any(user.kind == "_log_softmax" and user.ins[0].shape == shape for user in users)
 
 
 def _are_flat_scores(before: tuple[int, ...], after: tuple[int, ...]) -> bool:

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.flow import SQUARED
 from truestep.rules.analysis.roster import names_of
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import GradientsPresent, OptimizerOwns, OptimizerStep
@@ -33,14 +34,8 @@ RULE = Meta(
     fix="Remove this detach() where the model should learn, and detach the other side.",
 )
 _MIN_STEPS = 2
-_DETACH = "aten.detach.default"
-_COMPARING = (
-    "aten.sub.Tensor",
-    "aten.mse_loss.default",
-    "aten.smooth_l1_loss.default",
-    "aten.huber_loss.default",
-)
-_PICKING = ("aten.gather.default", "aten.index.Tensor", "aten.mean.dim", "aten.max.dim", "aten.amax.default")
+_COMPARING = SQUARED | {"sub"}
+_PICKING = frozenset({"gather", "index", "mean", "max", "amax"})
 _MAX_DEPTH = 12
 
 
@@ -122,7 +117,7 @@ def _last_detach(evidence: Evidence, backward: Moment[BackwardPass]) -> Operatio
 
 def _is_detach(evidence: Evidence, operation: Operation) -> bool:
     """Whether the user detaches: torch does so too, for what it keeps."""
-    if operation.name != _DETACH or not operation.ins or not operation.ins[0].has_grad:
+    if operation.kind != "detach" or not operation.ins or not operation.ins[0].has_grad:
         return False
     source = evidence.source(operation.file)
     return source is not None and "detach" in source.line(operation.line)
@@ -132,7 +127,7 @@ def _swapped(evidence: Evidence) -> Iterator[Finding]:
     operations = {operation.index: operation for operation in evidence.operations}
     trained = _trained(operations)
     for operation in operations.values():
-        if operation.name not in _COMPARING or len(operation.ins) != 2 or operation.phase == "backward":
+        if operation.kind not in _COMPARING or len(operation.ins) != 2 or operation.phase == "backward":
             continue
         if operation.index not in trained:
             continue
@@ -187,12 +182,12 @@ def _model_output(operations: dict[int, Operation], given: In, *, arithmetic: bo
             return None
         if operation.phase == "forward":
             return operation if not arithmetic or (scaled and shifted) else None
-        if operation.name in ("aten.mul.Tensor", "aten.add.Tensor"):
+        if operation.kind in ("mul", "add"):
             if not arithmetic or sum(item.has_grad for item in operation.ins) != 1:
                 return None
-            scaled |= operation.name == "aten.mul.Tensor"
-            shifted |= operation.name == "aten.add.Tensor"
-        elif operation.name not in _PICKING:
+            scaled |= operation.kind == "mul"
+            shifted |= operation.kind == "add"
+        elif operation.kind not in _PICKING:
             return None
         follow = next((item for item in operation.ins if item.has_grad), operation.ins[0])
         operation = operations.get(-1 if follow.producer is None else follow.producer)

@@ -40,9 +40,11 @@ from truestep.watch.evidence.facts.surroundings import (
     SeededLate,
 )
 
+_TRAINING = (OptimizerStep, BackwardPass)
 RULE = Meta(
     code="REPRO01",
     severity="warning",
+    is_observed=lambda evidence: not evidence.is_part and any(map(evidence.has, _TRAINING)),
     fix="Seed it at the start of the script, before you create models and data.",
     is_quiet=True,
 )
@@ -53,24 +55,11 @@ _SEED = {
 }
 _MUCH = 8
 _ORDERING = frozenset({"shuffle", "sample", "permutation", "choices", "choice"})
-_WRITING = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("normal_.default", "uniform_.default", "zero_.default", "copy_.default"),
-        *("fill_.Scalar", "fill_.Tensor"),
-    )
-)
+_WRITING = frozenset({"normal", "uniform", "zero", "copy", "fill"})
 """What writes a whole tensor and reads nothing of what it was."""
 _SPLITS = frozenset(
     {"train_test_split", "KFold", "StratifiedKFold", "ShuffleSplit", "StratifiedShuffleSplit"}
 )
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether anything was trained, and all seeds were seen: weights may also be updated by hand."""
-    if evidence.is_part:
-        return False
-    return evidence.has(OptimizerStep) or evidence.has(BackwardPass)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -141,7 +130,8 @@ def _still_used(evidence: Evidence, draws: list[Operation]) -> list[Operation]:
 def _is_written_over(flow: OperationGraph, draw: Operation) -> bool:
     users = flow.users(draw)
     return bool(users) and all(
-        user.name in _WRITING
+        user.is_in_place
+        and user.kind in _WRITING
         and user.ins[0].producer == draw.index
         and user.ins[0].shape == draw.outs[0].shape
         and (user.has_generator or not user.is_random)
@@ -151,7 +141,7 @@ def _is_written_over(flow: OperationGraph, draw: Operation) -> bool:
 
 def _is_loaders_own(operation: Operation) -> bool:
     """Whether it is the number that a loader draws for its workers, needed or not."""
-    return operation.phase == "data" and operation.name.startswith("aten.random_") and _size(operation) == 1
+    return operation.phase == "data" and operation.kind == "random" and _size(operation) == 1
 
 
 def _asked_at(evidence: Evidence, draw: Operation) -> int | None:

@@ -30,9 +30,11 @@ from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.surroundings import SourceRead
 
+_TRAINING = (OptimizerStep, BackwardPass)
 RULE = Meta(
     code="REPRO02",
     severity="warning",
+    is_observed=lambda evidence: any(map(evidence.has, _TRAINING)),
     fix="Put sorted() around the listing or the set before its order is used.",
 )
 _LISTINGS = frozenset({"listdir", "scandir", "glob", "iglob", "rglob", "iterdir", "walk"})
@@ -49,13 +51,7 @@ _GIVES_TEXTS = frozenset(
 _GIVES_NUMBERS = frozenset({"tolist", "item", "range", "int", "randint", "arange", "numpy", "unique"})
 _MAX_CHARACTERS = 80
 _MAX_DEPTH = 6
-_TRAINING = (OptimizerStep, BackwardPass)
 _CUTTING = ast.Mod | ast.BitAnd | ast.RShift
-
-
-def is_observed(evidence: Evidence) -> bool:
-    """Whether anything was trained: weights may also be updated by hand."""
-    return any(evidence.has(kind) for kind in _TRAINING)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

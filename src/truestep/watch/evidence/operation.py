@@ -3,8 +3,10 @@
 Owns their rows, and which values are kept of what they gave.
 """
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import starmap
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -120,7 +122,51 @@ class Operation:
     """Whether the innermost module is in training mode since `eval()` of the outermost did not reach it."""
     ins: tuple[In, ...]
     scalars: str
+    """Its arguments as text, a tensor as `T`."""
     outs: tuple[Out, ...]
+
+    @cached_property
+    def kind(self) -> str:
+        """What it computes, in place or not: `add` for `aten.add_.Tensor`."""
+        parts = self.name.split(".")
+        return parts[1].rstrip("_") if len(parts) > 1 else self.name
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it writes to what it is given."""
+        return self.name.split(".")[1:2] == [f"{self.kind}_"]
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """Its arguments by position: numbers, texts and lists of them; `T` for a tensor."""
+        return self._arguments[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its arguments by name, without those that are None."""
+        return self._arguments[1]
+
+    @cached_property
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        try:
+            call: Any = ast.parse(f"f({self.scalars})", mode="eval").body
+        except SyntaxError:  # a long text is cut
+            return (), {}
+        return tuple(map(_value_of, call.args)), {item.arg: _value_of(item.value) for item in call.keywords}
+
+
+def _value_of(node: ast.expr) -> Any:
+    """Return a number, a text or a list of them from a text; names and all else stay texts."""
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.List():
+            return [_value_of(item) for item in node.elts]
+        case ast.Name(id="inf" | "nan"):
+            return float(node.id)
+        case ast.UnaryOp(op=ast.USub()):
+            return -_value_of(node.operand)
+    return ast.unparse(node)
 
 
 def stride_of(num: int, itemsize: int) -> int:
