@@ -16,6 +16,7 @@ FIXED_LENGTH = {
 }
 """Scripts that have no long form, and why."""
 FEWER_STEPS = {
+    "loss02_lbfgs_logistic": "it makes five steps, which are lengthened at most thirty times",
     "loop10_view_matcher": "it makes no step of its optimizer",
     "loop13_series_by_hand": "it changes its weights by hand, without an optimizer",
     "loop20_early_series": "it stops early",
