@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from truestep.show import Listing, ShowOptions, show_script
+from truestep.show import Listing, ShowOptions, find_other, show_both, show_script
 from truestep.show.page import render_page
-from truestep.show.text import Selection, render
+from truestep.show.text import Selection, compared_words, render
 from truestep.show.why import explain_line
 from truestep.watch import Script
 
@@ -185,3 +185,63 @@ def test_nothing_of_the_script_can_run_in_the_page(tmp_path: Path) -> None:
     page = render_page(listing, title="<b>")
     assert page.count("<script>") == 1
     assert "<title>&lt;b&gt;" in page
+
+
+def compared(folder: Path, monkeypatch: pytest.MonkeyPatch, *, now: str, before: str = TRAIN) -> Listing:
+    monkeypatch.chdir(folder)
+    (folder / "before.py").write_text(before)
+    (folder / "train.py").write_text(now)
+    script = Script(path="train.py")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    options = ShowOptions(steps=10, **quiet)
+    return show_both(script, find_other(script, word="before.py"), options=options)
+
+
+def test_the_first_value_that_differs_from_another_script_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = TRAIN.replace("        h = F.relu(x)", "        h = F.relu(x)\n        h = h * 2")
+    listing = compared(tmp_path, monkeypatch, now=changed.replace("lr=1e-6", "lr=1e-3"))
+    found = listing.first_difference
+    assert found is not None
+    assert (
+        found.value.label == "returns"
+        and listing.files[0].row(found.line).source.strip() == "return self.fc(h)"
+    )
+    assert not value_at(listing, "xb, yb =", "xb").differs
+    assert next(row for row in listing.files[0].rows if "h = h * 2" in row.source).is_new
+    assert "lr=1e-6" in next(row for row in listing.files[0].rows if "lr=1e-3" in row.source).gone[0].source
+    words = compared_words(listing)
+    assert "first difference: " in words and "train.py:18 returns: f32 32" in words and "before.py" in words
+    assert {path.name for path in tmp_path.iterdir()} == {"before.py", "train.py"}
+
+
+@pytest.mark.parametrize(("changed", "differs"), [(False, False), (True, True)])
+def test_a_script_that_computes_the_same_has_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool, differs: bool
+) -> None:
+    now = TRAIN.replace("opt.zero_grad()", "opt.zero_grad(set_to_none=False)") if changed else TRAIN
+    listing = compared(tmp_path, monkeypatch, now=now)
+    assert listing.first_difference is None
+    start = "lines differ from" if differs else "no line and no recorded value differs from"
+    assert compared_words(listing).startswith(start)
+    assert any(row.differs for row in listing.files[0].rows) is differs
+
+
+def test_a_commit_is_compared_with_the_working_tree(tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    (tmp_path / "train.py").write_text(TRAIN)
+    git = ["git", "-c", "user.email=a@example.com", "-c", "user.name=a"]
+    for words in (["init", "-q"], ["add", "train.py"], ["commit", "-qm", "one"]):
+        assert run(*git, *words).returncode == 0
+    (tmp_path / "train.py").write_text(TRAIN.replace("lr=1e-6", "lr=1e-3"))
+    command = [sys.executable, "-m", "truestep", "show", "--against", "HEAD", "--steps", "10"]
+    done = run(*command, "--format", "json", "train.py")
+    answer = json.loads(done.stdout)
+    assert answer["first_difference"]["name"] == "update/weight", done.stderr
+    assert answer["first_difference"]["file"] == str(tmp_path / "train.py")
+    refused = run(*command, "train.py", "--against")
+    assert refused.returncode == 0  # an argument of the script's
+    assert "neither a file nor a commit" in run(*command[:-3], "nothing", "train.py").stderr

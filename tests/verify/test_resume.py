@@ -80,7 +80,6 @@ def updates(*batches: str, state: str = "same") -> list[Update]:
     ]
 
 
-@pytest.mark.verdict("a resumed epoch starts over at its first batch")
 @pytest.mark.parametrize(
     ("resumed", "name"),
     [("c", "loader-position-not-saved"), ("a", "data-order-not-restored"), ("e", "data-order-not-restored")],

@@ -59,6 +59,22 @@ _Why = Annotated[
         rich_help_panel=ANSWER,
     ),
 ]
+_Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMIT|SCRIPT",
+        help="Run this too, and mark the lines and values that differ from it.",
+        rich_help_panel=STARTING,
+    ),
+]
+_AgainstArgs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Run it too with these arguments, and mark what differs.",
+        rich_help_panel=STARTING,
+    ),
+]
 _Output = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the whole listing to this HTML file.", rich_help_panel=ANSWER),
@@ -76,6 +92,8 @@ def show(  # noqa: PLR0913  # limits: an argument is an option of the command
     device: DeviceName = None,
     is_module: IsModule = False,
     also: _Also = None,
+    against: _Against = None,
+    against_args: _AgainstArgs = None,
     lines: _Lines = None,
     function: _Function = None,
     everything: _All = False,
@@ -94,6 +112,9 @@ def show(  # noqa: PLR0913  # limits: an argument is an option of the command
     short windows later. Without --lines, --function, --all or --why, the training step and the functions
     that it calls are printed. --output has all of it.
 
+    With --against or --against-args, two runs stand beside each other, each in a copy of the working folder.
+    Lines are aligned by their text. What differs is printed, with the value that differed first at the end.
+
     Exit codes:
       0    shown
       2    inconclusive: the script failed before a line was followed; or bad usage
@@ -105,23 +126,29 @@ def show(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep show --output show.html --steps 100 train.py --lr 0.1
       truestep show --function forward train.py
       truestep show --why 35 train.py
+      truestep show --against HEAD~1 train.py
       truestep show --format json train.py
     """
     from truestep.show.text import Selection
 
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     selection = Selection(lines=_bounds(lines), function=function, everything=everything)
-    listing = _run(given, steps=steps, also=also, format_=format_, is_quiet=quiet)
+    others = (against, against_args)
+    listing = _run(given, steps=steps, also=also, against=others, format_=format_, is_quiet=quiet)
     if format_ is Format.json:
         print(json.dumps({"script": given.path, **device_fields(given), **listing.as_fields()}, indent=2))
     else:
         _print(listing, selection, why=why)
     if output is not None:
-        from truestep.show.page import write_page
-
-        write_page(listing, output, title=given.name)
-        print(f"truestep: wrote {short(str(output.absolute()))}", file=sys.stderr)
+        _write(listing, output, title=given.name)
     raise typer.Exit(0 if listing.files else _INCONCLUSIVE)
+
+
+def _write(listing: "Listing", output: Path, *, title: str) -> None:
+    from truestep.show.page import write_page
+
+    write_page(listing, output, title=title)
+    print(f"truestep: wrote {short(str(output.absolute()))}", file=sys.stderr)
 
 
 def _bounds(words: str | None) -> tuple[int, int] | None:
@@ -138,12 +165,17 @@ def _bounds(words: str | None) -> tuple[int, int] | None:
 
 
 def _run(
-    given: "Script", *, steps: int | None, also: str | None, format_: Format, is_quiet: bool
+    given: "Script",
+    *,
+    steps: int | None,
+    also: str | None,
+    against: tuple[str | None, str | None],
+    format_: Format,
+    is_quiet: bool,
 ) -> "Listing":
     with Progress(f"starting {given.name}", is_quiet=is_quiet) as progress:
-        from truestep.show import ShowOptions, show_script
+        from truestep.show import ShowOptions, find_other, show_both, show_script
 
-        progress.status(f"running {given.name}")
         quiet = subprocess.DEVNULL if is_quiet else None
         options = ShowOptions(
             steps=steps,
@@ -151,11 +183,15 @@ def _run(
             stdout=quiet if is_quiet or format_ is Format.text else sys.stderr,
             stderr=quiet,
         )
-        return show_script(given, options=options, on_step=progress.count)
+        progress.status(f"running {given.name}")
+        if against == (None, None):
+            return show_script(given, options=options, on_step=progress.count)
+        other = find_other(given, word=against[0], arguments=against[1])
+        return show_both(given, other, options=options, on_step=progress.count)
 
 
 def _print(listing: "Listing", selection: "Selection", *, why: int | None) -> None:
-    from truestep.show.text import render, require_shown
+    from truestep.show.text import compared_words, render, require_shown
     from truestep.show.why import explain_line
 
     page = Page()
@@ -173,6 +209,8 @@ def _print(listing: "Listing", selection: "Selection", *, why: int | None) -> No
     for parts in lines:
         page.print(*parts)
     page.print((_summary(listing), "dim"))
+    if listing.against is not None:
+        page.print(compared_words(listing))
 
 
 def _summary(listing: "Listing") -> str:

@@ -3,7 +3,7 @@
 Owns the listing and its forms. How a script is started and observed is in `truestep.watch`.
 """
 
-from truestep.show.listing import Listing, Row, Value, read_listing
-from truestep.show.run import ShowOptions, show_script
+from truestep.show.listing import Listing
+from truestep.show.run import Other, ShowOptions, find_other, show_both, show_script
 
-__all__ = ["Listing", "Row", "ShowOptions", "Value", "read_listing", "show_script"]
+__all__ = ["Listing", "Other", "ShowOptions", "find_other", "show_both", "show_script"]

@@ -30,6 +30,29 @@ class Value:
     curve: tuple[tuple[int, float], ...] = ()
     """Number of the call, and the value then."""
     history: tuple[tuple[int, str], ...] = ()
+    order: int = 0
+    """Its place among all values, in the order in which they were first made."""
+    other: "Value | None" = None
+    """What it was in the run that this one is compared with."""
+    is_new: bool = False
+    """Whether that run had no such value at this line."""
+
+    @property
+    def words(self) -> str:
+        """Return it as text: at the first call, and at the last if that differs."""
+        change = f" → {self.change}" if self.change else ""
+        facts = f"  [{', '.join(self.facts)}]" if self.facts else ""
+        return f"{self.begun}{change}{facts}"
+
+    @property
+    def begun(self) -> str:
+        """Return what it was at the first call."""
+        return " ".join(part for part in (self.kind, self.first) if part)
+
+    @property
+    def differs(self) -> bool:
+        """Whether it was something else in the other run."""
+        return self.is_new or (self.other is not None and self.other.words != self.words)
 
     @property
     def is_odd(self) -> bool:
@@ -57,6 +80,7 @@ class Value:
             "last": self.last,
             "facts": list(self.facts),
             "curve": [[call, value if math.isfinite(value) else None] for call, value in self.curve],
+            **({"differs": True, "other": self.other and self.other.words} if self.differs else {}),
         }
 
 
@@ -71,6 +95,43 @@ class Row:
     seconds: float = 0.0
     """How long it took while it was followed, with what it called."""
     values: tuple[Value, ...] = ()
+    is_new: bool = False
+    """Whether the other version has no such line."""
+    gone: tuple["Row", ...] = ()
+    """Lines of the other version that stood before this one."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the other run had another line here, or another value."""
+        return self.is_new or bool(self.gone) or any(value.differs for value in self.values)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "line": self.number,
+            "source": self.source,
+            "count": self.count,
+            "values": [value.as_fields() for value in self.values],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A value that differs from that of another run."""
+
+    file: str
+    line: int
+    value: Value
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether it differed at the first call already."""
+        other = self.value.other
+        return other is None or other.begun != self.value.begun
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"file": self.file, "line": self.line, **self.value.as_fields()}
 
 
 @dataclass(kw_only=True)
@@ -100,6 +161,9 @@ class Listing:
     ended: str | None = None
     error: str | None = None
     troubles: list[str] = field(default_factory=list)
+    against: str | None = None
+    """The name of the run that this one is compared with."""
+    first_difference: Difference | None = None
 
     def file(self, path: str) -> File | None:
         """Return a file by its path or its name."""
@@ -121,24 +185,30 @@ class Listing:
             "followed_s": self.traced_s,
             "recording_s": self.own_s,
             "troubles": self.troubles,
+            **self._compared_fields(),
             "files": [
                 {
                     "file": item.path,
                     "lines": [
-                        {
-                            "line": row.number,
-                            "source": row.source,
-                            "count": row.count,
-                            "share": round(self.share(row), 4),
-                            "values": [value.as_fields() for value in row.values],
-                        }
+                        {**row.as_fields(), "share": round(self.share(row), 4), **_marks(row)}
                         for row in item.rows
-                        if row.count
+                        if row.count or row.is_new or row.gone
                     ],
                 }
                 for item in self.files
             ],
         }
+
+    def _compared_fields(self) -> dict[str, Any]:
+        if self.against is None:
+            return {}
+        found = self.first_difference
+        return {"against": self.against, "first_difference": found.as_fields() if found else None}
+
+
+def _marks(row: Row) -> dict[str, Any]:
+    gone = {"gone": [item.as_fields() for item in row.gone]} if row.gone else {}
+    return {"new": True, **gone} if row.is_new else gone
 
 
 def read_listing(folder: Path) -> Listing:
@@ -199,6 +269,7 @@ def _row(number: int, text: str, found: dict[str, Any]) -> Row:
             facts=tuple(item["facts"]),
             curve=tuple((call, record.number(value)) for call, value in item["curve"]),
             history=tuple((call, words) for call, words in item["history"]),
+            order=item["order"],
         )
         for label, item in found["values"].items()
     )

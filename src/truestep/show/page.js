@@ -1,8 +1,9 @@
 "use strict";
 const main = document.querySelector("main");
 const rows = [...main.querySelectorAll("tr")];
-for (const name of ["ran", "odd", "changed"]) {
+for (const name of ["ran", "odd", "changed", "different"]) {
   const box = document.getElementById(name);
+  if (box === null) continue;
   const apply = () => main.classList.toggle("only-" + name, box.checked);
   box.addEventListener("change", apply);
   apply();

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from truestep.show.listing import ODD_FACTS, File, Listing, Row, Value
-from truestep.show.text import short_path
+from truestep.show.text import compared_words, other_words, short_path
 
 _ASSETS = Path(__file__).parent
 _MIN_SHARE = 0.002
 _KEYWORDS = frozenset(keyword.kwlist)
 _SPARK = (100, 18)
+_DIFFERENT = '<label><input type="checkbox" id="different" checked> only differences</label>'
 
 
 def write_page(listing: Listing, path: Path, *, title: str) -> None:
@@ -46,13 +47,18 @@ def render_page(listing: Listing, *, title: str) -> str:
         f'<meta name="color-scheme" content="light dark"><title>{_text(title)} · truestep show</title>'
         f"<style>{style}</style></head><body><header><h1>{_text(title)}</h1>"
         f"<p>{steps}. Beside each line: values at the first call → at the last, how often it ran while "
-        f"lines were followed, and its share of that time.</p>{failed}"
+        f"lines were followed, and its share of that time.</p>{failed}{_compared(listing)}"
         '<div class="tools"><input id="search" type="search" placeholder="Search" aria-label="Search">'
         '<label><input type="checkbox" id="ran" checked> only lines that ran</label>'
         f'<label><input type="checkbox" id="odd"> only odd values ({odd})</label>'
-        '<label><input type="checkbox" id="changed"> only values that change</label></div></header>'
+        '<label><input type="checkbox" id="changed"> only values that change</label>'
+        f"{_DIFFERENT if listing.against else ''}</div></header>"
         f"<main>{body}</main><script>{script}</script></body></html>\n"
     )
+
+
+def _compared(listing: Listing) -> str:
+    return f'<p class="compared">{_text(compared_words(listing))}</p>' if listing.against else ""
 
 
 def _policy(script: str) -> str:
@@ -74,7 +80,13 @@ def _row(row: Row, code: str, listing: Listing) -> str:
     bar = f'<i style="width:{min(100.0, 100 * share):.1f}%" title="{100 * share:.1f} % of the time"></i>'
     values = "".join(_value(value) for value in row.values)
     state = "ran" if row.count else "idle" if row.source.strip() else "blank"
-    return (
+    state += " new" * row.is_new + " differs" * row.differs
+    gone = "".join(
+        f'<tr class="gone differs"><td class="n">-</td><td class="c"></td><td class="t"></td>'
+        f'<td class="s"><pre>{_text(item.source) or " "}</pre></td><td class="v"></td></tr>'
+        for item in row.gone
+    )
+    return gone + (
         f'<tr class="{state}" id="L{row.number}"><td class="n">{row.number}</td>'
         f'<td class="c">{row.count if row.count > 1 else ""}</td>'
         f'<td class="t">{bar if share > _MIN_SHARE else ""}</td>'
@@ -87,11 +99,12 @@ def _value(value: Value) -> str:
     change = f' <span class="then">→ {_text(value.change)}</span>' if value.change else ""
     kinds = f"value{' odd' * value.is_odd}{' changes' * bool(value.change)}"
     kind = f'<span class="kind">{_text(value.kind)}</span>'
+    other = f'<div class="other">≠ {_text(other_words(value))}</div>' if value.differs else ""
     head = f"<b>{_text(value.label)}</b> {kind} {_text(value.first)}{change}"
     history = "".join(f"<li value={call}>{_text(words)}</li>" for call, words in value.history)
     if len(value.history) < 2:
-        return f'<div class="{kinds}">{head}{facts}</div>'
-    shown = f"<summary>{head}{_spark(value)}{facts}</summary><ol>{history}</ol>"
+        return f'<div class="{kinds}">{head}{facts}{other}</div>'
+    shown = f"<summary>{head}{_spark(value)}{facts}{other}</summary><ol>{history}</ol>"
     return f'<details class="{kinds}">{shown}</details>'
 
 

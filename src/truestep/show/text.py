@@ -27,15 +27,14 @@ class Selection:
 
 def render(listing: Listing, *, selection: Selection, width: int) -> Iterator[list[Part]]:
     """Yield the lines of the listing, each as its parts, within a width."""
+    is_whole = selection.everything or selection.lines is not None
+    shown = []
     for item in listing.files:
         chosen = _chosen(item, selection)
-        rows = [row for row in item.rows if row.number in chosen]
-        rows = (
-            rows if selection.everything or selection.lines else [row for row in rows if row.source.strip()]
-        )
-        if not rows:
-            continue
-        if len(listing.files) > 1:
+        rows = [row for row in item.rows if row.number in chosen and (is_whole or row.source.strip())]
+        shown += [(item, rows)] if rows else []
+    for item, rows in shown:
+        if len(shown) > 1:
             yield [(short_path(item.path), "bold")]
         yield from render_rows(rows, width=width)
 
@@ -57,6 +56,8 @@ def _chosen(item: File, selection: Selection) -> set[int]:
         return set(range(first, last + 1))
     if selection.everything:
         return set(range(1, len(item.rows) + 1))
+    if any(row.differs for row in item.rows):
+        return {row.number for row in item.rows if row.differs}
     step = find_step(item)
     odd = {row.number for row in item.rows if row.count > 1 and any(value.is_odd for value in row.values)}
     return step | odd | _bodies_called(item, step)
@@ -88,37 +89,34 @@ def render_rows(rows: list[Row], *, width: int) -> Iterator[list[Part]]:
         if before and row.number != before + 1:
             yield [("…".rjust(digits), "dim")]
         before = row.number
+        for item in row.gone:
+            yield [(f"{'':>{digits}} -{_cut(item.source[indent:], width - digits - 2)}", "red")]
         yield from _render_row(row, row.source[indent:], digits=digits, room=room, width=width)
 
 
 def _render_row(  # limits: private to this module
     row: Row, source: str, *, digits: int, room: int, width: int
 ) -> Iterator[list[Part]]:
+    style = "green" if row.is_new else "" if row.count else "dim"
     head: list[Part] = [
-        (f"{row.number:>{digits}}  ", "dim"),
-        (_cut(source, room).ljust(room), "" if row.count else "dim"),
+        (f"{row.number:>{digits}} {'+' if row.is_new else ' '}", "green" if row.is_new else "dim"),
+        (_cut(source, room).ljust(room), style),
     ]
     space = max(20, width - digits - 2 - room - 2)
     values = row.values[:_MAX_VALUES]
     if not values:
-        yield [head[0], (source[: width - digits - 2], "" if row.count else "dim")]
+        yield [head[0], (source[: width - digits - 2], style)]
         return
     for number, value in enumerate(values):
         parts = head if number == 0 else [" " * (digits + 2 + room)]
-        for index, line in enumerate(_wrapped(_words(value), space)):
-            yield [
-                *(parts if index == 0 else [" " * (digits + 2 + room)]),
-                "  ",
-                *_styled(line, value, index),
-            ]
+        blank = " " * (digits + 2 + room)
+        for index, line in enumerate(_wrapped(f"{value.label}: {value.words}", space)):
+            yield [*(parts if index == 0 else [blank]), "  ", *_styled(line, value, index)]
+        if value.differs:
+            for line in _wrapped(f"≠ {other_words(value)}", space):
+                yield [blank, "  ", (line, "bold yellow")]
     if len(row.values) > _MAX_VALUES:
         yield [" " * (digits + 4 + room), (f"{len(row.values) - _MAX_VALUES} more", "dim")]
-
-
-def _words(value: Value) -> str:
-    change = f" → {value.change}" if value.change else ""
-    facts = f"  [{', '.join(value.facts)}]" if value.facts else ""
-    return f"{value.label}: {' '.join(part for part in (value.kind, value.first) if part)}{change}{facts}"
 
 
 def _styled(line: str, value: Value, index: int) -> list[Part]:
@@ -136,6 +134,28 @@ def _wrapped(words: str, width: int) -> list[str]:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def other_words(value: Value) -> str:
+    """Return what a value was in the run that this one is compared with."""
+    return "not there" if value.other is None else value.other.words
+
+
+def compared_words(listing: Listing) -> str:
+    """Return how the run compares with the other one."""
+    found = listing.first_difference
+    if found is not None:
+        value, other = found.value, found.value.other
+        words = (
+            [value.begun, other.begun] if found.is_at_start and other else [value.words, other_words(value)]
+        )
+        place = f"{short_path(found.file)}:{found.line}"
+        return f"first difference: {place} {value.label}: {words[0]}; in {listing.against}: {words[1]}"
+    if any(row.differs for item in listing.files for row in item.rows):
+        return (
+            f"lines differ from {listing.against}; no value recorded at a line of both differs in four digits"
+        )
+    return f"no line and no recorded value differs from {listing.against} in four digits"
 
 
 def short_path(path: str) -> str:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from time import perf_counter
 from types import FrameType
 from typing import Any
@@ -42,10 +43,15 @@ def record(options: dict[str, Any], tape: Tape) -> None:
     Recording(tape, also=tuple(options.get("also", ()))).begin()
 
 
+_ORDER = count()
+
+
 class _Value:
     """What is kept of one name at one line."""
 
     def __init__(self) -> None:
+        self.order = next(_ORDER)
+        """Its place among all values, in the order in which they were first made."""
         self.count = 0
         self.first: tuple[str, str] | None = None
         self.last: tuple[str, str] | None = None
@@ -92,6 +98,7 @@ class _Value:
             "last": self.last,
             "facts": facts,
             "count": self.count,
+            "order": self.order,
             "curve": self.curve,
             "history": self.history,
         }
