@@ -162,9 +162,23 @@ CHILD = """code = "import time; open('child.txt', 'w').write(str(time.time()))"
 subprocess.run([sys.executable, "-c", code])"""
 
 
-def verify(folder: Path, end: str) -> Any:
-    (folder / "train.py").write_text(TRAIN.replace("END", end))
-    words = [sys.executable, "-m", "truestep", "verify", "--format", "json", "train.py"]
+RUN = """
+import torch, truestep
+with truestep.Run("run", seed=1, snapshots=truestep.Snapshots(every_steps=2)) as run:
+    model = run.place(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    loader = truestep.Loader(torch.utils.data.TensorDataset(torch.ones(8, 2)), batch_size=2)
+    for step in run.steps(loader, steps=6):
+        for (x,) in step:
+            step.backward(model(x).mean())
+        step.update(optimizer)
+"""
+
+
+def verify(folder: Path, end: str, *options: str, train: str = TRAIN) -> Any:
+    (folder / "train.py").write_text(train.replace("END", end))
+    words = [sys.executable, "-m", "truestep", "verify", "--format", "json", *options, "train.py"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=540)
     assert done.stdout.startswith("{"), done.stdout + done.stderr
     return json.loads(done.stdout)
@@ -193,3 +207,10 @@ def test_a_learning_rate_that_differs_at_the_end_is_a_difference(tmp_path: Path)
     said = verify(tmp_path, "optimizer.param_groups[0]['lr'] = random.random()")
     assert said["same"] is False
     assert "optimizer 0: settings" in said["first_difference"]["what"]
+
+
+def test_a_run_that_was_killed_and_resumed_leaves_the_same_files(tmp_path: Path) -> None:
+    said = verify(tmp_path, "", "--kill", train=RUN)
+    assert said["same"] is True, said
+    assert said["files"]["differing"] == []
+    assert said["files"]["compared"] > 4

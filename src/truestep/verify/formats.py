@@ -5,6 +5,7 @@ Owns what is known of formats. Reads files that scripts have written, and unpick
 
 import gzip
 import io
+import json
 import pickletools
 import struct
 import zipfile
@@ -28,6 +29,9 @@ _WALL_TIME = 0x09
 _CONTROL = bytes(set(range(32)) - set(b"\b\t\n\f\r\033"))
 """Bytes that no text has."""
 _STRINGS = ("SHORT_BINUNICODE", "BINUNICODE")
+_OURS = b"truestep-"
+_RUN_ID = ("id", "run", "sha256")
+"""Fields of files of a `truestep.Run`: its id, which is random, and the hash of a file that has it."""
 
 
 def difference(first: Path, second: Path) -> str | None:
@@ -73,6 +77,8 @@ def _of_bytes(ours: bytes, theirs: bytes, *, name: str) -> str | None:
         return None if place is None else f"event {place + 1}"
     if name.endswith(".pkl"):
         return _of_pickle(ours, theirs)
+    if name.endswith(".json") and _OURS in ours and _without_run_id(ours) == _without_run_id(theirs):
+        return None
     return _of_text(ours, theirs) or f"byte {_first_byte(ours, theirs)}"
 
 
@@ -134,6 +140,17 @@ def _of_pickle(ours: bytes, theirs: bytes) -> str:
     except ValueError:
         return "pickled values"
     return f"values after {name!r}" if name else "pickled values"
+
+
+def _without_run_id(data: bytes) -> object:
+    """Return the content of a file of a `truestep.Run` without what is random; any other file's bytes."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return data
+    if not isinstance(found, dict) or not str(found.get("format")).startswith(_OURS.decode()):
+        return data
+    return {key: value for key, value in found.items() if key not in _RUN_ID}
 
 
 def _of_text(ours: bytes, theirs: bytes) -> str | None:

@@ -35,7 +35,8 @@ _MAX_HEAD = 4096
 _TAIL_LINES = 12
 COPIED = ".copied"
 """A file in the copy of a run's folder: a `truestep.Run` there begins anew; readers find it whole."""
-_RECORD = "record.jsonl"
+_PROCESS_FILES = ("record.jsonl", "lock")
+"""In the folder of a `truestep.Run`: the times of its steps, and the id of the process that writes there."""
 _LEFT_OUT = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache"}
 
 
@@ -76,7 +77,7 @@ class Scratch:
     def written(self) -> dict[str, Path]:
         """Return the files that a run has made or changed in the working folder, by their names in it.
 
-        Compiled Python is left out, and what a `truestep.Run` notes of its times.
+        Compiled Python is left out, and what a `truestep.Run` notes of its times and its process.
         """
         return {name: path for name, path in self._files() if self._begun.get(name) != _stamp(path)}
 
@@ -88,7 +89,7 @@ class Scratch:
             for entry in found:
                 if entry.is_dir(follow_symlinks=False):
                     waiting += [Path(entry.path)] if entry.name not in _LEFT_OUT else []
-                elif entry.is_file(follow_symlinks=False) and not (is_run and entry.name == _RECORD):
+                elif entry.is_file(follow_symlinks=False) and not (is_run and entry.name in _PROCESS_FILES):
                     yield os.path.relpath(entry.path, self.work), Path(entry.path)
 
     def keep(self) -> None:
