@@ -45,13 +45,13 @@ def answered(folder: Path) -> Writer:
 
 def test_answers_are_one_line_and_a_table(tmp_path: Path) -> None:
     answered(tmp_path)
-    check, verify = answers(open_run(tmp_path))
+    check, verify = answers(open_run(tmp_path).facts)
     assert check.line == "1 error, 1 remark in 16 steps"
     assert verify.line == "runs differ from step 3 on"
     assert check.rows[0] == ("error", "LOOP01", "train.py:17", FINDING["message"], FINDING["fix"])
     assert "not zeroed \\| \\`zero\\_grad()\\`" in check.markdown, "no cell ends early"
     assert "| different | unseeded-torch | train.py:4 | torch is not seeded |" in verify.markdown
-    assert list(findings_curve(open_run(tmp_path))) == [(0, 0.0), (1, 1.0), (15, 1.0)]
+    assert list(findings_curve(open_run(tmp_path).facts)) == [(0, 0.0), (1, 1.0), (15, 1.0)]
 
 
 SAME = "2 runs are bit-for-bit identical in"
@@ -74,7 +74,7 @@ SAME = "2 runs are bit-for-bit identical in"
 )
 def test_verdicts(tmp_path: Path, fields: dict[str, Any], line: str) -> None:
     Writer(tmp_path).record.write("verify", **fields)
-    assert [item.line for item in answers(open_run(tmp_path))] == [line]
+    assert [item.line for item in answers(open_run(tmp_path).facts)] == [line]
 
 
 FAILED = "the script failed (exit code 1): NameError: name 'x' is not defined"
@@ -104,15 +104,15 @@ def test_nothing_found_is_said_only_of_a_script_that_was_checked(
     tmp_path: Path, fields: dict[str, Any], line: str
 ) -> None:
     Writer(tmp_path).record.write("check", **{"findings": [], **fields})
-    assert [item.line.startswith(line) for item in answers(open_run(tmp_path))] == [True]
+    assert [item.line.startswith(line) for item in answers(open_run(tmp_path).facts)] == [True]
 
 
 def test_fields_of_the_wrong_kind_are_no_error(tmp_path: Path) -> None:
     odd = {"step": [], "line": {}, "file": 7, "severity": None, "message": "\ud800|\n#"}
     Writer(tmp_path).record.write("check", findings=[odd, {"step": 10**30}], steps="many")
-    (check,) = answers(open_run(tmp_path))
+    (check,) = answers(open_run(tmp_path).facts)
     assert check.markdown.encode() and len(check.rows) == 2
-    assert findings_curve(open_run(tmp_path)).steps.tolist() == [0]
+    assert findings_curve(open_run(tmp_path).facts).steps.tolist() == [0]
 
 
 def test_csv_has_a_column_only_if_something_was_checked(tmp_path: Path) -> None:

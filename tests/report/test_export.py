@@ -183,12 +183,12 @@ def test_follow_ends_when_the_run_is_done(tmp_path: Path) -> None:
 def test_evaluations_are_taken_apart_into_numbers_and_matrices(tmp_path: Path) -> None:
     resumed_run(tmp_path)
     live = open_run(tmp_path)
-    assert {name: list(curve) for name, curve in evaluation_curves(live).items()} == {
+    assert {name: list(curve) for name, curve in evaluation_curves(live.facts).items()} == {
         "accuracy": [(6, 0.75)],
         "each/f1/0": [(6, 0.5)],
         "each/f1/1": [(6, 0.25)],
     }
-    assert list(evaluation_matrices(live)) == [("each/confusion", 6, CONFUSION)]
+    assert list(evaluation_matrices(live.facts)) == [("each/confusion", 6, CONFUSION)]
 
 
 def test_what_cannot_be_exported_is_said_with_advice(tmp_path: Path) -> None:

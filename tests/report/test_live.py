@@ -19,15 +19,15 @@ from torch.utils.data import TensorDataset
 import truestep as ts
 from tests.report.growing import Writer, sleeper
 from truestep.errors import TruestepError, printable
+from truestep.report.curve import Curve
 from truestep.report.live import Follower, Live, watch
 from truestep.report.live import screen as screen_module
-from truestep.report.live.curve import Curve
 from truestep.report.live.fields import as_fields
 from truestep.report.live.pulse import are_alive
 from truestep.report.live.screen import View
-from truestep.report.live.state import Session
 from truestep.report.live.words import count, duration, number
 from truestep.report.numerals import size
+from truestep.report.runs import Life
 from truestep.report.table import tabulate
 
 HOSTILE = (
@@ -121,9 +121,10 @@ def test_steps_that_a_kill_made_void_are_gone_and_the_kill_is_marked(tmp_path: P
     live.poll()
     assert list(live.loss) == [(0, 5.0), (1, 4.0), (2, 3.5)]
     assert list(live.curves["lr"]) == [(1, 0.5)]
-    assert [(mark.kind, mark.step, mark.text) for mark in live.marks()] == [
-        ("killed", 4, "killed after step 4, 2 done again"),
-        ("processes", 2, "resumed after step 2, 4 → 2 processes"),
+    assert [(mark.kind, mark.step, mark.words) for mark in live.marks()] == [
+        ("kill", 4, "killed after step 4; 2 steps repeated"),
+        ("resume", 2, "resumed after step 2"),
+        ("processes", 2, "4 → 2 processes after step 2"),
     ]
 
 
@@ -140,7 +141,7 @@ def test_a_run_that_stopped_by_itself_was_not_killed(tmp_path: Path) -> None:
     writer.record.write("end", cursor=3)
     live.poll()
     assert live.status == "done"
-    assert [mark.kind for mark in live.marks()] == ["resumed"]
+    assert [mark.kind for mark in live.marks()] == ["stop", "resume"]
 
 
 def test_a_killed_process_is_seen_even_before_its_parent_takes_notice(tmp_path: Path) -> None:
@@ -160,9 +161,8 @@ def test_a_killed_process_is_seen_even_before_its_parent_takes_notice(tmp_path: 
 
 def test_a_process_that_began_after_the_run_is_another_one_with_its_number() -> None:
     def alive(started_s: float, host: str = "") -> list[bool | None]:
-        life = Session(
-            pids=[os.getpid()], host=host, num_processes=1, cursor=0, started_s=started_s, last_step=0
-        )
+        places = {"pids": [os.getpid()], "host": host, "processes": 1}
+        life = Life(cursor=0, facts={}, time_s=started_s, last_step=0, last_s=started_s, **places)
         return are_alive(life)
 
     assert alive(time.time()) == [True]
@@ -311,7 +311,8 @@ def test_the_view_shows_progress_curve_speed_processes_and_kills(tmp_path: Path,
         "1 s left",
         "loss 0.0075",
         "killed after step 300",
-        "resumed after step 200, 1 → 4 processes",
+        "resumed after step 200",
+        "1 → 4 processes after step 200",
         "LOOP01 stale-gradients line 7",
         "▲",
     ):
@@ -390,7 +391,7 @@ def test_without_a_terminal_a_line_says_what_happened_and_the_end_ends_it(tmp_pa
     file = io.StringIO()
     watch(Live(tmp_path / "digits"), console=Console(file=file, width=40))
     killed, resumed, last = file.getvalue().splitlines()
-    assert killed == "killed after step 2, 1 done again"
+    assert killed == "killed after step 2; 1 step repeated"
     assert resumed == "resumed after step 1"
     assert last.endswith("digits: done, step 3 of 3, loss 1")
 

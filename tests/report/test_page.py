@@ -29,10 +29,6 @@ _WORDS += (
 )
 _WORDS += "memory learning lines profile shares share words"
 WORDS = _WORDS.split()
-NOTHING = Series(steps=np.zeros(0, dtype=np.int64), values=np.zeros(0))
-EMPTY: dict[str, Any] = {"name": "a", "folder": Path("a"), "loss": NOTHING, "seconds": NOTHING.values}
-EMPTY |= {"waits": NOTHING.values, "values": {}, "evaluations": [], "total": None, "num_snapshots": 0}
-EMPTY |= {"held_s": 0.0, "strange": [], "num_torn": 0}
 
 
 class Elements(HTMLParser):
@@ -197,7 +193,7 @@ def test_p74_the_loss_curve_has_kills_resumes_and_breaks_marked(tmp_path: Path) 
     second = charts.curves(
         "loss",
         [
-            ("none", NOTHING),
+            ("none", Story(Path("a")).loss),
             ("b", story.loss),
         ],
     )
@@ -239,10 +235,8 @@ JSON = st.recursive(
     kind=st.sampled_from(["check", "verify", "tune"]), fields=st.dictionaries(st.sampled_from(WORDS), JSON)
 )
 def test_no_answer_of_whatever_form_breaks_a_section(kind: str, fields: dict[str, Any]) -> None:
-    answers: dict[str, list[dict[str, Any]]] = {"check": [], "verify": [], "tune": []}
-    answers[kind].append({"kind": kind, **fields})
-    story = EMPTY | {"answers": answers}
-    made = Story(**story)
+    made = Story(Path("a"))
+    made.take({"kind": kind, "time_s": 1, **fields})
     told = [tell(made) for tell in (sections.findings, sections.verdict, sections.tuning)]
     assert sum(section is not None for section in told) == 1
     assert all(isinstance(share, float) for share in measures.profile(made).values())

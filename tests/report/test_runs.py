@@ -39,15 +39,6 @@ def test_kills_resumes_processes_and_lineage_breaks_are_marked(tmp_path: Path) -
     assert [life.is_ended for life in story.lives] == [False, True]
 
 
-def test_a_run_that_ended_by_itself_and_goes_on_was_not_killed(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.jsonl")
-    start(record, 0)
-    steps(record, 0, [1.0] * 5)
-    record.write("end", cursor=5)
-    start(record, 5)
-    assert [mark.kind for mark in read_run(tmp_path).marks] == ["resume"]
-
-
 def test_time_goes_on_over_lives_and_loops_without_their_pauses(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.jsonl")
     start(record, 0)

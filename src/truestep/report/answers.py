@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.report.live.curve import Curve
-from truestep.report.live.state import Live
+from truestep.report.curve import Curve
 from truestep.report.numerals import compared_steps
 from truestep.report.readings import storable
+from truestep.report.runs import Facts
 from truestep.report.verdicts import check_words
 
 CURVE = "truestep/findings"
@@ -40,16 +40,16 @@ class Answer:
         return "\n".join([f"**{_MARKS.sub(_ESCAPED, title)}**", *table])
 
 
-def answers(live: Live) -> list[Answer]:
+def answers(facts: Facts) -> list[Answer]:
     """Return the last answer of `check` and of `verify`, as far as the record has them."""
     make = {"check": _check, "verify": _verify}
-    return [make[name](event) for name, event in live.facts.answers.items()]
+    return [make[name](event) for name in make if (event := facts.last_answer(name)) is not None]
 
 
-def findings_curve(live: Live) -> Curve:
+def findings_curve(facts: Facts) -> Curve:
     """Return how many errors and warnings `check` had found by the first step, the last, and each between."""
     curve = Curve()
-    event = live.facts.answers.get("check", {})
+    event = facts.last_answer("check") or {}
     steps = sorted(_step(item) for item in _findings(event) if item.get("severity") != "info")
     for step in sorted({0, _step({"step": event.get("steps")}), *steps}):
         curve.add(step, float(bisect_right(steps, step)))

@@ -47,12 +47,15 @@ class Exhibits:
     spreads: dict[str, dict[int, Spread]] = field(default_factory=dict)
     pictures: dict[tuple[str, int], Exhibit] = field(default_factory=dict)
     texts: dict[tuple[str, int], Exhibit] = field(default_factory=dict)
+    lines: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+    """As they were read, by kind, name and cursor."""
 
     def take(self, event: dict[str, Any]) -> None:
         """Take a line of one of the three kinds."""
         name, cursor = event["name"], event["cursor"]
         if not isinstance(name, str) or cursor.__class__ is not int or not 0 <= cursor < MAX_CURSOR:
             raise ValueError("name and cursor")
+        self.lines[event["kind"], name, cursor] = event
         if event["kind"] == "histogram":
             self.spreads.setdefault(name, {})[cursor] = _spread(event)
             return
@@ -65,6 +68,7 @@ class Exhibits:
 
     def cut(self, cursor: int) -> None:
         """Forget what was shown after so many steps: a resumed run does these steps again."""
+        self.lines = {key: line for key, line in self.lines.items() if key[2] <= cursor}
         self.spreads = {
             name: {step: spread for step, spread in found.items() if step <= cursor}
             for name, found in self.spreads.items()

@@ -13,8 +13,8 @@ import numpy as np
 
 from truestep.plainfile import read_json
 from truestep.report.charts import REST
-from truestep.report.readings import Matrix, numbers, tables
-from truestep.report.runs import Story
+from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices
+from truestep.report.runs import Facts, Story
 from truestep.report.thin import Series
 
 _NUM_WINDOWS = 240
@@ -73,26 +73,12 @@ def _is_number(value: object) -> bool:
 
 def evaluation_series(story: Story) -> dict[str, Series]:
     """Evaluations that gave numbers, by name, over steps; of a dict or a list each entry by itself."""
-    found: dict[str, dict[int, float]] = {}
-    for item in story.evaluations:
-        for name, value in numbers(item.name, item.value):
-            found.setdefault(name, {})[item.cursor] = value
-    return {
-        name: Series(
-            steps=np.array(list(points), dtype=np.int64), values=np.array(list(points.values()), dtype=float)
-        )
-        for name, points in found.items()
-    }
+    return {name: curve.series for name, curve in evaluation_curves(story).items()}
 
 
 def matrices(story: Story) -> dict[str, Matrix]:
     """Square tables of numbers that evaluations gave, alone or by name, the newest of each name."""
-    return {
-        name: rows
-        for item in story.evaluations
-        for name, rows in tables(item.name, item.value)
-        if _is_drawn(rows)
-    }
+    return {name: rows for name, _, rows in evaluation_matrices(story) if _is_drawn(rows)}
 
 
 def _is_drawn(rows: Matrix) -> bool:
@@ -110,6 +96,11 @@ def flat(facts: Mapping[str, Any], *, prefix: str = "") -> dict[str, str]:
         else:
             found[name] = value if isinstance(value, str) else json.dumps(value)
     return found
+
+
+def settings(facts: Facts) -> dict[str, str]:
+    """Return recipe and fingerprint by dotted names."""
+    return flat({part: facts.facts.get(part, {}) for part in ("recipe", "fingerprint")})
 
 
 def differing(stories: Sequence[Story], part: str) -> dict[str, list[str]]:

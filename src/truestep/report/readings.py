@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.report.live.curve import Curve
-from truestep.report.live.state import Live
+from truestep.report.curve import Curve
+from truestep.report.runs import Facts
 
 _MAX_LIST = 1000
 """A list longer than this is no list of classes: it is left to the record."""
@@ -16,20 +16,20 @@ _MAX_LIST = 1000
 Matrix = list[list[float]]
 
 
-def evaluation_curves(live: Live) -> dict[str, Curve]:
+def evaluation_curves(facts: Facts) -> dict[str, Curve]:
     """Return every number that evaluations gave, by name and by steps done."""
     curves: dict[str, Curve] = {}
-    for item in live.facts.evaluations:
-        for name, value in numbers(item["name"], item["value"]):
-            curves.setdefault(name, Curve()).add(item["cursor"], value)
+    for item in facts.evaluations:
+        for name, value in numbers(item.name, item.value):
+            curves.setdefault(name, Curve()).add(item.cursor, value)
     return curves
 
 
-def evaluation_matrices(live: Live) -> Iterator[tuple[str, int, Matrix]]:
+def evaluation_matrices(facts: Facts) -> Iterator[tuple[str, int, Matrix]]:
     """Yield every matrix that evaluations gave, such as confusion matrices: name, steps done, rows."""
-    for item in live.facts.evaluations:
-        for name, matrix in tables(item["name"], item["value"]):
-            yield name, item["cursor"], matrix
+    for item in facts.evaluations:
+        for name, matrix in tables(item.name, item.value):
+            yield name, item.cursor, matrix
 
 
 def numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:

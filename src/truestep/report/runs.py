@@ -1,15 +1,13 @@
-"""A run's folder read into a story: its processes' lives, what was measured at steps, what commands said.
+"""A run's record read into facts: its processes' lives, what was measured at steps, what commands said.
 
 Owns what lines mean together: which steps are void, what was killed. A line that makes no sense is kept
 and shown, never an error: a record may be damaged or untrusted.
 """
 
 import json
-import math
-from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,15 @@ import numpy as np
 from truestep import plainfile, record
 from truestep.errors import UsageError
 from truestep.record import number, step_number
-from truestep.report.exhibits import MAX_CURSOR, Exhibits
+from truestep.report.curve import Curve
+from truestep.report.exhibits import Exhibits
+from truestep.report.numerals import count
 from truestep.report.thin import Floats, Series
+
+_MAX_WHOLE = 2**53
+_MAX_TIME_S = 1e11
+_PASSED_OVER = ("audit", "unverified")
+"""Kinds of lines that are for `truestep.Run` itself."""
 
 
 @dataclass(kw_only=True)
@@ -28,10 +33,15 @@ class Life:
 
     cursor: int
     processes: int
+    pids: list[int]
+    host: str
     time_s: float
     facts: dict[str, Any]
     """The fields of its `start` line."""
     last_step: int
+    """The number of steps finished when it was last heard of."""
+    last_s: float
+    """When its last line was written."""
     is_ended: bool = False
     """Whether its end was recorded. If not, it was killed or still runs."""
     is_stopped: bool = False
@@ -40,8 +50,7 @@ class Life:
     """Steps that were recorded and then done again by the next one, and how long they took."""
     void_s: float = 0.0
     loop_s: float | None = None
-    """When its first loop over steps was opened, and when its last line was written."""
-    last_s: float = 0.0
+    """When its first loop over steps was opened."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,46 +72,249 @@ class Evaluation:
     value: Any
 
 
-@dataclass(kw_only=True)
-class Story:
-    """All that the record of one run says, steps once each and counted from 1."""
+class Facts:
+    """All that the lines of a record said so far. Steps are counted from 0, as in the record."""
 
-    name: str
-    folder: Path
-    lives: list[Life] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    loss: Series
-    seconds: Floats
-    """When each step of `loss` ended, in seconds of training, without the pauses between lives."""
-    waits: Floats
-    """For how many seconds each step of `loss` had waited for its batch; NaN where that is not known."""
-    values: dict[str, Series]
-    evaluations: list[Evaluation]
-    exhibits: Exhibits = field(default_factory=Exhibits)
-    """What the script showed: distributions, pictures, texts."""
-    answers: dict[str, list[dict[str, Any]]]
-    """What `check`, `verify` and `tune` said, oldest first."""
-    total: int | None
-    """How many steps there are to be, if known."""
-    num_snapshots: int
-    held_s: float
-    strange: list[str]
-    """Lines that were read but make no sense, as they are."""
-    num_torn: int
+    def __init__(self) -> None:
+        self.losses = Curve()
+        self.trained_s = Curve()
+        """When each step ended, in seconds of training, without the pauses between lives."""
+        self.ended_s = Curve()
+        """When each step ended, in seconds since 1970."""
+        self.wait_s = Curve()
+        """For how many seconds steps had waited for their batch, where that is recorded."""
+        self.rate = Curve()
+        """Steps per second, at the last step of each line."""
+        self.named: dict[str, Curve] = {}
+        """What was logged by step, by name."""
+        self.lives: list[Life] = []
+        self.marks: list[Mark] = []
+        self.evaluations: list[Evaluation] = []
+        self.exhibits = Exhibits()
+        """What the script showed: distributions, pictures, texts."""
+        self.answers: dict[str, list[dict[str, Any]]] = {"check": [], "verify": [], "tune": []}
+        """What these commands said, oldest first."""
+        self.total: int | None = None
+        """How many steps there are to be, if known."""
+        self.num_snapshots, self.held_s = 0, 0.0
+        self.snapshot_cursor: int | None = None
+        self.last_s = 0.0
+        """When the last line was written."""
+        self.strange: list[str] = []
+        """Lines that were read but make no sense, as they are."""
+        self._base_s = self._end_s = 0.0
+        self._takers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "start": self._start,
+            "end": self._end,
+            "phase": self._phase,
+            "steps": self._add_steps,
+            "values": self._add_values,
+            "evaluate": self._evaluate,
+            "histogram": self.exhibits.take,
+            "picture": self.exhibits.take,
+            "text": self.exhibits.take,
+            "snapshot": self._snapshot,
+            "lineage": self._lineage,
+            "damage": self._trouble,
+            "save-failed": self._trouble,
+            **dict.fromkeys(self.answers, self._answer),
+        }
 
-    @property
-    def num_steps(self) -> int:
-        """The number of the last recorded step, counted from 1."""
-        return int(self.loss.steps[-1]) if len(self.loss) else 0
+    def take(self, event: dict[str, Any]) -> None:
+        """Take the next line."""
+        kind = event["kind"]
+        try:
+            if kind not in _PASSED_OVER:
+                self._takers[kind](event)
+            self.last_s = _time(event)
+            if self.lives and kind not in self.answers:  # those are written by other commands
+                self.lives[-1].last_s = max(self.lives[-1].last_s, self.last_s)
+        except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError):
+            self.strange.append(json.dumps(event))
 
     @property
     def facts(self) -> dict[str, Any]:
         """The fields of the newest `start` line."""
         return self.lives[-1].facts if self.lives else {}
 
+    @property
+    def run_id(self) -> str:
+        """By which the run is known to other tools."""
+        return str(self.facts.get("run", ""))
+
+    def last_answer(self, command: str) -> dict[str, Any] | None:
+        """Return what a command said last."""
+        return self.answers[command][-1] if self.answers[command] else None
+
+    def _mark(self, kind: str, step: int, words: str, *, time_s: float) -> None:
+        self.marks.append(Mark(kind=kind, step=step, words=words, time_s=time_s))
+
+    def _start(self, event: dict[str, Any]) -> None:
+        cursor, time_s = _whole(event["cursor"]), _time(event)
+        pids = [_whole(pid) for pid in event.get("pids") or [event.get("pid", 0)]]
+        life = Life(
+            cursor=cursor,
+            processes=_whole(event.get("processes", len(pids))),
+            pids=pids,
+            host=str(event.get("host", "")),
+            time_s=time_s,
+            facts={**event, "recipe": _dict(event, "recipe"), "fingerprint": _dict(event, "fingerprint")},
+            last_step=cursor,
+            last_s=time_s,
+        )
+        before = self.lives[-1] if self.lives else None
+        whole_s = self._all_s
+        num_void = self.losses.drop_from(cursor)
+        for curve in (self.trained_s, self.ended_s, self.wait_s, self.rate, *self.named.values()):
+            curve.drop_from(cursor)
+        if before is not None:
+            before.num_void, before.void_s = num_void, whole_s - self._all_s
+            self._mark_between(before, life)
+        self.evaluations = [item for item in self.evaluations if item.cursor <= cursor]
+        self.exhibits.cut(cursor)
+        self._base_s, self._end_s = self._all_s, 0.0
+        self.lives.append(life)
+
+    @property
+    def _all_s(self) -> float:
+        """How long all steps took that count."""
+        return self.trained_s.values[-1] if self.trained_s.values else 0.0
+
+    def _mark_between(self, before: Life, life: Life) -> None:
+        if not before.is_ended:
+            again = f"; {count(before.num_void, 'step')} repeated" if before.num_void else ""
+            words = f"killed after step {before.last_step:,}{again}"
+            self._mark("kill", before.last_step, words, time_s=before.last_s)
+        if life.cursor or before.last_step:
+            self._mark("resume", life.cursor, f"resumed after step {life.cursor:,}", time_s=life.time_s)
+        if life.processes != before.processes:
+            words = f"{before.processes} → {life.processes} processes after step {life.cursor:,}"
+            self._mark("processes", life.cursor, words, time_s=life.time_s)
+
+    def _end(self, event: dict[str, Any]) -> None:
+        if self.lives:
+            life = self.lives[-1]
+            life.is_ended = True
+            if self.total is not None and life.last_step < self.total:
+                life.is_stopped = True
+                words = f"stopped after step {life.last_step:,}"
+                self._mark("stop", life.last_step, words, time_s=_time(event))
+
+    def _phase(self, event: dict[str, Any]) -> None:
+        self.total = None if event["end"] is None else _whole(event["end"])
+        self._base_s, self._end_s = self._base_s + self._end_s, 0.0  # a loop counts from its own start
+        if self.lives and self.lives[-1].loop_s is None:
+            self.lives[-1].loop_s = _time(event)
+
+    def _add_steps(self, event: dict[str, Any]) -> None:
+        first, time_s = _whole(event["first"]), _time(event)
+        losses = list(map(number, event["loss"]))
+        ends_s = [number(end) / 1e6 for end in event["end_us"]]
+        waits = [number(wait) / 1e6 for wait in event.get("wait_us", ())]
+        steps = range(first, first + len(losses))
+        if not losses or len(ends_s) != len(losses) or ("wait_us" in event and len(waits) != len(losses)):
+            raise ValueError("no steps")
+        if ends_s[0] < self._end_s:  # a second loop in a record without phases
+            self._base_s += self._end_s
+        self._end_s = ends_s[-1]
+        self.losses.extend(steps, losses)
+        self.trained_s.extend(steps, [self._base_s + end_s for end_s in ends_s])
+        self.ended_s.extend(steps, [time_s - (ends_s[-1] - end_s) for end_s in ends_s])
+        if waits:
+            self.wait_s.extend(steps, waits)
+        self._add_rate(steps)
+        if self.lives:
+            self.lives[-1].last_step = steps.stop
+
+    def _add_rate(self, steps: range) -> None:
+        num, began_s = len(steps), self.ended_s.at(steps.start - 1)
+        if began_s is None or steps.start <= (self.lives[-1].cursor if self.lives else 0):
+            num, began_s = num - 1, self.ended_s.at(steps.start)
+        seconds = self.ended_s.values[-1] - (began_s or 0.0)
+        if num and seconds > 0:
+            self.rate.add(steps[-1], num / seconds)
+
+    def _add_values(self, event: dict[str, Any]) -> None:
+        name, steps = event["name"], list(map(_whole, event["steps"]))
+        values = list(map(number, event["values"]))
+        if not isinstance(name, str) or len(values) != len(steps):
+            raise ValueError("values")
+        curve = self.named.setdefault(name, Curve())
+        for step, value in zip(steps, values, strict=True):
+            curve.add(step, value)
+
+    def _evaluate(self, event: dict[str, Any]) -> None:
+        name, cursor = str(event["name"]), _whole(event["cursor"])
+        self.evaluations.append(Evaluation(name=name, cursor=cursor, value=event["value"]))
+
+    def _snapshot(self, event: dict[str, Any]) -> None:
+        self.snapshot_cursor = _whole(event["cursor"])
+        self.num_snapshots += 1
+        self.held_s += number(event["held_s"])
+
+    def _lineage(self, event: dict[str, Any]) -> None:
+        step = _whole(event["step"])
+        change = f"{event['field']} differed: {event['then']} → {event['now']}"
+        words = f"resumed after step {step:,} although {change}"
+        self._mark("lineage", step, words, time_s=_time(event))
+
+    def _trouble(self, event: dict[str, Any]) -> None:
+        step = self.lives[-1].last_step if self.lives else 0
+        damaged = f"snapshot {event['path']} is damaged: " if event["kind"] == "damage" else ""
+        words = f"{damaged or 'a snapshot could not be written: '}{event['reason']}"
+        self._mark(event["kind"], step, words, time_s=_time(event))
+
+    def _answer(self, event: dict[str, Any]) -> None:
+        _time(event)
+        self.answers[event["kind"]].append(event)
+
+
+class Story(Facts):
+    """All that the record of one run says, with steps counted from 1."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.name = folder.resolve().name or str(folder)
+        self.folder = folder
+        self.num_torn = 0
+
+    @cached_property
+    def loss(self) -> Series:
+        """The loss of each step."""
+        return _counted(self.losses)
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """When each step of `loss` ended, in seconds of training."""
+        return self.trained_s.series.values
+
+    @cached_property
+    def waits(self) -> Floats:
+        """For how many seconds each step of `loss` had waited for its batch; NaN where that is not known."""
+        waited = np.full(len(self.loss), np.nan)
+        known = self.wait_s.series
+        waited[np.searchsorted(self.loss.steps, known.steps + 1)] = known.values
+        return waited
+
+    @cached_property
+    def values(self) -> dict[str, Series]:
+        """What was logged, by name."""
+        return {name: _counted(curve) for name, curve in self.named.items()}
+
+    @property
+    def num_steps(self) -> int:
+        """The number of the last recorded step, counted from 1."""
+        return step_number(self.losses.steps[-1]) if self.losses else 0
+
     def count(self, kind: str) -> int:
         """How often something happened."""
         return sum(mark.kind == kind for mark in self.marks)
+
+
+def _counted(curve: Curve) -> Series:
+    """Return a curve whose steps are counted from 1."""
+    series = curve.series
+    return Series(steps=series.steps.astype(np.int64) + 1, values=series.values)
 
 
 def read_run(folder: Path) -> Story:
@@ -112,12 +324,13 @@ def read_run(folder: Path) -> Story:
         raise UsageError(
             f"{folder} has no record.jsonl. Pass the folder of a run: that of truestep.Run, or of --record."
         )
-    reader = _Reader()
+    story = Story(folder)
     num_events = 0
     for event in record.read(path):
         num_events += 1
-        reader.take(event)
-    return reader.finish(folder, num_torn=max(0, _num_lines(path) - num_events))
+        story.take(event)
+    story.num_torn = max(0, _num_lines(path) - num_events)
+    return story
 
 
 def _num_lines(path: Path) -> int:
@@ -128,235 +341,19 @@ def _num_lines(path: Path) -> int:
     return num + (last != b"\n")
 
 
-def _numbers(values: list[Any]) -> "array[float]":
-    try:
-        return array("d", values)
-    except TypeError:
-        return array("d", map(number, values))
+def _whole(value: Any) -> int:
+    """A count, or an error: one that a browser could not hold exactly is none."""
+    if value.__class__ is not int or not 0 <= value < _MAX_WHOLE:
+        raise ValueError(value)
+    return int(value)
 
 
-class _Column:
-    """Rows of numbers by step, in the order of steps: what is recorded again replaces what was there."""
-
-    def __init__(self, num_columns: int) -> None:
-        self.steps = array("q")
-        self.columns = [array("d") for _ in range(num_columns)]
-
-    def cut(self, step: int) -> int:
-        """Drop everything from a step on; return how many rows that were."""
-        if not self.steps or self.steps[-1] < step:
-            return 0
-        index = bisect_left(self.steps, step)
-        num = len(self.steps) - index
-        del self.steps[index:]
-        for column in self.columns:
-            del column[index:]
-        return num
-
-    def add(self, steps: Iterable[int], *columns: "array[float]") -> None:
-        new = array("q", steps)
-        if not new:
-            return
-        if any(len(column) != len(new) for column in columns):
-            raise ValueError("columns of different lengths")
-        self.cut(new[0])
-        self.steps.extend(new)
-        for column, values in zip(self.columns, columns, strict=True):
-            column.extend(values)
-
-    def add_one(self, step: int, *values: float) -> None:
-        """As `add` for a single row, which is what a run of slow steps writes."""
-        if step.__class__ is not int:
-            raise TypeError("steps are whole numbers")
-        if self.steps and step <= self.steps[-1]:
-            self.cut(step)
-        self.steps.append(step)
-        for column, value in zip(self.columns, values, strict=True):
-            column.append(value)
-
-    def series(self, column: int = 0) -> Series:
-        steps = np.array(self.steps, dtype=np.int64)
-        values = np.array(self.columns[column], dtype=np.float64)
-        if len(steps) > 1 and (steps[1:] < steps[:-1]).any():
-            order = np.argsort(steps, kind="stable")
-            steps, values = steps[order], values[order]
-        return Series(steps=steps, values=values)
-
-
-_LOSS, _SECONDS, _WAIT = range(3)
-
-
-class _Reader:
-    """Takes lines one after the other."""
-
-    def __init__(self) -> None:
-        self._steps = _Column(3)
-        self._values: dict[str, _Column] = {}
-        self._lives: list[Life] = []
-        self._marks: list[Mark] = []
-        self._evaluations: list[Evaluation] = []
-        self._exhibits = Exhibits()
-        self._answers: dict[str, list[dict[str, Any]]] = {"check": [], "verify": [], "tune": []}
-        self._strange: list[str] = []
-        self._total: int | None = None
-        self._base_s = self._end_s = 0.0
-        self._num_snapshots, self._held_s = 0, 0.0
-        self._takers: dict[str, Callable[[dict[str, Any]], None]] = {
-            "start": self._start,
-            "end": self._end,
-            "phase": self._phase,
-            "steps": self._add_steps,
-            "values": self._add_values,
-            "evaluate": self._evaluate,
-            "histogram": self._exhibits.take,
-            "picture": self._exhibits.take,
-            "text": self._exhibits.take,
-            "snapshot": self._snapshot,
-            "lineage": self._lineage,
-            "damage": self._trouble,
-            "save-failed": self._trouble,
-            "check": self._answer,
-            "verify": self._answer,
-            "tune": self._answer,
-        }
-
-    def take(self, event: dict[str, Any]) -> None:
-        taker = self._takers.get(event["kind"])
-        try:
-            if taker is None:
-                raise KeyError(event["kind"])
-            taker(event)
-            if self._lives and event["kind"] not in self._answers:  # those are written by other commands
-                self._lives[-1].last_s = max(self._lives[-1].last_s, number(event["time_s"]))
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
-            self._strange.append(json.dumps(event))
-
-    def finish(self, folder: Path, *, num_torn: int) -> Story:
-        seconds, waits = (self._steps.series(column).values for column in (_SECONDS, _WAIT))
-        return Story(
-            name=folder.resolve().name or str(folder),
-            folder=folder,
-            lives=self._lives,
-            marks=self._marks,
-            loss=self._steps.series(_LOSS),
-            seconds=seconds,
-            waits=waits,
-            values={name: column.series() for name, column in self._values.items()},
-            evaluations=self._evaluations,
-            exhibits=self._exhibits,
-            answers=self._answers,
-            total=self._total,
-            num_snapshots=self._num_snapshots,
-            held_s=self._held_s,
-            strange=self._strange,
-            num_torn=num_torn,
-        )
-
-    def _mark(self, kind: str, step: int, words: str, event: dict[str, Any]) -> None:
-        self._marks.append(Mark(kind=kind, step=step, words=words, time_s=number(event["time_s"])))
-
-    def _start(self, event: dict[str, Any]) -> None:
-        cursor, processes = int(event["cursor"]), int(event.get("processes", 1))
-        facts = {**event, "recipe": _dict(event, "recipe"), "fingerprint": _dict(event, "fingerprint")}
-        life = Life(
-            cursor=cursor, processes=processes, time_s=number(event["time_s"]), facts=facts, last_step=cursor
-        )
-        before = self._lives[-1] if self._lives else None
-        if before is not None:
-            whole_s = self._trained_s
-            before.num_void = self._steps.cut(step_number(cursor))
-            before.void_s = whole_s - self._trained_s
-            self._mark_between(before, life, event)
-        for column in self._values.values():
-            column.cut(step_number(cursor))
-        self._evaluations = [item for item in self._evaluations if item.cursor <= cursor]
-        self._exhibits.cut(cursor)
-        self._base_s, self._end_s = self._trained_s, 0.0
-        self._lives.append(life)
-
-    @property
-    def _trained_s(self) -> float:
-        """How long all steps took that count."""
-        return self._steps.columns[_SECONDS][-1] if self._steps.steps else 0.0
-
-    def _mark_between(self, before: Life, life: Life, event: dict[str, Any]) -> None:
-        if not before.is_ended:
-            again = f"; {before.num_void:,} steps were repeated" if before.num_void else ""
-            self._mark("kill", before.last_step, f"killed after step {before.last_step:,}{again}", event)
-        if life.cursor or before.last_step:
-            self._mark("resume", life.cursor, f"resumed after step {life.cursor:,}", event)
-        if life.processes != before.processes:
-            words = f"{before.processes} → {life.processes} processes after step {life.cursor:,}"
-            self._mark("processes", life.cursor, words, event)
-
-    def _end(self, event: dict[str, Any]) -> None:
-        if self._lives:
-            life = self._lives[-1]
-            life.is_ended = True
-            if self._total is not None and life.last_step < self._total:
-                life.is_stopped = True
-                self._mark("stop", life.last_step, f"stopped after step {life.last_step:,}", event)
-
-    def _phase(self, event: dict[str, Any]) -> None:
-        self._total = None if event["end"] is None else int(event["end"])
-        self._base_s, self._end_s = self._base_s + self._end_s, 0.0  # a loop counts from its own start
-        if self._lives and self._lives[-1].loop_s is None:
-            self._lives[-1].loop_s = number(event["time_s"])
-
-    def _add_steps(self, event: dict[str, Any]) -> None:
-        losses, ends_us, first = event["loss"], event["end_us"], step_number(event["first"])
-        num = len(losses)
-        waits_us = event["wait_us"] if "wait_us" in event else [math.nan] * num
-        if not num or not num == len(ends_us) == len(waits_us) or first < 1:
-            raise ValueError("no steps")
-        begun_s = number(ends_us[0]) / 1e6
-        if begun_s < self._end_s:  # a second loop in a record without phases
-            self._base_s += self._end_s
-        if num == 1:
-            self._steps.add_one(first, number(losses[0]), self._base_s + begun_s, number(waits_us[0]) / 1e6)
-        else:
-            seconds = array("d", [self._base_s + end / 1e6 for end in ends_us])
-            waits = array("d", [wait / 1e6 for wait in waits_us])
-            self._steps.add(range(first, first + num), _numbers(losses), seconds, waits)
-        self._end_s = number(ends_us[-1]) / 1e6
-        if self._lives:
-            self._lives[-1].last_step = first + num - 1
-
-    def _add_values(self, event: dict[str, Any]) -> None:
-        name, values = event["name"], event["values"]
-        steps = list(map(step_number, event["steps"]))
-        if not isinstance(name, str) or len(values) != len(steps):
-            raise ValueError("values")
-        column = self._values.get(name) or _Column(1)
-        if len(steps) == 1:
-            column.add_one(steps[0], number(values[0]))
-        else:
-            column.add(steps, _numbers(values))
-        self._values[name] = column
-
-    def _evaluate(self, event: dict[str, Any]) -> None:
-        cursor = int(event["cursor"])
-        if not 0 <= cursor < MAX_CURSOR:
-            raise ValueError("cursor")
-        self._evaluations.append(Evaluation(name=str(event["name"]), cursor=cursor, value=event["value"]))
-
-    def _snapshot(self, event: dict[str, Any]) -> None:
-        self._held_s += number(event["held_s"])
-        self._num_snapshots += 1
-
-    def _lineage(self, event: dict[str, Any]) -> None:
-        step = int(event["step"])
-        change = f"{event['field']} differed: {event['then']} → {event['now']}"
-        words = f"resumed after step {step:,} although {change}"
-        self._mark("lineage", step, words, event)
-
-    def _trouble(self, event: dict[str, Any]) -> None:
-        step = self._lives[-1].last_step if self._lives else 0
-        path = f"{event['path']}: " if "path" in event else ""
-        self._mark(event["kind"], step, f"{path}{event['reason']}", event)
-
-    def _answer(self, event: dict[str, Any]) -> None:
-        self._answers[event["kind"]].append(event)
+def _time(event: dict[str, Any]) -> float:
+    """When a line was written, in seconds since 1970, or an error: what no calendar knows is none."""
+    seconds = number(event["time_s"])
+    if not 0 <= seconds <= _MAX_TIME_S:
+        raise ValueError(seconds)
+    return seconds
 
 
 def _dict(event: dict[str, Any], name: str) -> dict[str, Any]:

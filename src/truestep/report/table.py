@@ -10,7 +10,7 @@ import numpy
 import numpy.typing
 
 from truestep.report.answers import CURVE, findings_curve
-from truestep.report.live.curve import Curve
+from truestep.report.curve import Curve
 from truestep.report.live.state import Live
 from truestep.report.readings import evaluation_curves, storable
 
@@ -48,9 +48,9 @@ class Table:
 def tabulate(live: Live) -> Table:
     """Return the time at which each step ended, its loss, logged values, `evaluate/NAME`, and findings."""
     named = {name: curve for name, curve in live.curves.items() if name != "steps_per_s"}
-    evaluations = {f"evaluate/{name}": curve for name, curve in evaluation_curves(live).items()}
-    curves = {"time_s": live.ended_s, **named, **evaluations}
-    curves |= {CURVE: findings_curve(live)} if "check" in live.facts.answers else {}
+    evaluations = {f"evaluate/{name}": curve for name, curve in evaluation_curves(live.facts).items()}
+    curves = {"time_s": live.facts.ended_s, **named, **evaluations}
+    curves |= {CURVE: findings_curve(live.facts)} if live.facts.answers["check"] else {}
     steps = numpy.unique(numpy.concatenate([numpy.array(curve.steps) for curve in curves.values()]))
     steps = steps.astype(numpy.int64)
     return Table(

@@ -54,25 +54,31 @@ class Events:
     def add(self, live: Live) -> None:
         """Write what is new; after a resume, first tell from which step on the earlier lines are void."""
         lives = live.lives
-        is_same = live.facts.run_id == self._run_id
+        run_id = live.facts.run_id
+        is_same = run_id == self._run_id
         if len(lives) != self._num_lives or self._writer is None or not is_same:
             is_same = is_same and len(lives) > self._num_lives > 0
             cursor = min(life.cursor for life in lives[self._num_lives :]) if is_same else 0
             self._open(cursor if lives else None)
-            self._num_lives, self._run_id = len(lives), live.facts.run_id
+            self._num_lives, self._run_id = len(lives), run_id
+        ended_s = live.facts.ended_s
         named = {name: curve for name, curve in live.curves.items() if name != "steps_per_s"}
-        named |= {_EVALUATE + name: curve for name, curve in evaluation_curves(live).items()}
+        named |= {_EVALUATE + name: curve for name, curve in evaluation_curves(live.facts).items()}
         for name, curve in named.items():
             last = self._written.get(name, -1)
             first = int(numpy.searchsorted(numpy.array(curve.steps), last, side="right"))
             for step, value in zip(curve.steps[first:], curve.values[first:], strict=True):
-                self._writer.add_scalar(storable(name), value, step, walltime=live.ended_s.at(step))
+                self._writer.add_scalar(storable(name), value, step, walltime=ended_s.at(step))
                 self._written[name] = step
-        for name, step, matrix in evaluation_matrices(live):
+        for name, step, matrix in evaluation_matrices(live.facts):
             key = f"{_EVALUATE}{name}"
             if step > self._written.get(key, -1):
                 self._writer.add_image(
-                    storable(key), _picture(matrix), step, walltime=live.ended_s.at(step), dataformats="HW"
+                    storable(key),
+                    _picture(matrix),
+                    step,
+                    walltime=ended_s.at(step),
+                    dataformats="HW",
                 )
                 self._written[key] = step
         self._add_exhibits(live)
@@ -81,21 +87,21 @@ class Events:
 
     def _add_answers(self, live: Live) -> None:
         """Write what `check` and `verify` answered, once for each answer, and the curve of findings."""
-        for answer in answers(live):
-            time_s = live.facts.answers[answer.command]["time_s"]
+        for answer in answers(live.facts):
+            time_s = live.facts.answers[answer.command][-1]["time_s"]
             if self._answered.get(answer.command) == time_s:
                 continue
             self._answered[answer.command] = time_s
             self._writer.add_text(f"truestep/{answer.command}", answer.markdown, live.cursor, walltime=time_s)
             if answer.command == "check":
-                for step, value in findings_curve(live):
+                for step, value in findings_curve(live.facts):
                     self._writer.add_scalar(CURVE, value, step, walltime=time_s)
 
     def _add_exhibits(self, live: Live) -> None:
         """Write distributions, pictures and texts; the report tells of lines that make no sense."""
         add = {"histogram": self._add_histogram, "picture": self._add_picture, "text": self._add_text}
         last = dict(self._written)
-        for (kind, name, step), event in sorted(live.facts.exhibits.items(), key=lambda item: item[0]):
+        for (kind, name, step), event in sorted(live.facts.exhibits.lines.items(), key=lambda item: item[0]):
             key = f"{kind} {name}"
             if step > last.get(key, -1):
                 with suppress(KeyError, TypeError, ValueError, OverflowError):

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from truestep.report.live.words import reading, sameness, value_of
+from truestep.report.verdicts import findings_in
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live
@@ -24,6 +25,7 @@ _FINDING = ("code", "name", "severity", "file", "line", "message", "evidence", "
 def as_fields(live: "Live") -> dict[str, Any]:
     """Return everything that the page shows; lists that are cut say how long they are."""
     facts, marks = live.facts, live.marks()
+    findings, verdict = list(findings_in(facts.last_answer("check") or {})), facts.last_answer("verify")
     curves = [_curve(name, live) for name in list(live.curves)[:_MAX_CURVES]]
     return {
         "version": live.version,
@@ -41,15 +43,15 @@ def as_fields(live: "Live") -> dict[str, Any]:
         "curves": curves,
         "num_curves": len(live.curves),
         "marks": [
-            {"step": mark.step, "kind": mark.kind, "text": mark.text[:_MAX_TEXT], "time_s": mark.time_s}
+            {"step": mark.step, "kind": mark.kind, "text": mark.words[:_MAX_TEXT], "time_s": mark.time_s}
             for mark in marks[-_MAX_MARKS:]
         ],
         "num_marks": len(marks),
         "processes": _processes(live),
         "evaluations": _evaluations(live),
-        "findings": [_finding(item) for item in facts.findings[:_MAX_FINDINGS]],
-        "num_findings": len(facts.findings),
-        "verdict": None if facts.verdict is None else sameness(facts.verdict["same"]),
+        "findings": [_finding(item) for item in findings[:_MAX_FINDINGS]],
+        "num_findings": len(findings),
+        "verdict": None if verdict is None else sameness(verdict.get("same")),
         "num_unread": live.num_unread,
     }
 
@@ -78,8 +80,8 @@ def _processes(live: "Live") -> dict[str, Any] | None:
         return None
     life = live.lives[-1]
     return {
-        "num": life.num_processes,
-        "started_s": life.started_s,
+        "num": life.processes,
+        "started_s": life.time_s,
         "cursor": life.cursor,
         "host": life.host,
         "each": [
@@ -91,12 +93,12 @@ def _processes(live: "Live") -> dict[str, Any] | None:
 
 def _evaluations(live: "Live") -> list[dict[str, Any]]:
     """The last one of each name."""
-    last = {item["name"]: item for item in live.facts.evaluations}
+    last = {item.name: item for item in live.facts.evaluations}
     return [
         {
             "name": name[:_MAX_TEXT],
-            "cursor": item["cursor"],
-            "value": reading(name, item["value"])[:_MAX_TEXT],
+            "cursor": item.cursor,
+            "value": reading(name, item.value)[:_MAX_TEXT],
         }
         for name, item in last.items()
     ]

@@ -17,14 +17,14 @@ class Started(Protocol):
 
     pids: list[int]
     host: str
-    started_s: float
+    time_s: float
 
 
 def are_alive(life: Started) -> list[bool | None]:
     """Return for each process whether it runs; None where it is on another machine."""
     if life.host and life.host != platform.node():
         return [None] * len(life.pids)
-    return [_is_alive(pid, since_s=life.started_s) for pid in life.pids]
+    return [_is_alive(pid, since_s=life.time_s) for pid in life.pids]
 
 
 def _is_alive(pid: int, *, since_s: float) -> bool:

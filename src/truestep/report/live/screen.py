@@ -9,6 +9,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -21,6 +22,7 @@ from rich.text import Text
 from truestep.errors import printable
 from truestep.report.live import braille
 from truestep.report.live.words import count, duration, number, reading, sameness, value_of
+from truestep.report.verdicts import findings_in
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live
@@ -40,7 +42,7 @@ _STATUS = {
     "killed": ("✖ killed", "bold bright_red"),
     "unknown": ("● on another machine", "cyan"),
 }
-_COLOURS = {"killed": "bright_red", "stopped": "yellow", "resumed": "green", "processes": "bright_magenta"}
+_COLOURS = {"kill": "bright_red", "stop": "yellow", "resume": "green", "processes": "bright_magenta"}
 _VERDICTS = {"same": "green", "different": "red", "inconclusive": "yellow"}
 _SEVERITIES = {"error": "bright_red", "warning": "yellow", "info": "cyan"}
 
@@ -74,10 +76,10 @@ def _watch_lines(live: "Live", console: Console) -> None:
         live.poll()
         for mark in live.marks():
             # How much of a killed run was done again is known later: it is the same kill.
-            key = (mark.kind, mark.step, mark.time_s, "" if mark.kind == "killed" else mark.text)
+            key = (mark.kind, mark.step, mark.time_s, "" if mark.kind == "kill" else mark.words)
             if key not in reported:
                 reported.add(key)
-                console.print(Text(f"{printable(mark.text)}"), soft_wrap=True)
+                console.print(Text(f"{printable(mark.words)}"), soft_wrap=True)
         if live.status != said or time.monotonic() >= due_s:
             said, due_s = live.status, time.monotonic() + _LINE_EVERY_S
             console.print(Text(_line(live)), soft_wrap=True)
@@ -162,7 +164,7 @@ class View:
         words, style = _STATUS[live.status]
         state = Text(words, style=style)
         if live.lives:
-            num = live.lives[-1].num_processes
+            num = live.lives[-1].processes
             alive = sum(item is True for item in live.alive)
             missing = live.status == "running" and alive < num
             state.append(
@@ -250,7 +252,7 @@ class View:
 
     def _values(self, height: int) -> Panel:
         rows = [(name, value_of(name, curve.values[-1])) for name, curve in self._live.curves.items()]
-        latest = {item["name"]: item["value"] for item in self._live.facts.evaluations}
+        latest = {item.name: item.value for item in self._live.facts.evaluations}
         rows += [(name, reading(name, value)[:40]) for name, value in latest.items()]
         grid = Table.grid(expand=True, padding=(0, 1))
         grid.add_column(style="dim", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -264,10 +266,10 @@ class View:
         grid = Table.grid(padding=(0, 2))
         for life in live.lives[-1:]:
             grid.add_row(
-                Text(f"started after step {life.cursor:,}, {duration(time.time() - life.started_s)} ago")
+                Text(f"started after step {life.cursor:,}, {duration(time.time() - life.time_s)} ago")
             )
             for rank, (pid, alive) in enumerate(zip(life.pids, live.alive, strict=False)):
-                words, style = ("ended", "dim") if life.has_ended and alive is False else _ALIVE[alive]
+                words, style = ("ended", "dim") if life.is_ended and alive is False else _ALIVE[alive]
                 grid.add_row(Text.assemble((f"rank {rank}  pid {pid}  ", "dim"), (words, style)))
         return _panel(grid, "processes", height)
 
@@ -277,15 +279,15 @@ class View:
         lines = [
             Text.assemble(
                 (time.strftime("%H:%M:%S ", time.localtime(mark.time_s)), "dim"),
-                (printable(mark.text), _COLOURS.get(mark.kind, "yellow")),
+                (printable(mark.words), _COLOURS.get(mark.kind, "yellow")),
             )
             for mark in reversed(live.marks())
         ]
-        for finding in live.facts.findings[:height]:
+        for finding in islice(findings_in(live.facts.last_answer("check") or {}), height):
             words = f"{finding.get('code', '')} {finding.get('name', '')} line {finding.get('line', '?')}"
             lines.append(Text(printable(words), _SEVERITIES.get(str(finding.get("severity")), "default")))
-        if live.facts.verdict is not None:
-            words = sameness(live.facts.verdict["same"])
+        if (verdict := live.facts.last_answer("verify")) is not None:
+            words = sameness(verdict.get("same"))
             lines.append(Text(f"verify: {words}", _VERDICTS[words]))
         if live.facts.snapshot_cursor is not None:
             lines.append(Text(f"last snapshot at step {live.facts.snapshot_cursor:,}", "dim"))

@@ -9,7 +9,7 @@ from truestep.errors import UsageError
 from truestep.report.answers import CURVE, answers, findings_curve
 from truestep.report.export import open_run
 from truestep.report.live.state import Live
-from truestep.report.send.settings import flat_settings
+from truestep.report.measures import settings
 from truestep.report.table import tabulate
 
 _BATCH = 1000
@@ -54,16 +54,16 @@ def to_mlflow(
         return run_id
     found = client.get_experiment_by_name(experiment)
     experiment_id = found.experiment_id if found is not None else client.create_experiment(experiment)
-    started_ms = int(live.lives[0].started_s * 1000) if live.lives else None
+    started_ms = int(live.lives[0].time_s * 1000) if live.lives else None
     name = name or live.folder.resolve().name
     tags = {"truestep.run": live.facts.run_id}
     sent = client.create_run(experiment_id, start_time=started_ms, run_name=name, tags=tags)
     run_id = str(sent.info.run_id)
-    settings = [
-        Param(_UNKNOWN.sub("_", key), value[:_MAX_SETTING]) for key, value in flat_settings(live).items()
+    params = [
+        Param(_UNKNOWN.sub("_", key), value[:_MAX_SETTING]) for key, value in settings(live.facts).items()
     ]
-    for first in range(0, len(settings), _BATCH_SETTINGS):
-        client.log_batch(run_id, params=settings[first : first + _BATCH_SETTINGS])
+    for first in range(0, len(params), _BATCH_SETTINGS):
+        client.log_batch(run_id, params=params[first : first + _BATCH_SETTINGS])
     _log(client, run_id, [Metric(*value) for value in _values(live)])
     _add_answers(client, run_id, live)
     ended_ms = int(live.facts.last_s * 1000) if live.facts.last_s else None
@@ -78,7 +78,7 @@ def _log(client: Any, run_id: str, metrics: list[Any]) -> None:
 
 def _add_answers(client: Any, run_id: str, live: Live) -> None:
     """Add a tag and a file for each answer, and all of them below the run's description."""
-    found = answers(live)
+    found = answers(live.facts)
     for answer in found:
         client.set_tag(run_id, f"truestep.{answer.command}", answer.line)
         client.log_text(run_id, answer.markdown, f"truestep/{answer.command}.md")
@@ -90,8 +90,8 @@ def _add_answers(client: Any, run_id: str, live: Live) -> None:
 
 def _findings(live: Live) -> Iterator[Value]:
     time_ms = int(live.facts.last_s * 1000)
-    if "check" in live.facts.answers:
-        yield from ((CURVE, value, time_ms, step) for step, value in findings_curve(live))
+    if live.facts.answers["check"]:
+        yield from ((CURVE, value, time_ms, step) for step, value in findings_curve(live.facts))
 
 
 def _values(live: Live) -> Iterator[Value]:

@@ -6,7 +6,7 @@ from typing import Any
 from truestep.errors import UsageError
 from truestep.report.answers import answers
 from truestep.report.export import open_run
-from truestep.report.send.settings import flat_settings
+from truestep.report.measures import settings
 from truestep.report.table import tabulate
 
 
@@ -29,7 +29,7 @@ def to_trackio(
     sent: Any = trackio.init(
         project=project,
         name=run_id or name or live.folder.resolve().name,
-        config=flat_settings(live) if run_id is None else None,
+        config=settings(live.facts) if run_id is None else None,
         resume="never" if run_id is None else "must",
         embed=False,
         auto_log_gpu=False,
@@ -37,7 +37,7 @@ def to_trackio(
     )
     for step, row in tabulate(live).rows() if run_id is None else ():
         trackio.log(row, step=step)
-    for answer in answers(live):
+    for answer in answers(live.facts):
         trackio.log({f"truestep/{answer.command}": trackio.Markdown(answer.markdown)})
         if answer.rows:
             trackio.alert(f"truestep {answer.command}: {answer.line}", text=answer.markdown)

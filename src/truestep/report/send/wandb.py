@@ -6,7 +6,7 @@ from typing import Any, Literal
 from truestep.errors import UsageError
 from truestep.report.answers import COLUMNS, answers
 from truestep.report.export import open_run
-from truestep.report.send.settings import flat_settings
+from truestep.report.measures import settings
 from truestep.report.table import tabulate
 
 
@@ -36,7 +36,7 @@ def to_wandb(
     sent: Any = wandb.init(
         project=project,
         name=name or (live.folder.resolve().name if is_new else None),
-        config=flat_settings(live) if is_new else None,
+        config=settings(live.facts) if is_new else None,
         mode=mode,
         dir=None if folder is None else str(folder),
         id=run_id,
@@ -44,7 +44,7 @@ def to_wandb(
     )
     for step, row in tabulate(live).rows() if is_new else ():
         sent.log(row, step=step)
-    for answer in answers(live):
+    for answer in answers(live.facts):
         sent.summary[f"truestep/{answer.command}"] = answer.line
         if answer.rows:
             table = wandb.Table(columns=list(COLUMNS), data=[list(row) for row in answer.rows])

@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy
 
@@ -33,11 +33,22 @@ class Curve:
         self.steps.insert(at, step)
         self.values.insert(at, value)
 
-    def drop_from(self, step: int) -> None:
-        """Forget a step and all that follow."""
+    def extend(self, steps: range, values: Sequence[float]) -> None:
+        """Set the values of steps that follow each other."""
+        if self.steps and steps.start <= self.steps[-1]:
+            for step, value in zip(steps, values, strict=True):
+                self.add(step, value)
+        else:
+            self.steps.extend(steps)
+            self.values.extend(values)
+
+    def drop_from(self, step: int) -> int:
+        """Forget a step and all that follow; return how many they were."""
         at = bisect_left(self.steps, step)
+        num = len(self.steps) - at
         del self.steps[at:]
         del self.values[at:]
+        return num
 
     def at(self, step: int) -> float | None:
         """Return the value at a step, or at the nearest one before it."""
