@@ -123,8 +123,7 @@ def test_steps_that_a_kill_made_void_are_gone_and_the_kill_is_marked(tmp_path: P
     assert list(live.curves["lr"]) == [(1, 0.5)]
     assert [(mark.kind, mark.step, mark.words) for mark in live.marks()] == [
         ("kill", 4, "killed after step 4; 2 steps repeated"),
-        ("resume", 2, "resumed after step 2"),
-        ("processes", 2, "4 → 2 processes after step 2"),
+        ("processes", 2, "resumed after step 2, 4 → 2 processes"),
     ]
 
 
@@ -311,8 +310,7 @@ def test_the_view_shows_progress_curve_speed_processes_and_kills(tmp_path: Path,
         "1 s left",
         "loss 0.0075",
         "killed after step 300",
-        "resumed after step 200",
-        "1 → 4 processes after step 200",
+        "resumed after step 200, 1 → 4 processes",
         "LOOP01 stale-gradients line 7",
         "▲",
     ):

@@ -7,6 +7,7 @@ each command's own.
 import textwrap
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -84,43 +85,30 @@ def open_record(folder: Path | None) -> None:
             ) from error
 
 
-ANSWER = "Output"
-STARTING = "How the script runs"
+answer_option: Any = partial(typer.Option, rich_help_panel="Output")
+starting_option: Any = partial(typer.Option, rich_help_panel="How the script runs")
 
 ScriptName = Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")]
 ScriptArguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="ARGS", show_default=False, help="Everything after SCRIPT is passed to it."),
 ]
-IsModule = Annotated[
-    bool,
-    typer.Option("-m", help="SCRIPT is a module name, as for python -m.", rich_help_panel=STARTING),
-]
+IsModule = Annotated[bool, starting_option("-m", help="SCRIPT is a module name, as for python -m.")]
 DeviceName = Annotated[
     Device | None,
-    typer.Option(
-        metavar="cpu",
-        help="Run a script for CUDA on the CPU: what it asks of CUDA is redirected.",
-        rich_help_panel=STARTING,
+    starting_option(
+        metavar="cpu", help="Run a script for CUDA on the CPU: what it asks of CUDA is redirected."
     ),
 ]
 StepLimit = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Stop the script after N optimizer steps.", rich_help_panel=STARTING),
+    int | None, starting_option(metavar="N", help="Stop the script after N optimizer steps.")
 ]
 IsQuiet = Annotated[
-    bool,
-    typer.Option(
-        "-q", "--quiet", help="Discard what the script prints, unless it fails.", rich_help_panel=ANSWER
-    ),
+    bool, answer_option("-q", "--quiet", help="Discard what the script prints, unless it fails.")
 ]
 RecordFolder = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Add the answer to the record in this folder, for truestep report.",
-        rich_help_panel=ANSWER,
-    ),
+    answer_option(metavar="FOLDER", help="Add the answer to the record in this folder, for truestep report."),
 ]
 """The option `--record` of commands whose answers `truestep report` shows."""
 
@@ -135,17 +123,13 @@ def _check_picture(path: Path | None) -> Path | None:
 
 PictureFile = Annotated[
     Path | None,
-    typer.Option(
+    answer_option(
         metavar="FILE",
         callback=_check_picture,
         help="Draw the result too, as .svg or .png. Needs pip install 'truestep[pictures]'.",
-        rich_help_panel=ANSWER,
     ),
 ]
-AsFormat = Annotated[
-    Format,
-    typer.Option("--format", metavar="text|json", help="How to print the answer.", rich_help_panel=ANSWER),
-]
+AsFormat = Annotated[Format, answer_option("--format", metavar="text|json", help="How to print the answer.")]
 
 
 def device_fields(script: "Script") -> dict[str, str]:

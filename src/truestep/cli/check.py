@@ -8,8 +8,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +27,6 @@ from truestep.cli._answer import (
 )
 from truestep.cli._help import Command
 from truestep.cli._page import (
-    ANSWER,
-    STARTING,
     DeviceName,
     IsModule,
     IsQuiet,
@@ -37,8 +36,10 @@ from truestep.cli._page import (
     ScriptName,
     StepLimit,
     add_to_record,
+    answer_option,
     named_script,
     open_record,
+    starting_option,
 )
 from truestep.cli._progress import Progress
 from truestep.errors import UsageError, printable
@@ -51,102 +52,69 @@ if TYPE_CHECKING:
 
 _FOUND, _INCONCLUSIVE, _OWN_FAULT, _ENDED = 1, 2, 3, 130
 _EXAMPLE = "truestep check --steps 100 train.py --lr 0.1"
-_RULES = "Rules"
+_rules_option: Any = partial(typer.Option, rich_help_panel="Rules")
 _MAX_TAIL_BYTES, _MAX_TAIL_LINES = 20_000, 20
 
 
 _Timeout = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="End the script after this time and report the findings so far.",
-        rich_help_panel=STARTING,
-    ),
+    starting_option(metavar="SECONDS", help="End the script after this time and report the findings so far."),
 ]
-_Processes = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Start N processes through torchrun.", rich_help_panel=STARTING),
-]
+_Processes = Annotated[int | None, starting_option(metavar="N", help="Start N processes through torchrun.")]
 _Deep = Annotated[
     bool,
-    typer.Option(
+    starting_option(
         "--deep",
         help="Also train a copy of the model on its first batches, in a copy of the process, and report "
         "what it learns. Takes up to two minutes.",
-        rich_help_panel=STARTING,
     ),
 ]
 _Select = Annotated[
     str | None,
-    typer.Option(
-        metavar="RULES",
-        help="Run only these: codes, names or families, as in LOOP01,stale-gradients,PAR.",
-        rich_help_panel=_RULES,
+    _rules_option(
+        metavar="RULES", help="Run only these: codes, names or families, as in LOOP01,stale-gradients,PAR."
     ),
 ]
-_Ignore = Annotated[
-    str | None, typer.Option(metavar="RULES", help="Do not run these.", rich_help_panel=_RULES)
-]
-_Rules = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Also run the rules in this folder.", rich_help_panel=_RULES),
-]
+_Ignore = Annotated[str | None, _rules_option(metavar="RULES", help="Do not run these.")]
+_Rules = Annotated[Path | None, _rules_option(metavar="FOLDER", help="Also run the rules in this folder.")]
 _Baseline = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Report only what is not in this file.", rich_help_panel=ANSWER),
+    Path | None, answer_option(metavar="FILE", help="Report only what is not in this file.")
 ]
 _WriteBaseline = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write the findings to this file, for --baseline.",
-        rich_help_panel=ANSWER,
-    ),
+    Path | None, answer_option(metavar="FILE", help="Write the findings to this file, for --baseline.")
 ]
 _Fix = Annotated[
     bool,
-    typer.Option(
+    answer_option(
         "--fix",
         help="Edit SCRIPT, and files that it uses under its folder, to fix errors and warnings, and check "
         "again. An edit that does not fix its finding or makes the script worse is withdrawn.",
-        rich_help_panel=ANSWER,
     ),
 ]
-_FixAll = Annotated[
-    bool, typer.Option("--fix-all", help="As --fix, for remarks too.", rich_help_panel=ANSWER)
-]
+_FixAll = Annotated[bool, answer_option("--fix-all", help="As --fix, for remarks too.")]
 _AsFormat = Annotated[
     Format,
-    typer.Option(
+    answer_option(
         "--format",
         metavar="FORMAT",
         help="How to print the answer: text, json, jsonl (a line for each finding as it happens), sarif, "
         "github, gitlab, or diff, the edits that are certain without a test, as a "
         "patch.",
-        rich_help_panel=ANSWER,
     ),
 ]
 _Output = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write the answer in --format to this file, and print it as text.",
-        rich_help_panel=ANSWER,
-    ),
+    answer_option(metavar="FILE", help="Write the answer in --format to this file, and print it as text."),
 ]
 _Verbose = Annotated[
     bool,
-    typer.Option(
+    answer_option(
         "-v",
         "--verbose",
         help="Also print remarks that are often a matter of taste, and the rules that did not apply.",
-        rich_help_panel=ANSWER,
     ),
 ]
-_ExitZero = Annotated[
-    bool,
-    typer.Option("--exit-zero", help="Exit with 0 instead of 1 on findings.", rich_help_panel=ANSWER),
-]
+_ExitZero = Annotated[bool, answer_option("--exit-zero", help="Exit with 0 instead of 1 on findings.")]
 
 
 def check(  # noqa: PLR0913  # limits: an argument is an option of the command

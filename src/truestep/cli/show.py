@@ -13,8 +13,6 @@ import typer
 
 from truestep.cli._help import Command
 from truestep.cli._page import (
-    ANSWER,
-    STARTING,
     AsFormat,
     DeviceName,
     Format,
@@ -23,9 +21,11 @@ from truestep.cli._page import (
     ScriptArguments,
     ScriptName,
     StepLimit,
+    answer_option,
     device_fields,
     named_script,
     short,
+    starting_option,
 )
 from truestep.cli._progress import Progress
 from truestep.errors import UsageError
@@ -40,24 +40,14 @@ _INCONCLUSIVE = 2
 _LOG_WIDTH = 100
 
 _Also = Annotated[
-    str | None,
-    typer.Option(metavar="PACKAGES", help="Show the code of these packages too.", rich_help_panel=STARTING),
+    str | None, starting_option(metavar="PACKAGES", help="Show the code of these packages too.")
 ]
-_Lines = Annotated[
-    str | None,
-    typer.Option(metavar="A:B", help="Print these lines of SCRIPT.", rich_help_panel=ANSWER),
-]
-_Function = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Print this function.", rich_help_panel=ANSWER)
-]
-_All = Annotated[bool, typer.Option("--all", help="Print every line.", rich_help_panel=ANSWER)]
+_Lines = Annotated[str | None, answer_option(metavar="A:B", help="Print these lines of SCRIPT.")]
+_Function = Annotated[str | None, answer_option(metavar="NAME", help="Print this function.")]
+_All = Annotated[bool, answer_option("--all", help="Print every line.")]
 _Why = Annotated[
     int | None,
-    typer.Option(
-        metavar="LINE",
-        help="Print the lines that this line's values come from and go to.",
-        rich_help_panel=ANSWER,
-    ),
+    answer_option(metavar="LINE", help="Print the lines that this line's values come from and go to."),
 ]
 _Against = Annotated[
     str | None,
@@ -76,12 +66,9 @@ _AgainstArgs = Annotated[
     ),
 ]
 _Output = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write the whole listing to this HTML file.", rich_help_panel=ANSWER),
+    Path | None, answer_option(metavar="FILE", help="Write the whole listing to this HTML file.")
 ]
-_Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Discard what the script prints.", rich_help_panel=ANSWER)
-]
+_Quiet = Annotated[bool, answer_option("-q", "--quiet", help="Discard what the script prints.")]
 
 
 def show(  # noqa: PLR0913  # limits: an argument is an option of the command

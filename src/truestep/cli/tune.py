@@ -4,6 +4,7 @@ Owns the options and what is printed. Trials, intervals and what is kept are in 
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from truestep.watch import Script
 
 _EXAMPLE = "truestep tune --budget 300 train.py --lr 0.1"
-_ASKED = "What to measure"
+_measured: Any = partial(typer.Option, rich_help_panel="What to measure")
 _BUDGET_S = 120.0
 _INCONCLUSIVE, _ENDED = 2, 130
 _STYLES = {"pays": "green", "refused": "bold red", "failed": "red"}
@@ -47,49 +48,29 @@ _DIM = ("skipped", "untested")
 
 _Knobs = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME,NAME",
-        help="Try only these. Default: all that may pay off for this script.",
-        rich_help_panel=_ASKED,
-    ),
+    _measured(metavar="NAME,NAME", help="Try only these. Default: all that may pay off for this script."),
 ]
 _Budget = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS", help="How long it may take.", rich_help_panel=_ASKED, show_default=f"{_BUDGET_S:g}"
-    ),
+    float | None, _measured(metavar="SECONDS", help="How long it may take.", show_default=f"{_BUDGET_S:g}")
 ]
 _ProfileOnly = Annotated[
     bool,
-    typer.Option(
-        "--profile-only",
-        help="Instead: show where the time of a step goes, and what holds the memory.",
-        rich_help_panel=_ASKED,
+    _measured(
+        "--profile-only", help="Instead: show where the time of a step goes, and what holds the memory."
     ),
 ]
 _LearningRate = Annotated[
-    bool,
-    typer.Option(
-        "--learning-rate",
-        help="Instead: raise the learning rate step by step, and suggest one.",
-        rich_help_panel=_ASKED,
-    ),
+    bool, _measured("--learning-rate", help="Instead: raise the learning rate step by step, and suggest one.")
 ]
 _BatchSize = Annotated[
     bool,
-    typer.Option(
-        "--batch-size",
-        help="Instead: measure speed and memory by batch size, and the largest that fits.",
-        rich_help_panel=_ASKED,
+    _measured(
+        "--batch-size", help="Instead: measure speed and memory by batch size, and the largest that fits."
     ),
 ]
 _Steps = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        help="How many steps to measure, for --profile-only or --learning-rate.",
-        rich_help_panel=_ASKED,
-    ),
+    _measured(metavar="N", help="How many steps to measure, for --profile-only or --learning-rate."),
 ]
 
 

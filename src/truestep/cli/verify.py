@@ -7,6 +7,7 @@ import dataclasses
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,6 @@ import typer
 
 from truestep.cli._help import Command
 from truestep.cli._page import (
-    ANSWER,
-    STARTING,
     AsFormat,
     DeviceName,
     Format,
@@ -26,10 +25,12 @@ from truestep.cli._page import (
     ScriptArguments,
     ScriptName,
     add_to_record,
+    answer_option,
     device_fields,
     line_name,
     named_script,
     open_record,
+    starting_option,
 )
 from truestep.cli._progress import Progress
 from truestep.errors import UsageError
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _EXAMPLE = "truestep verify --kill train.py --lr 0.1"
-_WAYS = "What to compare with"
+_way: Any = partial(typer.Option, rich_help_panel="What to compare with")
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:
@@ -87,97 +88,41 @@ def _read(
     }
 
 
-_Runs = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="How often to run it unmodified. More runs find rarer races.",
-        rich_help_panel=_WAYS,
-    ),
-]
-_Kill = Annotated[
-    bool,
-    typer.Option("--kill", help="Kill it in the middle and resume it.", rich_help_panel=_WAYS),
-]
-_Processes = Annotated[
-    str | None,
-    typer.Option(metavar="N,N", help="Start it through torchrun with N processes.", rich_help_panel=_WAYS),
-]
-_Workers = Annotated[
-    str | None,
-    typer.Option(metavar="N,N", help="Give its DataLoaders N workers.", rich_help_panel=_WAYS),
-]
-_Threads = Annotated[
-    str | None,
-    typer.Option(metavar="N,N", help="Run it with OMP_NUM_THREADS=N.", rich_help_panel=_WAYS),
-]
+_Runs = Annotated[int, _way(metavar="N", help="How often to run it unmodified. More runs find rarer races.")]
+_Kill = Annotated[bool, _way("--kill", help="Kill it in the middle and resume it.")]
+_Processes = Annotated[str | None, _way(metavar="N,N", help="Start it through torchrun with N processes.")]
+_Workers = Annotated[str | None, _way(metavar="N,N", help="Give its DataLoaders N workers.")]
+_Threads = Annotated[str | None, _way(metavar="N,N", help="Run it with OMP_NUM_THREADS=N.")]
 _Env = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="Run it with this variable set; NAME= removes it. May be repeated.",
-        rich_help_panel=_WAYS,
-    ),
+    _way(metavar="NAME=VALUE", help="Run it with this variable set; NAME= removes it. May be repeated."),
 ]
-_Compile = Annotated[
-    bool,
-    typer.Option("--compile", help="torch.compile, with float64 as judge.", rich_help_panel=_WAYS),
-]
-_Precision = Annotated[
-    bool,
-    typer.Option("--precision", help="bfloat16 autocast, with float64 as judge.", rich_help_panel=_WAYS),
-]
+_Compile = Annotated[bool, _way("--compile", help="torch.compile, with float64 as judge.")]
+_Precision = Annotated[bool, _way("--precision", help="bfloat16 autocast, with float64 as judge.")]
 _Against = Annotated[
     list[str] | None,
-    typer.Option(
+    _way(
         metavar="PYTHON|COMMIT|FILE",
         help="Another interpreter (another torch), another commit, or a fingerprint. May be repeated.",
-        rich_help_panel=_WAYS,
     ),
 ]
 _Save = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write the fingerprint of the run, if it is reproducible.",
-        rich_help_panel=ANSWER,
-    ),
+    answer_option(metavar="FILE", help="Write the fingerprint of the run, if it is reproducible."),
 ]
 _Steps = Annotated[
-    int,
-    typer.Option(
-        metavar="N", help="How many optimizer steps to run; 0 runs to the end.", rich_help_panel=STARTING
-    ),
+    int, starting_option(metavar="N", help="How many optimizer steps to run; 0 runs to the end.")
 ]
 _Timeout = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="End after this time, with what is known by then.",
-        rich_help_panel=STARTING,
-    ),
+    float | None, starting_option(metavar="SECONDS", help="End after this time, with what is known by then.")
 ]
-_NoProof = Annotated[
-    bool,
-    typer.Option(
-        "--no-proof",
-        help="Make no experiments to confirm a cause.",
-        rich_help_panel=ANSWER,
-    ),
-]
+_NoProof = Annotated[bool, answer_option("--no-proof", help="Make no experiments to confirm a cause.")]
 _Verbose = Annotated[
-    bool,
-    typer.Option(
-        "-v", "--verbose", help="Also print why each run had to import torch.", rich_help_panel=ANSWER
-    ),
+    bool, answer_option("-v", "--verbose", help="Also print why each run had to import torch.")
 ]
 _ResumeWith = Annotated[
     str | None,
-    typer.Option(
-        metavar="ARGS",
-        help="Extra arguments that the script needs to resume, for --kill.",
-        rich_help_panel=STARTING,
-    ),
+    starting_option(metavar="ARGS", help="Extra arguments that the script needs to resume, for --kill."),
 ]
 
 

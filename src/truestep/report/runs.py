@@ -188,7 +188,7 @@ class Facts:
         if life.cursor or before.last_step:
             self._mark("resume", life.cursor, f"resumed after step {life.cursor:,}", time_s=life.time_s)
         if life.processes != before.processes:
-            words = f"{before.processes} → {life.processes} processes after step {life.cursor:,}"
+            words = f"resumed after step {life.cursor:,}, {before.processes} → {life.processes} processes"
             self._mark("processes", life.cursor, words, time_s=life.time_s)
 
     def _end(self, event: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ const WORDS = {
   killed: "killed", unknown: "on another machine", lost: "the viewer does not answer",
 };
 const KINDS = {
-  kill: "killed", resume: "resumed", processes: "another number of processes", stop: "stopped",
+  kill: "killed", resume: "resumed", processes: "resumed on another number of processes", stop: "stopped",
   lineage: "resumed with a difference", damage: "damaged snapshot", "save-failed": "snapshot not written",
 };
 const byId = (id) => document.getElementById(id);

@@ -163,8 +163,9 @@ class Live:
         return max(time.time() - self.facts.last_s, 0.0) if self.facts.last_s else 0.0
 
     def marks(self) -> list[Mark]:
-        """Return what happened, in the order of time, and that the run was killed, if it does not go on."""
-        marks = list(self.facts.marks)
+        """Return what happened, in the order of time, each restart once; and a kill with no restart yet."""
+        moved = {mark.time_s for mark in self.facts.marks if mark.kind == "processes"}
+        marks = [mark for mark in self.facts.marks if mark.kind != "resume" or mark.time_s not in moved]
         if self.status == "killed":
             last = self.lives[-1]
             words = f"killed after step {last.last_step:,}"
