@@ -209,5 +209,5 @@ def test_only_what_was_not_checked_is_said_to_be(
     result: Any = SimpleNamespace(
         evaluation=SimpleNamespace(failed=[]), evidence=SimpleNamespace(processes=[process])
     )
-    TextAnswer(Page())._show_faults(result)
+    TextAnswer(Page(), result)._show_faults()
     assert capsys.readouterr().out == "".join(f"not checked: {reason}\n" for reason in reasons)

@@ -75,32 +75,13 @@ class Answer:
         return json.dumps(fields, indent=2) + "\n"
 
     def show(self, page: Page) -> None:
-        """Print it as text."""
-        text = TextAnswer(page)
-        text.show(self.result, proposed=self.proposed, is_verbose=self.is_verbose, above=self.above)
+        """Print it as text: all but the findings printed above, and the edits that are proposed."""
+        TextAnswer(page, self.result).show(self)
         page.show_device(self.script)
 
     def as_fields(self) -> dict[str, Any]:
         """Return what the command's JSON has."""
         return {**result_fields(self.result), "diff": self.patch, **device_fields(self.script)}
-
-
-class LiveAnswer:
-    """Findings while the script runs, as text or as JSON lines; other forms are whole and come at the end."""
-
-    def __init__(self, format_: Format) -> None:
-        self._format = format_
-        self.above: set[Key] = set()
-
-    def show(self, reported: "RuleFinding", evidence: "Evidence") -> None:
-        """Print a finding."""
-        from truestep.check.early import key_of
-
-        self.above.add(key_of(reported))
-        if self._format is Format.text:
-            TextAnswer(Page()).show_finding(reported, evidence)
-        elif self._format is Format.jsonl:
-            print(json_line("finding", reported.as_fields()), end="", flush=True)
 
 
 def json_line(kind: str, fields: Mapping[str, Any]) -> str:
@@ -223,32 +204,40 @@ def _checkout() -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
 
+def show_finding(page: Page, reported: "RuleFinding", evidence: "Evidence") -> None:
+    """Print a finding with its line of code."""
+    from truestep.check.describe import evidence_text
+
+    finding, rule = reported.finding, reported.rule
+    page.print("")
+    page.print((reported.severity, STYLES[reported.severity]), f"  {rule.meta.code} {rule.name}")
+    if finding.file:
+        source = evidence.source(finding.file)
+        text = source.line(finding.line).strip() if source else ""
+        page.show_place(finding.file, finding.line, source=text)
+    page.print(f"  {finding.message}")
+    page.show_rows({"seen": evidence_text(reported), "cost": finding.cost, "fix": reported.fix})
+    for item in reported.consequences:
+        where = f"line {item.finding.line}: " if item.finding.line else ""
+        page.show_rows({"so": f"{item.rule.meta.code} {where}{item.finding.message}"})
+
+
 class TextAnswer:
     """The answer for a terminal: findings, the worst first, each with its line of code."""
 
-    def __init__(self, page: Page) -> None:
-        self._page = page
+    def __init__(self, page: Page, result: "Result") -> None:
+        self._page, self._result = page, result
 
-    def show_finding(self, reported: "RuleFinding", evidence: "Evidence") -> None:
-        """Print a finding while the script still runs."""
-        self._show(reported, evidence)
-
-    def show(
-        self,
-        result: "Result",
-        *,
-        proposed: "Proposed | None",
-        is_verbose: bool = False,
-        above: "Collection[Key]" = (),
-    ) -> None:
-        """Print all but the findings printed above, and the edits that are proposed."""
-        new = result.new(above)
+    def show(self, answer: Answer) -> None:
+        """Print it."""
+        result = self._result
+        new = result.new(answer.above)
         remarks = [reported for reported in new if reported.severity == "info"]
         for reported in new:
             if remarks and reported is remarks[0]:
                 self._page.print("")
                 self._page.print(("remarks, which do not change the exit code:", "bold"))
-            self._show(reported, result.evidence)
+            show_finding(self._page, reported, result.evidence)
         self._show_known([reported for reported in result.findings if reported not in new])
         for comment, name in result.unknown:
             where = f"{short(comment.file)}:{comment.line}"
@@ -260,12 +249,12 @@ class TextAnswer:
                 self._page.print(
                     f"{short(comment.file)}:{comment.line}: suppresses nothing; remove ignore[{names}]"
                 )
-        self._show_faults(result)
-        if proposed is not None:
-            self._show_fixes(proposed, result)
-        self._show_ranks(result)
-        self._show_end(result)
-        if is_verbose:
+        self._show_faults()
+        if answer.proposed is not None:
+            self._show_fixes(answer.proposed)
+        self._show_ranks()
+        self._show_end()
+        if answer.is_verbose:
             from truestep.check.describe import memory_text
 
             for text in memory_text(result):
@@ -273,7 +262,8 @@ class TextAnswer:
             for rule in result.evaluation.not_observed:
                 self._page.print((f"did not apply: {rule.meta.code} {rule.name}", "dim"))
 
-    def _show_faults(self, result: "Result") -> None:
+    def _show_faults(self) -> None:
+        result = self._result
         for text in result.evaluation.failed:
             self._page.print(("a rule failed: ", "bold red"), text)
         for text in switched_off(result):
@@ -281,7 +271,8 @@ class TextAnswer:
         for text in not_checked(result):
             self._page.print(("not checked: ", "bold"), text)
 
-    def _show_ranks(self, result: "Result") -> None:
+    def _show_ranks(self) -> None:
+        result = self._result
         if not result.ranks:
             return
         num_steps = min(row.steps for row in result.ranks)
@@ -300,8 +291,8 @@ class TextAnswer:
             mark = "  slow: the others wait for it" if row.is_slow else ""
             self._page.print(f"  {row.rank:<6}{''.join(cells)}{memory:>10}", (mark, "bold yellow"))
 
-    def _show_fixes(self, proposed: "Proposed", result: "Result") -> None:
-        lines = diff_lines(proposed.changed, result)
+    def _show_fixes(self, proposed: "Proposed") -> None:
+        lines = diff_lines(proposed.changed, self._result)
         if lines:
             self._page.print("")
             self._page.print(("with --fix:", "bold"))
@@ -323,25 +314,8 @@ class TextAnswer:
             words = f"  {rule.meta.code} {rule.name}{where}{times}"
             self._page.print("  ", (reported.severity, STYLES[reported.severity]), words)
 
-    def _show(self, reported: "RuleFinding", evidence: "Evidence") -> None:
-        from truestep.check.describe import evidence_text
-
-        finding = reported.finding
-        rule = reported.rule
-        self._page.print("")
-        self._page.print((reported.severity, STYLES[reported.severity]), f"  {rule.meta.code} {rule.name}")
-        if finding.file:
-            source = evidence.source(finding.file)
-            text = source.line(finding.line).strip() if source else ""
-            self._page.show_place(finding.file, finding.line, source=text)
-        self._page.print(f"  {finding.message}")
-        self._page.show_rows({"seen": evidence_text(reported), "cost": finding.cost, "fix": reported.fix})
-        for item in reported.consequences:
-            where = f"line {item.finding.line}: " if item.finding.line else ""
-            words = f"{item.rule.meta.code} {where}{item.finding.message}"
-            self._page.show_rows({"so": words})
-
-    def _show_end(self, result: "Result") -> None:
+    def _show_end(self) -> None:
+        result = self._result
         from truestep.check.describe import count_text, outcome_text, rules_text
 
         self._page.print("")

@@ -17,11 +17,12 @@ import typer
 from truestep.cli._answer import (
     Answer,
     Format,
-    LiveAnswer,
     diff_lines,
     fixed_lines,
+    json_line,
     make_patch,
     place_of,
+    show_finding,
     switched_off,
     untested_text,
 )
@@ -46,7 +47,7 @@ from truestep.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from truestep.check import CheckOptions, Listener, Result, RuleFinding, Settings
-    from truestep.check.early import OnFinding
+    from truestep.check.early import Key, OnFinding
     from truestep.rules.evidence import Evidence
     from truestep.watch import Script
 
@@ -169,10 +170,18 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     options = _options(steps=steps, processes=processes, timeout=timeout, deep=deep)
-    shown = _Shown(format=format_, output=output, record=record, is_quiet=quiet, is_verbose=verbose)
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
         settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline, verbose=verbose)
-        request = _Request(script=given, settings=settings, options=options, shown=shown, progress=progress)
+        request = _Request(
+            script=given,
+            settings=settings,
+            options=options,
+            format=format_,
+            output=output,
+            record=record,
+            is_quiet=quiet,
+            progress=progress,
+        )
         answer = request.fix(has_remarks=fix_all) if fix or fix_all else request.examine()
     request.show(answer)
     request.keep(answer, baseline=write_baseline)
@@ -207,28 +216,22 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shown:
-    """What is shown, and where."""
+class _Request:
+    """What is asked, how the answer is shown, and where it goes."""
 
+    script: "Script"
+    settings: "Settings"
+    options: "CheckOptions"
     format: Format
     output: Path | None
     record: Path | None
     is_quiet: bool
-    is_verbose: bool
+    progress: Progress
 
     @property
     def is_text(self) -> bool:
         """Whether standard output gets the answer as text, beside what the script prints."""
         return self.format is Format.text or self.output is not None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Request:
-    script: "Script"
-    settings: "Settings"
-    options: "CheckOptions"
-    shown: _Shown
-    progress: Progress
 
     def examine(self) -> Answer:
         """Run the script and judge it; return what is known, and what could be fixed.
@@ -236,19 +239,24 @@ class _Request:
         Findings are printed as they happen.
         """
         from truestep.check import proposed
+        from truestep.check.early import key_of
 
-        live = LiveAnswer(Format.text if self.shown.is_text else self.shown.format)
+        above: set[Key] = set()
 
         def on_finding(reported: "RuleFinding", evidence: "Evidence") -> None:
-            live.show(reported, evidence)
-            self.progress.found(len(live.above))
+            above.add(key_of(reported))
+            if self.is_text:
+                show_finding(Page(), reported, evidence)
+            elif self.format is Format.jsonl:
+                print(json_line("finding", reported.as_fields()), end="", flush=True)
+            self.progress.found(len(above))
 
         result = self._examine(on_finding)
         edits = proposed(result)
-        if edits.untested and self.shown.format is Format.diff:
+        if edits.untested and self.format is Format.diff:
             _print_status(f"truestep: {untested_text(edits.untested)}")
         answer = self._answer(result, patch=make_patch(edits.changed, result))
-        return replace(answer, proposed=edits, above=live.above)
+        return replace(answer, proposed=edits, above=above)
 
     def fix(self, *, has_remarks: bool) -> Answer:
         """Examine, change the user's files where that is safe, and return what is known of them then."""
@@ -270,24 +278,24 @@ class _Request:
 
     def show(self, answer: Answer) -> None:
         """Print the answer: as text, if its other form goes to a file."""
-        if self.shown.is_text:
+        if self.is_text:
             answer.show(Page())
         else:
-            print(answer.render(self.shown.format), end="")
+            print(answer.render(self.format), end="")
 
     def keep(self, answer: Answer, *, baseline: Path | None) -> None:
         """Write the answer where it was asked for."""
-        if self.shown.output is not None:
-            _write_output(self.shown.output, replace(answer, above=()).render(self.shown.format))
-        if self.shown.record is not None:
+        if self.output is not None:
+            _write_output(self.output, replace(answer, above=()).render(self.format))
+        if self.record is not None:
             add_to_record(
-                self.shown.record, kind="check", fields={"script": self.script.path, **answer.as_fields()}
+                self.record, kind="check", fields={"script": self.script.path, **answer.as_fields()}
             )
         if baseline is not None:
             _write_baseline(baseline, answer.result)
 
     def _answer(self, result: "Result", *, patch: str) -> Answer:
-        return Answer(script=self.script, result=result, patch=patch, is_verbose=self.shown.is_verbose)
+        return Answer(script=self.script, result=result, patch=patch, is_verbose=self.settings.is_verbose)
 
     def _examine(self, on_finding: "OnFinding | None" = None) -> "Result":
         from truestep.check import Listener
@@ -295,13 +303,13 @@ class _Request:
         listener = Listener(
             on_status=self.progress.status, on_step=self.progress.count, on_finding=on_finding
         )
-        if self.shown.is_quiet:
+        if self.is_quiet:
             with tempfile.TemporaryFile() as printed:
                 result = self._run(listener, stdout=subprocess.DEVNULL, stderr=printed)
                 if result.inconclusive:
                     _print_status(*_last_lines(printed))
                 return result
-        return self._run(listener, stdout=None if self.shown.is_text else sys.stderr, stderr=None)
+        return self._run(listener, stdout=None if self.is_text else sys.stderr, stderr=None)
 
     def _run(
         self, listener: "Listener", *, stdout: IO[str] | int | None, stderr: IO[bytes] | None
@@ -319,13 +327,13 @@ class _Request:
 
     def _refuse_unwritable(self) -> None:
         """Refuse what cannot be written before the script runs, when nothing else can be refused."""
-        output = self.shown.output
+        output = self.output
         if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
             raise UsageError(
                 f"--output needs a file in an existing folder, got {output}. Create the folder, or name "
                 f"another file."
             )
-        open_record(self.shown.record)
+        open_record(self.record)
 
 
 def _last_lines(file: IO[bytes]) -> list[str]:
