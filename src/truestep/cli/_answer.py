@@ -204,7 +204,7 @@ def _checkout() -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
 
-def show_finding(page: Page, reported: "RuleFinding", evidence: "Evidence") -> None:
+def show_finding(reported: "RuleFinding", evidence: "Evidence", *, page: Page) -> None:
     """Print a finding with its line of code."""
     from truestep.check.describe import evidence_text
 
@@ -237,7 +237,7 @@ class TextAnswer:
             if remarks and reported is remarks[0]:
                 self._page.print("")
                 self._page.print(("remarks, which do not change the exit code:", "bold"))
-            show_finding(self._page, reported, result.evidence)
+            show_finding(reported, result.evidence, page=self._page)
         self._show_known([reported for reported in result.findings if reported not in new])
         for comment, name in result.unknown:
             where = f"{short(comment.file)}:{comment.line}"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -173,18 +173,10 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
         settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline, verbose=verbose)
         request = _Request(
-            script=given,
-            settings=settings,
-            options=options,
-            format=format_,
-            output=output,
-            record=record,
-            is_quiet=quiet,
-            progress=progress,
+            given, settings, options, progress, format=format_, output=output, record=record, is_quiet=quiet
         )
         answer = request.fix(has_remarks=fix_all) if fix or fix_all else request.examine()
-    request.show(answer)
-    request.keep(answer, baseline=write_baseline)
+    request.finish(answer, baseline=write_baseline)
     raise typer.Exit(_exit_code(answer.result, found=0 if exit_zero else _FOUND))
 
 
@@ -215,18 +207,19 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Request:
     """What is asked, how the answer is shown, and where it goes."""
 
     script: "Script"
     settings: "Settings"
     options: "CheckOptions"
+    progress: Progress
+    _: KW_ONLY
     format: Format
     output: Path | None
     record: Path | None
     is_quiet: bool
-    progress: Progress
 
     @property
     def is_text(self) -> bool:
@@ -246,7 +239,7 @@ class _Request:
         def on_finding(reported: "RuleFinding", evidence: "Evidence") -> None:
             above.add(key_of(reported))
             if self.is_text:
-                show_finding(Page(), reported, evidence)
+                show_finding(reported, evidence, page=Page())
             elif self.format is Format.jsonl:
                 print(json_line("finding", reported.as_fields()), end="", flush=True)
             self.progress.found(len(above))
@@ -283,8 +276,9 @@ class _Request:
         else:
             print(answer.render(self.format), end="")
 
-    def keep(self, answer: Answer, *, baseline: Path | None) -> None:
-        """Write the answer where it was asked for."""
+    def finish(self, answer: Answer, *, baseline: Path | None) -> None:
+        """Print the answer, then write it where it was asked for."""
+        self.show(answer)
         if self.output is not None:
             _write_output(self.output, replace(answer, above=()).render(self.format))
         if self.record is not None:
