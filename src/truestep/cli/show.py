@@ -51,19 +51,13 @@ _Why = Annotated[
 ]
 _Against = Annotated[
     str | None,
-    typer.Option(
-        metavar="COMMIT|SCRIPT",
-        help="Run this too, and mark the lines and values that differ from it.",
-        rich_help_panel=STARTING,
+    starting_option(
+        metavar="COMMIT|SCRIPT", help="Run this too, and mark the lines and values that differ from it."
     ),
 ]
 _AgainstArgs = Annotated[
     str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="Run it too with these arguments, and mark what differs.",
-        rich_help_panel=STARTING,
-    ),
+    starting_option(metavar="TEXT", help="Run it too with these arguments, and mark what differs."),
 ]
 _Output = Annotated[
     Path | None, answer_option(metavar="FILE", help="Write the whole listing to this HTML file.")
