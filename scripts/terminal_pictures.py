@@ -1,7 +1,7 @@
-"""Makes docs/images/check.svg and verify.svg: what the commands print about the script of the quickstart.
+"""Makes docs/images/check.svg, verify.svg and show.svg: what the commands print about scripts of the docs.
 
-Usage: python scripts/terminal_pictures.py. What is drawn is what was printed on this machine, in its colours;
-of check, the change that it proposes is left out, and of both what is printed about waiting.
+Usage: python scripts/terminal_pictures.py [NAME ...]. What is drawn is what was printed on this machine, in its
+colours; of check, the change that it proposes is left out, and of all what is printed about waiting.
 """
 
 import os
@@ -18,7 +18,12 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 108
-COMMANDS = {"check": "truestep check train.py", "verify": "truestep verify train.py"}
+COMMANDS = {
+    "check": ("quickstart-script.md", "truestep check train.py"),
+    "verify": ("quickstart-script.md", "truestep verify train.py"),
+    "show": ("how-to/show.md", "truestep show train.py"),
+}
+"""Of each picture, the page with the script, and the command."""
 SPINNER = re.compile("[\u2800-\u28ff]")
 """What turns while one waits, and is gone afterwards."""
 STYLE = r"(?:\x1b\[[0-9;]*m)*"
@@ -61,12 +66,13 @@ def draw(command: str, printed: str) -> str:
 
 
 def main() -> None:
-    """Run both commands, write both pictures."""
-    page = (ROOT / "docs" / "quickstart-script.md").read_text(encoding="utf-8")
-    script = next(fence for fence in fences(page) if fence.title == "train.py")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "train.py").write_text("\n".join([*script.lines, ""]), encoding="utf-8")
-        for name, command in COMMANDS.items():
+    """Run the commands, write the pictures; of all, or of those that are named."""
+    for name in sys.argv[1:] or COMMANDS:
+        page, command = COMMANDS[name]
+        found = fences((ROOT / "docs" / page).read_text(encoding="utf-8"))
+        script = next(fence for fence in found if fence.title == "train.py")
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "train.py").write_text("\n".join([*script.lines, ""]), encoding="utf-8")
             picture = ROOT / "docs" / "images" / f"{name}.svg"
             picture.write_text(draw(command, printed_by(command, Path(folder))), encoding="utf-8")
             print(f"{picture.relative_to(ROOT)}: written")

@@ -78,8 +78,8 @@ def test_values_stand_at_the_lines_that_named_them(shown: Listing) -> None:
     assert value_at(shown, "xb, yb", "xb").kind == "f32 32\u00d74"
     assert value_at(shown, "yb = aug", "yb").kind == "f32 32"
     assert value_at(shown, "def forward", "x").kind == "f32 32\u00d74"
-    assert value_at(shown, "return self.fc", "returns").kind == "f32 32\u00d71"
-    assert value_at(shown, "err = pred", "err").kind == "f32 32\u00d732"
+    assert value_at(shown, "return self.fc", "returns").kind == "f32 32\u00d71 grad"
+    assert value_at(shown, "err = pred", "err").kind == "f32 32\u00d732 grad"
     assert value_at(shown, "net = Net()", "net").first == "5 parameters, train mode"
     assert value_at(shown, "for epoch", "epoch").first == "0"
     assert value_at(shown, "opt.step()", "lr").first == "1e-06"
@@ -144,7 +144,7 @@ def test_a_script_that_fails_is_listed_up_to_its_error(tmp_path: Path) -> None:
     listing = listed(tmp_path, TRAIN.replace("err = pred - yb", "err = pred - nothing"))
     assert listing.ended == "raised"
     assert "nothing" in str(listing.error)
-    assert value_at(listing, "pred = net", "pred").kind == "f32 32\u00d71"
+    assert value_at(listing, "pred = net", "pred").kind == "f32 32\u00d71 grad"
     assert "The script failed: NameError" in render_page(listing, title="train.py")
 
 

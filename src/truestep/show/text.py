@@ -152,10 +152,8 @@ def compared_words(listing: Listing) -> str:
         place = f"{short_path(found.file)}:{found.line}"
         return f"first difference: {place} {value.label}: {words[0]}; in {listing.against}: {words[1]}"
     if any(row.differs for item in listing.files for row in item.rows):
-        return (
-            f"lines differ from {listing.against}; no value recorded at a line of both differs in four digits"
-        )
-    return f"no line and no recorded value differs from {listing.against} in four digits"
+        return f"lines differ from {listing.against}; no value recorded at a line of both differs as printed"
+    return f"no line and no recorded value differs from {listing.against} as printed"
 
 
 def short_path(path: str) -> str:

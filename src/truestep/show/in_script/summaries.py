@@ -23,7 +23,6 @@ _SOME_ZEROS = 0.05
 NOT_FINITE = "not finite"
 EQUAL_ROWS = "all rows equal"
 ALL_ZEROS = "all zeros"
-GRADIENT = "has a gradient"
 TIMES = "\u00d7"
 
 
@@ -73,14 +72,14 @@ def _of_tensor(value: Tensor) -> Summary:
     if value.is_nested or is_overridden(value):
         return Summary(f"{type(value).__name__}{where}")
     shape = TIMES.join(map(str, value.shape)) or "scalar"
-    text = f"{kind} {shape}{where}"
-    facts = [GRADIENT] if value.requires_grad and not isinstance(value, nn.Parameter) else []
+    has_gradient = value.requires_grad and not isinstance(value, nn.Parameter)
+    text = f"{kind} {shape}{where}{' grad' * has_gradient}"
     if not _is_plain(value):
-        return Summary(f"{text} {str(value.layout).removeprefix('torch.')}", facts=tuple(facts))
+        return Summary(f"{text} {str(value.layout).removeprefix('torch.')}")
     if not value.numel():
-        return Summary(f"{text}, empty", facts=tuple(facts))
-    numbers, odd, scalar = _numbers_of(_sampled(value.detach()))
-    return Summary(text, numbers, tuple(odd + facts), scalar)
+        return Summary(f"{text}, empty")
+    numbers, facts, scalar = _numbers_of(_sampled(value.detach()))
+    return Summary(text, numbers, tuple(facts), scalar)
 
 
 def _sampled(value: Tensor) -> Tensor:
@@ -117,7 +116,7 @@ def _numbers_of(value: Tensor) -> tuple[str, list[str], float | None]:
     zeros = float((wide == 0).float().mean())
     share = f", {100 * zeros:.0f} % zeros" if zeros > _SOME_ZEROS else ""
     return (
-        f"{_short(low.item())} … {_short(high.item())}, mean {_short(wide.mean().item())}{share}",
+        f"{_rough(low.item())} … {_rough(high.item())}, mean {_rough(wide.mean().item())}{share}",
         facts,
         None,
     )
@@ -140,7 +139,7 @@ def _of_array(value: "np.ndarray[Any, Any]") -> Summary:
         return Summary(text)
     with np.errstate(all="ignore"):
         facts = () if np.isfinite(value).all() else (NOT_FINITE,)
-        return Summary(text, f"{_short(float(value.min()))} … {_short(float(value.max()))}", facts)
+        return Summary(text, f"{_rough(float(value.min()))} … {_rough(float(value.max()))}", facts)
 
 
 def _of_number(value: Any) -> Summary:
@@ -187,6 +186,10 @@ def _percent(share: Tensor) -> str:
 
 def _short(number: float) -> str:
     return f"{number:.4g}"
+
+
+def _rough(number: float) -> str:
+    return f"{number:.3g}"
 
 
 _KINDS: tuple[tuple[Any, Callable[[Any], Summary]], ...] = (
