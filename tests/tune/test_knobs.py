@@ -183,7 +183,7 @@ def test_what_is_proposed_is_plain_and_can_be_pasted(name: str, device: str) -> 
     for choice in found:
         assert isinstance(choice, Choice) and choice.words
         assert json.loads(json.dumps(choice.value)) == choice.value
-        ast.parse("\n".join(knob.lines(choice.value)))
+        ast.parse("\n".join(knob.written(choice.value)))
         if knob.plan is not None:
             watch.Plan(**knob.plan(choice.value))
 
@@ -369,7 +369,7 @@ print(ask().number_4 - before)
 
 @pytest.mark.slow
 def test_freed_memory_is_kept_by_the_lines_that_are_given() -> None:
-    lines = "\n".join(all_knobs()["allocator"].lines("keep"))
+    lines = "\n".join(all_knobs()["allocator"].written("keep"))
     start, kept = (
         int(subprocess.check_output([sys.executable, "-c", MAPPED, words])) for words in ("pass", lines)
     )

@@ -83,8 +83,8 @@ class Knob:
     """One sentence: what it does, and when it pays."""
     propose: Callable[[ScriptFacts, Mapping[str, Any]], list[Choice] | Skip]
     """What is worth trying, given the facts and the values of knobs that are kept already."""
-    lines: Callable[[Any], list[str]]
-    """How a value is written in a script by hand: lines of Python, with comments where they go."""
+    lines: tuple[str, ...] | Callable[[Any], list[str]]
+    """How a value is written in a script by hand: lines of Python with `{value}`, and where they go."""
     changes_bits: bool
     """Whether results may differ in their last bits; then learning is compared as well."""
     purpose: Literal["speed", "memory", "inference"] = "speed"
@@ -99,6 +99,12 @@ class Knob:
     """That of its file: as `--knobs` and the table name it; set when it is found."""
     home: str = ""
     """The module; set when it is found."""
+
+    def written(self, value: Any) -> list[str]:
+        """Return the lines for a value."""
+        if isinstance(self.lines, tuple):
+            return [line.format(value=value) for line in self.lines]
+        return self.lines(value)
 
 
 @cache

@@ -20,15 +20,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return skip or [Choice(value="keep", words="keep freed memory")]
 
 
-def lines(value: str) -> list[str]:  # noqa: ARG001
-    """Return the calls to write."""
-    return [
-        "libc = ctypes.CDLL(None)  # first thing in the script, after `import ctypes`",
-        "libc.mallopt(-1, 2**30)  # M_TRIM_THRESHOLD: keep up to 1 GiB free",
-        "libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: keep all smaller blocks",
-    ]
-
-
 def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
     """Tell glibc."""
     keep_freed()
@@ -38,7 +29,11 @@ KNOB = Knob(
     priority=40,
     about="Keeps freed memory for the next step, which otherwise may request thousands of pages again.",
     propose=propose,
-    lines=lines,
+    lines=(
+        "libc = ctypes.CDLL(None)  # first thing in the script, after `import ctypes`",
+        "libc.mallopt(-1, 2**30)  # M_TRIM_THRESHOLD: keep up to 1 GiB free",
+        "libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: keep all smaller blocks",
+    ),
     changes_bits=False,
     setting=lambda value: ("allocator", value),
 )

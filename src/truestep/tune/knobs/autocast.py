@@ -25,16 +25,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return skip or [Choice(value="bf16", words="bf16")]
 
 
-def lines(value: str) -> list[str]:
-    """Return the block to write, and where."""
-    assert value == "bf16"
-    return [
-        "with torch.autocast(x.device.type, dtype=torch.bfloat16):  # around the forward pass and the loss",
-        "    loss = loss_of(model(x), y)",
-        "loss.backward()  # outside the block",
-    ]
-
-
 def apply(value: str, tape: Tape) -> None:
     """Run each trained model's forward under autocast; what it returns is float32 again."""
     assert value == "bf16"
@@ -52,7 +42,11 @@ KNOB = Knob(
     priority=60,
     about="Runs matrix products in bfloat16. Pays for large layers on processors that support it.",
     propose=propose,
-    lines=lines,
+    lines=(
+        "with torch.autocast(x.device.type, dtype=torch.bfloat16):  # around the forward pass and the loss",
+        "    loss = loss_of(model(x), y)",
+        "loss.backward()  # outside the block",
+    ),
     changes_bits=True,
     setting=lambda value: ("precision", value),
 )

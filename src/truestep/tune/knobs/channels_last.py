@@ -20,14 +20,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return skip or [Choice(value=True, words="channels last")]
 
 
-def lines(value: bool) -> list[str]:  # noqa: ARG001
-    """Return what to write for the model and for its inputs."""
-    return [
-        "model = model.to(memory_format=torch.channels_last)  # before you create the optimizer",
-        "x = x.to(memory_format=torch.channels_last)  # images, before the forward pass",
-    ]
-
-
 def apply(value: bool, tape: Tape) -> None:
     """Lay out the weights of each trained model with Conv2d, and every image that it is given."""
     if value:
@@ -57,6 +49,9 @@ KNOB = Knob(
     priority=70,
     about="Stores images and convolution weights pixel by pixel. Pays for most convolutional networks.",
     propose=propose,
-    lines=lines,
+    lines=(
+        "model = model.to(memory_format=torch.channels_last)  # before you create the optimizer",
+        "x = x.to(memory_format=torch.channels_last)  # images, before the forward pass",
+    ),
     changes_bits=True,
 )

@@ -21,11 +21,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return skip or [Choice(value=True, words="on")]
 
 
-def lines(value: bool) -> list[str]:
-    """Return the switch to write."""
-    return [f"torch.backends.cudnn.benchmark = {value}  # first thing after the imports"]
-
-
 def apply(value: bool, tape: Tape) -> None:
     """Turn it on as each step begins: an assignment of the script's own cannot be caught."""
 
@@ -40,6 +35,6 @@ KNOB = Knob(
     priority=130,
     about="Lets cuDNN time its kernels for each shape. Pays for convolutions with constant shapes.",
     propose=propose,
-    lines=lines,
+    lines=("torch.backends.cudnn.benchmark = {value}  # first thing after the imports",),
     changes_bits=True,
 )

@@ -25,11 +25,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return skip or [Choice(value=True, words="foreach")]
 
 
-def lines(value: bool) -> list[str]:
-    """Return the argument to write."""
-    return [f"optimizer = AdamW(..., foreach={value})  # or another of torch's optimizers"]
-
-
 def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
     """Make each optimizer that can so."""
 
@@ -46,6 +41,6 @@ KNOB = Knob(
     priority=50,
     about="Updates all weights with few calls. Pays for models with many small tensors.",
     propose=propose,
-    lines=lines,
+    lines=("optimizer = AdamW(..., foreach={value})  # or another of torch's optimizers",),
     changes_bits=True,
 )

@@ -25,11 +25,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return skip or [Choice(value=True, words="fused")]
 
 
-def lines(value: bool) -> list[str]:
-    """Return the argument to write."""
-    return [f"optimizer = AdamW(..., fused={value})  # or another of torch's optimizers"]
-
-
 def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
     """Make each optimizer that can so."""
 
@@ -44,6 +39,6 @@ KNOB = Knob(
     priority=30,
     about="Updates all weights in one kernel. Pays if the optimizer takes a large share of a step.",
     propose=propose,
-    lines=lines,
+    lines=("optimizer = AdamW(..., fused={value})  # or another of torch's optimizers",),
     changes_bits=True,
 )

@@ -25,14 +25,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return [Choice(value=True, words="inference mode")]
 
 
-def lines(value: bool) -> list[str]:  # noqa: ARG001
-    """Return the block to write."""
-    return [
-        "with torch.inference_mode():  # around evaluation, instead of torch.no_grad()",
-        "    output = model(x)",
-    ]
-
-
 def apply(value: bool, tape: Tape) -> None:
     """Run passes for evaluation in inference mode; what they return can be used anywhere, as before."""
     num_passes: dict[int, int] = {}
@@ -71,7 +63,10 @@ KNOB = Knob(
     priority=160,
     about="Evaluates without autograd's record of each tensor. Pays a little, for many small operations.",
     propose=propose,
-    lines=lines,
+    lines=(
+        "with torch.inference_mode():  # around evaluation, instead of torch.no_grad()",
+        "    output = model(x)",
+    ),
     changes_bits=False,
     purpose="inference",
 )

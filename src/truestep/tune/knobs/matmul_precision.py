@@ -48,11 +48,6 @@ def _has(question: str) -> bool:
     return bool(ask is not None and ask())
 
 
-def lines(value: str) -> list[str]:
-    """Return the call to write."""
-    return [f'torch.set_float32_matmul_precision("{value}")  # first thing after the imports']
-
-
 def apply(value: str, tape: Tape) -> None:  # noqa: ARG001
     """Set it, whatever the script sets later."""
     fix_argument("torch.set_float32_matmul_precision", value=value)
@@ -62,6 +57,6 @@ KNOB = Knob(
     priority=80,
     about="Rounds inside float32 matrix products: to TF32 on a GPU, to bfloat16 (medium) on some CPUs.",
     propose=propose,
-    lines=lines,
+    lines=('torch.set_float32_matmul_precision("{value}")  # first thing after the imports',),
     changes_bits=True,
 )

@@ -34,11 +34,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return [Choice(value=True, words="kept between epochs")]
 
 
-def lines(value: bool) -> list[str]:
-    """Return the argument to write."""
-    return [f"loader = DataLoader(..., persistent_workers={value})"]
-
-
 def apply(value: bool, tape: Tape) -> None:
     """Build each DataLoader that has workers so."""
     edit_loaders(tape, lambda arguments: arguments.update(persistent_workers=value))
@@ -48,7 +43,7 @@ KNOB = Knob(
     priority=100,
     about="Keeps loader workers from epoch to epoch. Pays if epochs are short.",
     propose=propose,
-    lines=lines,
+    lines=("loader = DataLoader(..., persistent_workers={value})",),
     # torch draws a seed for workers whenever they start: from the second epoch on all later draws are others.
     changes_bits=True,
     after=("workers",),

@@ -23,14 +23,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return skip or [Choice(value=True, words="pinned")]
 
 
-def lines(value: bool) -> list[str]:
-    """Return what to write in both places."""
-    return [
-        f"loader = DataLoader(..., pin_memory={value})",
-        "x = x.to(device, non_blocking=True)  # for each tensor of a batch",
-    ]
-
-
 def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
     """Build each DataLoader so."""
     loader = "torch.utils.data.DataLoader.__init__"
@@ -41,6 +33,9 @@ KNOB = Knob(
     priority=110,
     about="Puts batches into memory that a GPU can read directly. Pays if copies to the GPU take time.",
     propose=propose,
-    lines=lines,
+    lines=(
+        "loader = DataLoader(..., pin_memory={value})",
+        "x = x.to(device, non_blocking=True)  # for each tensor of a batch",
+    ),
     changes_bits=False,
 )

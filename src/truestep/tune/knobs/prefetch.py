@@ -27,11 +27,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return choices or Skip(reason=f"each worker already keeps {now} batches ready.")
 
 
-def lines(value: int) -> list[str]:
-    """Return the argument to write."""
-    return [f"loader = DataLoader(..., prefetch_factor={value})"]
-
-
 def apply(value: int, tape: Tape) -> None:
     """Build each DataLoader that has workers with this number."""
     edit_loaders(tape, lambda arguments: arguments.update(prefetch_factor=value))
@@ -41,7 +36,7 @@ KNOB = Knob(
     priority=90,
     about="Lets each worker keep more batches ready. Pays if the time for a batch varies; costs memory.",
     propose=propose,
-    lines=lines,
+    lines=("loader = DataLoader(..., prefetch_factor={value})",),
     changes_bits=False,
     after=("workers",),
 )

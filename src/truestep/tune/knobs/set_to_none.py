@@ -17,11 +17,6 @@ def propose(facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Choice] | Ski
     return skip or [Choice(value=True, words="None")]
 
 
-def lines(value: bool) -> list[str]:
-    """Return the call to write."""
-    return [f"optimizer.zero_grad(set_to_none={value})"]
-
-
 def apply(value: bool, tape: Tape) -> None:  # noqa: ARG001
     """Let every `zero_grad` do so."""
     for owner in ("torch.optim.Optimizer", "torch.nn.Module"):
@@ -32,7 +27,7 @@ KNOB = Knob(
     priority=120,
     about="Drops gradients between steps instead of zeroing them. Saves two passes through them.",
     propose=propose,
-    lines=lines,
+    lines=("optimizer.zero_grad(set_to_none={value})",),
     # A parameter without a gradient is passed over, where zeros would still decay it.
     changes_bits=True,
 )

@@ -28,11 +28,6 @@ def _words(number: int) -> str:
     return "1 thread" if number == 1 else f"{number} threads"
 
 
-def lines(value: int) -> list[str]:
-    """Return the call to write."""
-    return [f"torch.set_num_threads({value})  # first thing after the imports"]
-
-
 def apply(value: int, tape: Tape) -> None:  # noqa: ARG001
     """Set it, whatever the script sets later."""
     fix_argument("torch.set_num_threads", value=value)
@@ -42,7 +37,7 @@ KNOB = Knob(
     priority=20,
     about="Uses more or fewer cores per operation. Small models are fastest with one: sharing takes time.",
     propose=propose,
-    lines=lines,
+    lines=("torch.set_num_threads({value})  # first thing after the imports",),
     changes_bits=True,
     after=("workers",),
     setting=lambda value: ("threads", value),

@@ -27,16 +27,11 @@ def _words(number: int) -> str:
     return {0: "no workers", 1: "1 worker"}.get(number, f"{number} workers")
 
 
-def lines(value: int) -> list[str]:
-    """Return the argument to write."""
-    return [f"loader = DataLoader(..., num_workers={value})  # truestep.Loader(..., workers={value})"]
-
-
 KNOB = Knob(
     priority=10,
     about="Prepares batches in other processes while the model computes. Pays if training waits for data.",
     propose=propose,
-    lines=lines,
+    lines=("loader = DataLoader(..., num_workers={value})  # truestep.Loader(..., workers={value})",),
     # What a dataset draws (augmentation) comes from the workers' generators, then from others than without.
     changes_bits=True,
     setting=lambda value: ("workers", value),

@@ -160,7 +160,7 @@ class _Search:
             advice=advice,
             trials=tuple(self._trials),
             settings=chosen,
-            lines={name: self._knob(name).lines(value) for name, value in chosen.items()},
+            lines={name: self._knob(name).written(value) for name, value in chosen.items()},
             for_run=self._for_run(chosen),
             final=final,
             learning=learning,
