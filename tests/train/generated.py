@@ -98,7 +98,7 @@ def refusals(program: Program, life: Life) -> list[str]:
     words = {
         "is not tracked (tracked optimizers": program.untracked == "optimizer",
         "is not tracked, so a resumed run": program.untracked == "scheduler",
-        "forward writes into the buffer": program.buffer.startswith("counting") and life.processes > 1,
+        "changes inside a lane": program.buffer.startswith("counting") and life.processes > 1,
     }
     return [text for text, is_refused in words.items() if is_refused]
 

@@ -7,11 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.optim import SGD
 
 import truestep as ts
 from tests.processes import run_processes
 from tests.train import small
+from tests.train.lane_norms import lane_data
 from truestep.errors import UsageError
 from truestep.train.carried import CarriedState
 
@@ -85,7 +87,7 @@ def run_lanes(model: Net, *, num_lanes: int, between: Any = lambda _: None) -> N
 def test_state_that_forward_carries_is_named(kind: str, name: str) -> None:
     with pytest.raises(UsageError, match=name):
         run_lanes(Net(kind), num_lanes=8)
-    assert "__getattribute__" not in vars(Net)
+    assert "__getattribute__" not in vars(nn.Module)
 
 
 @pytest.mark.parametrize("kind", ["", "seeming"])
@@ -166,3 +168,105 @@ def test_a_value_of_another_pass_is_explained(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="second time") as caught:
             step.backward(out.mean().square())
         assert "once per lane" in caught.value.__notes__[0]
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += len(x)
+        return x
+
+
+class Functional(nn.Module):
+    """Statistics of its own, which batch_norm's kernel writes without raising the tensor's version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("var", torch.ones(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(x, self.mean, self.var, training=True)
+
+
+def normalised() -> nn.Module:
+    """Return a layer whose estimate of the largest singular value goes on moving: the second is near it."""
+    layer = nn.Linear(5, 5)
+    with torch.no_grad():
+        layer.weight.copy_(torch.diag(torch.tensor([1.0, 0.99, 0.9, 0.8, 0.7])))
+    return spectral_norm(layer)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (Counting(), "0.seen of Counting"),
+        (Functional(), "0.mean of Functional"),
+        (nn.InstanceNorm1d(4, track_running_stats=True), "0.running_mean of InstanceNorm1d"),
+        (normalised(), "0.parametrizations.weight.0._u of _SpectralNorm"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_a_buffer_written_by_forward_is_named(module: nn.Module, name: str) -> None:
+    model = nn.Sequential(module, nn.BatchNorm1d(5))
+    written = CarriedState({"model": model})
+    written.begin()
+    model(lane_data(0, 0))
+    with pytest.raises(UsageError, match=f"the buffer {name} changes inside a lane"):
+        written.check()
+
+
+class Caching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("positions", None)
+        self.register_buffer("mask", torch.full((2,), torch.nan))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.positions = torch.arange(x.shape[1])
+        self.mask.fill_(torch.nan)
+        return x
+
+
+def test_batch_norm_and_what_ends_with_the_same_bits_pass() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(5), Caching())
+    written = CarriedState({"model": model})
+    for lane in range(2):
+        written.begin()
+        model(lane_data(0, lane))
+        written.check()
+
+
+class Late(Caching):
+    """Begins to write what it has seen when it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(5))
+        self.is_writing = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_writing:
+            self.seen += x.sum(0)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("writes_outside", [False, True])
+def test_a_buffer_that_forward_begins_to_write_later_is_named(writes_outside: bool) -> None:
+    model = Late()
+    written = CarriedState({"model": model})
+    for lane in range(5):
+        written.begin()
+        model(lane_data(0, lane))
+        written.check()
+        if writes_outside:  # between lanes it is allowed
+            model.seen += 1
+            model.mask += 1
+    model.is_writing = True
+    written.begin()
+    model(lane_data(1, 0))
+    with pytest.raises(UsageError, match="the buffer seen of Late changes inside a lane"):
+        written.check()

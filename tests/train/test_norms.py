@@ -4,16 +4,14 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils.parametrizations import spectral_norm
 
 from tests.processes import run_processes
 from tests.train.lane_norms import CASES, every_case, is_filled, lane_data, net, run_lane, run_passes
 from truestep.bits import digest_state
 from truestep.dist import World
 from truestep.errors import UsageError
-from truestep.train.norms import Norms, WrittenBuffers
+from truestep.train.norms import Norms
 
 SIZES = (1, 2, 3, 4, 5)
 
@@ -151,105 +149,3 @@ def test_sync_batch_norm_is_refused_with_several_lanes() -> None:
     with pytest.raises(UsageError, match=r"depends on the number of processes\. Use BatchNorm"):
         Norms([nn.Sequential(nn.SyncBatchNorm(3))], num_lanes=2)
     assert not Norms([nn.SyncBatchNorm(3)], num_lanes=1)
-
-
-class Counting(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.seen += len(x)
-        return x
-
-
-class Functional(nn.Module):
-    """Statistics of its own, which batch_norm's kernel writes without raising the tensor's version."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(5))
-        self.register_buffer("var", torch.ones(5))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.batch_norm(x, self.mean, self.var, training=True)
-
-
-def normalised() -> nn.Module:
-    """Return a layer whose estimate of the largest singular value goes on moving: the second is near it."""
-    layer = nn.Linear(5, 5)
-    with torch.no_grad():
-        layer.weight.copy_(torch.diag(torch.tensor([1.0, 0.99, 0.9, 0.8, 0.7])))
-    return spectral_norm(layer)
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (Counting(), "0.seen of Sequential"),
-        (Functional(), "0.mean of Sequential and 1 more"),
-        (nn.InstanceNorm1d(4, track_running_stats=True), "0.running_mean of Sequential and 1 more"),
-        (normalised(), "0.parametrizations.weight.0._u of Sequential and 1 more"),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
-)
-def test_a_buffer_written_by_forward_is_named(module: nn.Module, name: str) -> None:
-    model = nn.Sequential(module, nn.BatchNorm1d(5))
-    written = WrittenBuffers([nn.Linear(2, 2), model])
-    written.begin()
-    model(lane_data(0, 0))
-    with pytest.raises(UsageError, match=f"writes into the buffer {name}"):
-        written.check()
-
-
-class Caching(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("positions", None)
-        self.register_buffer("mask", torch.full((2,), torch.nan))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.positions = torch.arange(x.shape[1])
-        self.mask.fill_(torch.nan)
-        return x
-
-
-def test_batch_norm_and_what_ends_with_the_same_bits_pass() -> None:
-    model = nn.Sequential(nn.BatchNorm1d(5), Caching())
-    written = WrittenBuffers([model])
-    for lane in range(2):
-        written.begin()
-        model(lane_data(0, lane))
-        written.check()
-
-
-class Late(Caching):
-    """Begins to write what it has seen when it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(5))
-        self.is_writing = False
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.is_writing:
-            self.seen += x.sum(0)
-        return super().forward(x)
-
-
-@pytest.mark.parametrize("writes_outside", [False, True])
-def test_a_buffer_that_forward_begins_to_write_later_is_named(writes_outside: bool) -> None:
-    model = Late()
-    written = WrittenBuffers([model])
-    for lane in range(3):
-        written.begin()
-        model(lane_data(0, lane))
-        written.check()
-        if writes_outside:  # between lanes it is allowed
-            model.seen += 1
-            model.mask += 1
-    model.is_writing = True
-    written.begin()
-    model(lane_data(1, 0))
-    with pytest.raises(UsageError, match="writes into the buffer seen of Late"):
-        written.check()

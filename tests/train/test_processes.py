@@ -213,7 +213,7 @@ class CountingLater(nn.Linear):
 
 
 def test_a_buffer_that_forward_begins_to_write_later_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="forward writes into the buffer count of CountingLater"):
+    with pytest.raises(RuntimeError, match="the buffer count of CountingLater changes inside a lane"):
         run_processes(train_counting, str(tmp_path), size=5)
 
 

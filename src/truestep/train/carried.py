@@ -4,21 +4,22 @@ Owns what is looked at around a lane: buffers, parameters that nothing trains, a
 else is tracked. BatchNorm's statistics are `norms`'.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from truestep.bits import digest, tensors_in, witness
 from truestep.checkpoint import pack
 from truestep.errors import UsageError
 from truestep.train.gradients import local
-from truestep.train.norms import WrittenBuffers
 
 _FIRST_LOOKS = 4
+_NO_TENSOR = ""
 _MANY_ELEMENTS = 1 << 20
 _ADVICE = (
     "Its value then depends on which lanes a process runs. Run on one process, or change it after "
@@ -34,11 +35,12 @@ class _Bits(NamedTuple):
 class CarriedState:
     """Refuses state that lanes change, by name. Only for several processes: on one it does no harm.
 
-    Buffers are looked at in every lane; all else in the first four, and then in each lane whose number is a
-    power of two. An attribute of a module (a float, a tensor, a tuple of them) is refused where one lane
-    changes it and the next one reads what was left; one that is only overwritten passes. Whole numbers pass
-    too, as counters, and so do attributes in lists, dicts and objects of the script, and variables outside of
-    modules: what depends on those is not found. Neither are attributes of a compiled model.
+    Buffers other than BatchNorm's, and parameters that nothing trains, are looked at in every lane; all else
+    in the first four, and then in each lane whose number is a power of two. An attribute of a module (a
+    float, a tensor, a tuple of them) is refused where one lane changes it and the next one reads what was
+    left; one that is only overwritten passes. Whole numbers pass too, as counters, and so do attributes in
+    lists, dicts and objects of the script, and variables outside of modules: what depends on those is not
+    found. Neither are attributes of a compiled model.
     """
 
     def __init__(self, tracked: Mapping[str, Any]) -> None:
@@ -46,17 +48,7 @@ class CarriedState:
         trained = {id(item) for one in optimizers for group in one.param_groups for item in group["params"]}
         modules = [item for item in tracked.values() if isinstance(item, nn.Module)]
         named = [(path, part) for module in modules for path, part in module.named_modules()]
-        self._buffers = WrittenBuffers(modules)
-        self._frozen = [
-            (
-                f"parameter {_named(path, key, part)}, which no tracked optimizer updates,",
-                part._parameters,
-                key,
-            )
-            for path, part in named
-            for key, parameter in part._parameters.items()
-            if parameter is not None and id(parameter) not in trained
-        ]
+        self._tensors = _Tensors(named, trained)
         self._others = {
             name: item for name, item in tracked.items() if not isinstance(item, nn.Module | Optimizer)
         }
@@ -69,36 +61,86 @@ class CarriedState:
         """Remember what a lane may change; `is_look` looks at all of it, whatever the lane's number is."""
         self._num_lanes = number = self._num_lanes + 1
         self._is_look = is_look or number <= _FIRST_LOOKS or not number & (number - 1)
-        self._buffers.begin(looks_at_all=self._is_look)
+        self._tensors.begin(is_look=self._is_look)
         self._attributes.begin(is_look=self._is_look)
         if self._is_look:
-            self._before = self._all()
+            self._before = self._states()
 
     def check(self) -> None:
         """Refuse what changed since `begin`."""
         read = self._attributes.end(is_look=self._is_look)
-        self._buffers.check()
+        changed = self._tensors.end(is_look=self._is_look)
         if read:
             raise UsageError(
                 f"a lane changes the {read[0]}, and the next lane reads what it left. {_ADVICE} If nothing "
                 f"that is trained on depends on it, keep it outside of the module."
             )
         if self._is_look:
-            changed = [name for name, bits in self._all().items() if bits != self._before.get(name, bits)]
-            self._before = {}
-            if changed:
-                raise UsageError(f"the {changed[0]} changes inside a lane. {_ADVICE}")
+            before, self._before = self._before, {}
+            changed += [name for name, bits in self._states().items() if bits != before.get(name, bits)]
+        if changed:
+            raise UsageError(f"the {changed[0]} changes inside a lane. {_ADVICE}")
 
-    def _all(self) -> dict[str, Any]:
-        bits: dict[str, Any] = {
-            name: _bits(parameter)
-            for name, parameters, key in self._frozen
-            if (parameter := parameters.get(key)) is not None
-        }
-        for name, item in self._others.items():
-            found = state_hashes({name: item.state_dict()})
-            bits |= {f"tracked state {key}": value for key, value in found.items()}
-        return bits
+    def _states(self) -> dict[str, Any]:
+        found = state_hashes({name: item.state_dict() for name, item in self._others.items()})
+        return {f"tracked state {key}": value for key, value in found.items()}
+
+
+class _Tensors:
+    """Finds tensors of modules whose values a lane changes.
+
+    A buffer that forward makes for the first time (a cache of positions) passes; so does one that is written
+    with the bits it had. All bits are compared where there is a look: some kernels, and writes to `.data`, do
+    not raise torch's count of writes. In other lanes that count shows which forward begins to write.
+    """
+
+    def __init__(self, named: list[tuple[str, nn.Module]], trained: set[int]) -> None:
+        self._places = [
+            (f"{kind} {_named(path, key, part)}{more}", tensors, key)
+            for path, part in named
+            for kind, tensors, more in (
+                ("buffer", {} if isinstance(part, _BatchNorm) else part._buffers, ""),
+                ("parameter", part._parameters, ", which no tracked optimizer updates,"),
+            )
+            for key, tensor in tensors.items()
+            if id(tensor) not in trained and not (kind == "parameter" and tensor is None)
+        ]
+        self._seen: list[tuple[torch.Tensor | None, int]] = [(None, 0)] * len(self._places)
+        self._bits: list[str | None] = [_NO_TENSOR] * len(self._places)
+        """As a lane begins; None where they are not known."""
+        self._written: set[int] = set()
+        """Those that forward writes: their bits are compared in every lane."""
+
+    def begin(self, *, is_look: bool) -> None:
+        """Remember the bits of those that forward writes; of all where there is a look."""
+        for index in self._moved(is_look=is_look):
+            self._bits[index] = self._digest(index) if is_look or index in self._written else None
+
+    def end(self, *, is_look: bool) -> list[str]:
+        """Return the names of those that have changed since `begin`."""
+        changed, moved = [], self._moved(is_look=False)
+        for index in range(len(self._places)) if is_look else moved:
+            before, self._bits[index] = self._bits[index], self._digest(index)
+            if before not in (_NO_TENSOR, self._bits[index]):
+                changed.append(self._places[index][0])
+        self._written.update(moved)
+        return changed
+
+    def _moved(self, *, is_look: bool) -> list[int]:
+        """Return which were written or replaced since the last time, or all."""
+        moved = []
+        for index, (_, tensors, key) in enumerate(self._places):
+            tensor = tensors.get(key)
+            now = 0 if tensor is None or tensor.is_inference() else tensor._version
+            former, version = self._seen[index]
+            if is_look or tensor is not former or now != version:
+                self._seen[index] = tensor, now
+                moved.append(index)
+        return moved
+
+    def _digest(self, index: int) -> str:
+        tensor = self._seen[index][0]
+        return _NO_TENSOR if tensor is None else _bits(tensor)
 
 
 class _Attributes:
@@ -110,7 +152,6 @@ class _Attributes:
         self._left: dict[tuple[int, str], tuple[str, nn.Module, Any, _Bits]] = {}
         """For each attribute that the lane before changed: name, module, what was left, and its bits."""
         self._read: set[str] = set()
-        self._undo: list[Callable[[], None]] = []
 
     def begin(self, *, is_look: bool) -> None:
         left = {
@@ -118,17 +159,15 @@ class _Attributes:
             for key, item in self._left.items()
             if vars(item[1]).get(key[1]) is item[2] and _bits_in(item[2]) == item[3]
         }
-        self._left = {}
-        self._read = set()
-        for kind in {type(item[1]) for item in left.values()}:
-            self._undo.append(self._record_reads(kind, left))
+        self._left, self._read = {}, set()
+        if left:
+            self._record_reads(left)
         if is_look:
             self._before = {(id(part), key): bits for _, part, key, _, bits in self._all()}
 
     def end(self, *, is_look: bool) -> list[str]:
-        for undo in self._undo:
-            undo()
-        self._undo = []
+        if "__getattribute__" in vars(nn.Module):
+            del nn.Module.__getattribute__
         if is_look:
             for path, part, key, value, bits in self._all():
                 former = self._before.get((id(part), key))
@@ -146,27 +185,18 @@ class _Attributes:
                     if bits.form:
                         yield path, part, key, value, bits
 
-    def _record_reads(self, kind: type, left: Mapping[tuple[int, str], Any]) -> Callable[[], None]:
-        """Note reads of what the lane before left, while this one lasts; return what ends that."""
-        former: Any = kind.__getattribute__
-        is_own = "__getattribute__" in vars(kind)
+    def _record_reads(self, left: Mapping[tuple[int, str], Any]) -> None:
+        """Note reads of what the lane before left, until the lane ends."""
         read = self._read
 
-        def get(part: Any, name: str) -> Any:
-            value = former(part, name)
+        def get(part: nn.Module, name: str) -> Any:
+            value = object.__getattribute__(part, name)
             item = left.get((id(part), name))
             if item is not None and item[2] is value:
                 read.add(item[0])
             return value
 
-        def undo() -> None:
-            if is_own:
-                type.__setattr__(kind, "__getattribute__", former)
-            else:
-                type.__delattr__(kind, "__getattribute__")
-
-        type.__setattr__(kind, "__getattribute__", get)
-        return undo
+        nn.Module.__getattribute__ = get  # type: ignore[method-assign, assignment]
 
 
 def state_hashes(states: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""BatchNorm's running statistics over lanes, and the guard against other buffers that forward writes.
+"""BatchNorm's running statistics over lanes.
 
 Owns `running_mean`, `running_var` and `num_batches_tracked` of every BatchNorm while a pass over lanes lasts.
 Leaves to the loop when a lane begins and ends.
@@ -10,12 +10,10 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from truestep.bits import digest
 from truestep.dist import World
 from truestep.errors import UsageError
 
 _RUNNING = ("running_mean", "running_var")
-_NO_BUFFER = ""
 
 
 class Norms:
@@ -122,72 +120,6 @@ class Norms:
                 moved.addcmul_(drift.index_select(0, owner), running - row)
             running = torch.where(factor.isinf(), running, moved)
         return running
-
-
-class WrittenBuffers:
-    """Finds buffers, other than BatchNorm's, whose values a forward changes.
-
-    What such a buffer ends with depends on which lanes a process ran. A buffer that forward makes for the
-    first time (a cache of positions) passes; so does one that is written with the bits it had. All bits are
-    compared in the first lane and in some later ones: some kernels, and writes to `.data`, do not raise
-    torch's count of writes. In other lanes that count shows which forward begins to write.
-    """
-
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._places = [
-            (f"{f'{path}.{key}'.lstrip('.')} of {type(module).__name__}", part._buffers, key)
-            for module in modules
-            for path, part in module.named_modules()
-            if not isinstance(part, _BatchNorm)
-            for key in part._buffers
-        ]
-        self._seen: list[tuple[torch.Tensor | None, int]] = [(None, 0)] * len(self._places)
-        self._bits: list[str | None] = [_NO_BUFFER] * len(self._places)
-        """As a lane begins; None where they are not known."""
-        self._compared = set(range(len(self._places)))
-        self._looks_at_all = True
-
-    def begin(self, *, looks_at_all: bool = False) -> None:
-        """Remember the bits of the buffers that forward writes; in the first lane, or if asked, of all."""
-        moved = self._moved()
-        self._looks_at_all |= looks_at_all
-        for index in range(len(self._places)) if self._looks_at_all else moved:
-            known = self._looks_at_all or index in self._compared
-            self._bits[index] = self._digest(index) if known else None
-
-    def check(self) -> None:
-        """Refuse the buffers that changed since `begin`."""
-        moved, written = self._moved(), []
-        for index in range(len(self._places)) if self._looks_at_all else moved:
-            before, self._bits[index] = self._bits[index], self._digest(index)
-            if before not in (_NO_BUFFER, self._bits[index]):
-                written.append(self._places[index][0])
-        self._compared = {*moved} if len(self._compared) == len(self._places) else self._compared.union(moved)
-        self._looks_at_all = False
-        if written:
-            more = f" and {len(written) - 1} more" if len(written) > 1 else ""
-            raise UsageError(
-                f"forward writes into the buffer {written[0]}{more}. Its value then depends on which lanes "
-                f"a process runs; truestep prevents that for BatchNorm's buffers only. Run on one process, "
-                f"or write the buffer outside forward, once per step, from values that all processes share."
-            )
-
-    def _moved(self) -> list[int]:
-        """Return which buffers were written or replaced since the last look."""
-        moved = []
-        for index, ((_, buffers, key), (former, version)) in enumerate(
-            zip(self._places, self._seen, strict=True)
-        ):
-            tensor = buffers.get(key)
-            now = 0 if tensor is None or tensor.is_inference() else tensor._version
-            if tensor is not former or now != version:
-                self._seen[index] = tensor, now
-                moved.append(index)
-        return moved
-
-    def _digest(self, index: int) -> str:
-        tensor = self._seen[index][0]
-        return _NO_BUFFER if tensor is None else digest([("", tensor)])
 
 
 def _buffer(module: _BatchNorm, name: str) -> torch.Tensor:
