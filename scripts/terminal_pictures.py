@@ -1,7 +1,7 @@
 """Makes docs/images/check.svg, verify.svg and show.svg: what the commands print about scripts of the docs.
 
-Usage: python scripts/terminal_pictures.py [NAME ...]. What is drawn is what was printed on this machine, in its
-colours; of check, the change that it proposes is left out, and of all what is printed about waiting.
+Usage: python scripts/terminal_pictures.py [NAME ...]. What is drawn is what was printed on this machine, in
+its colours; of check, the change that it proposes is left out, and of all what is printed about waiting.
 """
 
 import os
