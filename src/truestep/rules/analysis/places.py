@@ -6,7 +6,7 @@ Owns the search in syntax trees. Says nothing about whether it is wrong.
 import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Evidence, Source
@@ -14,6 +14,7 @@ from truestep.watch import Moment, Operation
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | Function
+N = TypeVar("N", bound=ast.AST)
 
 
 def name_of(node: ast.AST | None) -> str | None:
@@ -23,13 +24,66 @@ def name_of(node: ast.AST | None) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else None
 
 
+def identifiers(node: ast.AST) -> set[str]:
+    """Return the names in an expression."""
+    return {item.id for item in nodes(node, ast.Name)}
+
+
+def nodes(tree: ast.AST, *kinds: type[N]) -> list[N]:
+    """Return a tree's nodes of some kinds."""
+    return [node for node in walk(tree) if isinstance(node, kinds)]
+
+
+def defined(tree: ast.AST, name: str | None, *kinds: type[N]) -> list[N]:
+    """Return the classes or functions of a name."""
+    return [node for node in nodes(tree, *kinds) if getattr(node, "name", None) == name]
+
+
+def innermost(tree: ast.AST, line: int | None, *kinds: type[N]) -> N | None:
+    """Return the innermost node of some kinds that a line belongs to."""
+    around = [node for node in nodes(tree, *kinds) if covers(node, line)]
+    return max(around, key=lambda node: node.lineno, default=None)  # type: ignore[attr-defined]
+
+
+def scope_at(source: Source, line: int | None) -> Scope:
+    """Return the innermost function that a line is in, or the file."""
+    return innermost(source.tree, line, ast.FunctionDef, ast.AsyncFunctionDef) or source.tree  # type: ignore[return-value]
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """Return all that a call is given."""
+    return [*call.args, *(item.value for item in call.keywords)]
+
+
+def argument(call: ast.Call, name: str, place: int | None = None) -> ast.expr | None:
+    """Return what a call is given by name or at a place."""
+    named = (item.value for item in call.keywords if item.arg == name)
+    return next(named, call.args[place] if place is not None and len(call.args) > place else None)
+
+
+def bind(function: Function, call: ast.Call) -> dict[str, ast.expr]:
+    """Return what a call gives for each parameter of a function or method, `self` left out."""
+    names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
+    names = names[names[:1] in (["self"], ["cls"]) :]
+    given = dict(zip(names, call.args, strict=False))
+    return given | {item.arg: item.value for item in call.keywords if item.arg in names}
+
+
+def pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what a statement assigns to what; items of tuples one by one."""
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    for target in node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]:
+        match target, value:
+            case ast.Tuple(elts=one), ast.Tuple(elts=other) if len(one) == len(other):
+                yield from zip(one, other, strict=True)
+            case ast.expr(), ast.expr():
+                yield target, value
+
+
 def class_in(source: Source, qualname: str | None) -> ast.AST:
     """Return a class by its name; the whole file if it is not there."""
-    name = (qualname or "").rpartition(".")[2]
-    for node in walk(source.tree):
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return node
-    return source.tree
+    found = defined(source.tree, (qualname or "").rpartition(".")[2], ast.ClassDef)
+    return found[0] if found else source.tree
 
 
 def assignments(tree: ast.AST, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
@@ -51,11 +105,9 @@ def _flat(target: ast.expr) -> list[ast.expr]:
     return list(target.elts) if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
-def calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
-    """Yield calls of functions or methods of that name."""
-    for node in walk(tree):
-        if isinstance(node, ast.Call) and name_of(node.func) == name:
-            yield node
+def calls(tree: ast.AST, name: str) -> list[ast.Call]:
+    """Return calls of functions or methods of that name."""
+    return [call for call in nodes(tree, ast.Call) if name_of(call.func) == name]
 
 
 def only_call(tree: ast.AST, name: str) -> int | None:
@@ -64,9 +116,10 @@ def only_call(tree: ast.AST, name: str) -> int | None:
     return lines.pop() if len(lines) == 1 else None
 
 
-def covers(node: ast.expr | ast.stmt, line: int | None) -> bool:
+def covers(node: ast.AST, line: int | None) -> bool:
     """Return whether a line is one of those on which something is written."""
-    return line is not None and node.lineno <= line <= (node.end_lineno or node.lineno)
+    first = getattr(node, "lineno", None)
+    return line is not None and first is not None and first <= line <= (node.end_lineno or first)  # type: ignore[attr-defined]
 
 
 def is_called_at(source: Source | None, line: int | None, *, name: str) -> bool:
@@ -76,14 +129,13 @@ def is_called_at(source: Source | None, line: int | None, *, name: str) -> bool:
 
 def has_run(evidence: Evidence, source: Source, *, line: int) -> bool:
     """Return whether something was observed in the function, or the file's own code, that a line is in."""
-    around = [node for node in walk(source.tree) if isinstance(node, Function) and covers(node, line)]
+    scope = scope_at(source, line)
     seen: Iterable[Moment[Any] | Operation] = (*evidence.first.moments, *evidence.operations)
     places = [place for place in seen if place.file == source.path]
-    if not around:
+    if isinstance(scope, ast.Module):
         is_script = any(word.endswith(Path(source.path).name) for word in evidence.first.argv)
         return is_script or any(place.function == "<module>" for place in places)
-    function = max(around, key=lambda node: node.lineno)
-    return any(covers(function, place.line) for place in places)
+    return any(covers(scope, place.line) for place in places)
 
 
 def scopes_of(tree: ast.Module) -> list[Scope]:

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from truestep.rules import Source
-from truestep.rules.analysis.places import Function, Scope, assignments, covers, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.analysis.places import Function, assignments, bind, defined, name_of, nodes, scope_at
 
 UNCLEAR = "unclear"
 """What a value may be is written down, and it is not plain which way that improves."""
@@ -26,6 +25,7 @@ _PLAIN_METHODS = frozenset({"item", "detach", "cpu", "numpy", "float", "double",
 _PLAIN_FUNCTIONS = frozenset({"float", "round", "mean", "sum", "fsum", "average", "nanmean"})
 _NAMED = ast.Name | ast.Attribute | ast.Subscript
 _MAX_DEPTH = 4
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def direction_of(text: str) -> str | None:
@@ -71,7 +71,7 @@ class Metrics:
             return Way(None)
         scope = scope_at(source, node.lineno)
         own = [pair for pair in values if scope_at(source, pair[0].lineno) is scope]
-        if isinstance(scope, Function) and node.id in _names_of_arguments(scope):
+        if isinstance(scope, Function) and node.id in _parameters(scope):
             return Way(UNCLEAR) if own else self._way_as_given(source, scope, node.id, depth)
         return _only([self._way_as_set(source, pair, depth) for pair in own])
 
@@ -93,7 +93,8 @@ class Metrics:
             return Way(UNCLEAR)
         ways = []
         for other, call in self.calls_of(source, function):
-            given = _given(function, call, name, is_method=holder is not None)
+            is_plain = not any(isinstance(item, ast.Starred) for item in call.args)
+            given = bind(function, call).get(name) if is_plain else None
             is_named = given is not None and isinstance(_bare(given)[0], _NAMED)
             ways.append(
                 self.way_of(other, given, depth=depth + 1) if given is not None and is_named else Way(None)
@@ -105,40 +106,25 @@ class Metrics:
     ) -> list[tuple[Source, ast.Call]]:
         """Return all calls of a function, or of a method on objects that the files make of its class."""
         holder = _class_around(source, function)
-        defined = [node for other in self._sources for node in walk(other.tree)]
         name = holder.name if holder is not None else function.name
-        same = [node for node in defined if isinstance(node, ast.ClassDef | Function) and node.name == name]
-        derived = [
-            node
-            for node in defined
-            if isinstance(node, ast.ClassDef) and name in {name_of(base) for base in node.bases}
-        ]
-        if len(same) != 1 or derived:
+        classes = [node for other in self._sources for node in nodes(other.tree, ast.ClassDef)]
+        same = [node for other in self._sources for node in defined(other.tree, name, *_DEFINITIONS)]
+        if len(same) != 1 or any(name in map(name_of, node.bases) for node in classes):
             return []
         names = {name} if holder is None else self._names_of_objects(name)
-        found = [(other, node) for other in self._sources for node in walk(other.tree)]
-        return [
-            (other, node)
-            for other, node in found
-            if isinstance(node, ast.Call)
-            and name_of(_callee(node, None if holder is None else function.name)) in names
-        ]
+        method = None if holder is None else function.name
+        found = [(other, call) for other in self._sources for call in nodes(other.tree, ast.Call)]
+        return [(other, call) for other, call in found if name_of(_callee(call, method)) in names]
 
     def _names_of_objects(self, name: str) -> set[str]:
         """Return the names that hold objects of a class, and nothing else."""
         kept: dict[str, list[bool]] = {}
         for source in self._sources:
-            for node in (node for node in walk(source.tree) if isinstance(node, ast.Assign)):
+            for node in nodes(source.tree, ast.Assign):
                 is_made = isinstance(node.value, ast.Call) and name_of(node.value.func) == name
                 for target in node.targets:
                     kept.setdefault(name_of(target) or "", []).append(is_made)
         return {held for held, made in kept.items() if held and all(made)}
-
-
-def scope_at(source: Source, line: int) -> Scope:
-    """Return the innermost function that a line is in, or the file."""
-    around = [node for node in walk(source.tree) if isinstance(node, Function) and covers(node, line)]
-    return max(around, key=lambda node: node.lineno, default=source.tree)
 
 
 def _only(ways: list[Way]) -> Way:
@@ -158,25 +144,11 @@ def _callee(call: ast.Call, method: str | None) -> ast.expr | None:
 
 
 def _class_around(source: Source, function: ast.AST) -> ast.ClassDef | None:
-    classes = (node for node in walk(source.tree) if isinstance(node, ast.ClassDef))
-    return next((node for node in classes if function in node.body), None)
+    return next((node for node in nodes(source.tree, ast.ClassDef) if function in node.body), None)
 
 
-def _names_of_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     return [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
-
-
-def _given(  # limits: private to this module
-    function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, name: str, *, is_method: bool
-) -> ast.expr | None:
-    """Return what a call gives for a parameter; None if that is not plain."""
-    if any(isinstance(item, ast.Starred) for item in call.args):
-        return None
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    place = _names_of_arguments(function).index(name) - is_method
-    return call.args[place] if 0 <= place < len(call.args) else None
 
 
 def _bare(node: ast.expr) -> tuple[ast.expr, bool]:
@@ -225,7 +197,7 @@ def _is_changed(statement: ast.stmt, value: ast.expr) -> bool:
 
 def is_maximised(source: Source, name: str | None) -> bool:
     """Whether a script looks for the largest value on purpose: `maximize=True`, or `(-loss).backward()`."""
-    for call in (node for node in walk(source.tree) if isinstance(node, ast.Call)):
+    for call in nodes(source.tree, ast.Call):
         if any(item.arg == "maximize" and not _is_false(item.value) for item in call.keywords):
             return True
         if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":

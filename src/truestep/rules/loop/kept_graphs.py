@@ -19,7 +19,19 @@ from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import replace_node, statement_at, text_of
-from truestep.rules.analysis.places import Function, Scope, covers, name_of, own_nodes, scopes_of
+from truestep.rules.analysis.places import (
+    Function,
+    Scope,
+    arguments,
+    bind,
+    covers,
+    identifiers,
+    name_of,
+    nodes,
+    own_nodes,
+    scope_at,
+    scopes_of,
+)
 from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.optimizing import GraphsKept
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -64,14 +76,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _output_line(source: Source, line: int) -> int | None:
     """Return the line that keeps what a loss is computed from."""
-    scopes = scopes_of(source.tree)
-    scope = _scope_at(scopes, line)
+    scopes, scope = scopes_of(source.tree), scope_at(source, line)
     losses = _passed_names(scope, line)
     for node in own_nodes(scope):
         if not isinstance(node, ast.Assign) or not {name_of(item) for item in node.targets} & losses:
             continue
-        calls = [item for item in walk(node.value) if isinstance(item, ast.Call)]
-        given = [item.id for call in calls for item in _arguments(call) if isinstance(item, ast.Name)]
+        calls = nodes(node.value, ast.Call)
+        given = [item.id for call in calls for item in arguments(call) if isinstance(item, ast.Name)]
         for name in given:
             found = _search(scopes, scope, {name}, _MAX_DEPTH)
             if found:
@@ -81,18 +92,12 @@ def _output_line(source: Source, line: int) -> int | None:
 
 def _passed_names(scope: Scope, line: int) -> set[str]:
     """Return the names in the call of `backward` at a line."""
-    return {
-        node.id
-        for call in walk(scope)
-        if isinstance(call, ast.Call) and covers(call, line) and _is_backward(call)
-        for node in walk(call)
-        if isinstance(node, ast.Name)
-    }
+    calls = [call for call in nodes(scope, ast.Call) if covers(call, line) and _is_backward(call)]
+    return set().union(*map(identifiers, calls))
 
 
 def _keeping_line(source: Source, line: int, is_part: bool) -> int | None:
-    scopes = scopes_of(source.tree)
-    scope = _scope_at(scopes, line)
+    scopes, scope = scopes_of(source.tree), scope_at(source, line)
     names = _passed_names(scope, line)
     if not names:
         return _line_before_handing_over(scopes)
@@ -116,7 +121,7 @@ def _terms(scope: Scope, names: set[str]) -> set[str]:
             isinstance(value, ast.Call) and name_of(value.func) in _SUMS
         )
         if is_sum or isinstance(node, ast.AugAssign):
-            found |= {item.id for item in walk(value) if isinstance(item, ast.Name)}
+            found |= identifiers(value)
     return found
 
 
@@ -124,11 +129,10 @@ def _line_before_handing_over(scopes: list[Scope]) -> int | None:
     """Return the line that keeps what a function then returns: a framework calls `backward` on it."""
     for scope in scopes:
         returned = {
-            item.id
+            name
             for node in own_nodes(scope)
-            if isinstance(scope, Function) and isinstance(node, ast.Return) and node.value is not None
-            for item in walk(node.value)
-            if isinstance(item, ast.Name)
+            if isinstance(scope, Function) and isinstance(node, ast.Return)
+            for name in identifiers(node)
         }
         for node in own_nodes(scope) if returned else ():
             if _keeps(node, _with_aliases(scope, returned)) and not _callees(scopes, node):
@@ -143,19 +147,13 @@ def _handing_line(scope: Scope, names: set[str]) -> int | None:
         call = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(call, ast.Call) or _is_safe(call) or _is_backward(call):
             continue
-        if any(_has_bare(item, names) for item in _arguments(call)):
+        if any(_has_bare(item, names) for item in arguments(call)):
             return call.lineno
     return None
 
 
 def _is_backward(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr.endswith("backward")
-
-
-def _scope_at(scopes: list[Scope], line: int) -> Scope:
-    """Return the innermost function around a line."""
-    around = [item for item in scopes[1:] if isinstance(item, Function) and covers(item, line)]
-    return max(around, key=lambda item: item.lineno, default=scopes[0])
 
 
 def _search(scopes: list[Scope], scope: Scope, names: set[str], depth: int) -> int | None:
@@ -167,7 +165,7 @@ def _search(scopes: list[Scope], scope: Scope, names: set[str], depth: int) -> i
         if _keeps(node, names) and not _callees(scopes, node):
             return int(getattr(node, "lineno", 0)) or None
     for node in own_nodes(scope):
-        if isinstance(node, ast.Call) and any(_has_bare(item, names) for item in _arguments(node)):
+        if isinstance(node, ast.Call) and any(_has_bare(item, names) for item in arguments(node)):
             for callee in _callees(scopes, node):
                 found = _search(scopes, callee, _received(callee, node, names), depth + 1)
                 if found:
@@ -188,8 +186,7 @@ def _search_callers(scopes: list[Scope], name: str, depth: int) -> int | None:
             if _keeps_call(node, name):
                 return int(getattr(node, "lineno", 0)) or None
             if isinstance(node, ast.Assign) and _calls(node.value, name):
-                parts = [item for target in node.targets for item in walk(target)]
-                given |= {item.id for item in parts if isinstance(item, ast.Name)}
+                given = given.union(*map(identifiers, node.targets))
         found = _search(scopes, scope, given, depth + 1)
         if found:
             return found
@@ -221,7 +218,7 @@ def _with_aliases(scope: Scope, names: set[str]) -> set[str]:
                 if isinstance(base, ast.Name):
                     found.add(base.id)
         elif isinstance(node, ast.For | ast.comprehension) and _has_bare(node.iter, found):
-            found |= {item.id for item in walk(node.target) if isinstance(item, ast.Name)}
+            found |= identifiers(node.target)
     return found
 
 
@@ -237,16 +234,12 @@ def _keeps(node: ast.AST, names: set[str]) -> bool:
     return (
         isinstance(node, ast.Call)
         and _is_keeper(node)
-        and any(_has_bare(item, names) for item in _arguments(node))
+        and any(_has_bare(item, names) for item in arguments(node))
     )
 
 
 def _is_keeper(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPERS
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(item.value for item in call.keywords)]
 
 
 def _has_bare(node: ast.AST, names: set[str]) -> bool:
@@ -273,13 +266,7 @@ def _callees(scopes: list[Scope], node: ast.AST) -> list[Function]:
 
 def _received(callee: Function, call: ast.Call, names: set[str]) -> set[str]:
     """Return the names under which a function gets what it is called with."""
-    parameters = [item.arg for item in callee.args.args]
-    if parameters[:1] == ["self"]:
-        parameters = parameters[1:]
-    found = {
-        parameter for parameter, item in zip(parameters, call.args, strict=False) if _has_bare(item, names)
-    }
-    found |= {item.arg for item in call.keywords if item.arg and _has_bare(item.value, names)}
+    found = {name for name, item in bind(callee, call).items() if _has_bare(item, names)}
     rest = callee.args.kwarg
     if rest is not None and any(_has_bare(item.value, names) for item in call.keywords):
         found.add(rest.arg)

@@ -23,16 +23,19 @@ from dataclasses import dataclass
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.places import (
     Function,
+    arguments,
     assignments,
     calls,
     covers,
     has_run,
     name_of,
     own_nodes,
+    pairs,
+    scope_at,
     scopes_of,
 )
 from truestep.rules.analysis.syntax import walk
-from truestep.rules.loop._directions import Metrics, direction_of, is_maximised, scope_at
+from truestep.rules.loop._directions import Metrics, direction_of, is_maximised
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import MetricGiven, OptimizerStep, SchedulerMade
 
@@ -198,8 +201,7 @@ def _guarded(node: ast.AST, flag: str) -> list[ast.stmt]:
         return node.body
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return []
-    given = [*node.value.args, *(item.value for item in node.value.keywords)]
-    return [node] if any(name_of(item) == flag for item in given) else []
+    return [node] if flag in map(name_of, arguments(node.value)) else []
 
 
 def _follows(node: ast.AST, kept: _Kept) -> bool:
@@ -210,7 +212,7 @@ def _follows(node: ast.AST, kept: _Kept) -> bool:
         and isinstance(value, ast.Call)
         and name_of(value.func) == kept.way
         and {ast.unparse(item) for item in value.args} == names
-        for target, value in _bindings(node)
+        for target, value in pairs(node)
     )
 
 
@@ -232,22 +234,8 @@ def _comparison(test: ast.expr) -> ast.Compare | None:
 
 def _replaces(body: list[ast.stmt], best: ast.expr, value: ast.expr) -> bool:
     names = (ast.unparse(best), ast.unparse(value))
-    pairs = [pair for statement in body for pair in _bindings(statement)]
-    return any((ast.unparse(target), ast.unparse(given)) == names for target, given in pairs)
-
-
-def _bindings(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what a statement assigns to what; items of tuples one by one."""
-    for target in statement.targets if isinstance(statement, ast.Assign) else ():
-        value = statement.value if isinstance(statement, ast.Assign) else target
-        if (
-            isinstance(target, ast.Tuple)
-            and isinstance(value, ast.Tuple)
-            and len(target.elts) == len(value.elts)
-        ):
-            yield from zip(target.elts, value.elts, strict=True)
-        else:
-            yield target, value
+    replaced = [pair for statement in body for pair in pairs(statement)]
+    return any((ast.unparse(target), ast.unparse(given)) == names for target, given in replaced)
 
 
 def _starts(source: Source, condition: ast.If, best: ast.expr) -> set[str | None]:
@@ -257,7 +245,7 @@ def _starts(source: Source, condition: ast.If, best: ast.expr) -> set[str | None
         _start(value)
         for node in walk(source.tree)
         if id(node) not in own
-        for target, value in _bindings(node)
+        for target, value in pairs(node)
         if name_of(target) == name_of(best)
     }
 
@@ -314,7 +302,7 @@ def _start(value: ast.expr) -> str | None:
 def _keeps_model(body: list[ast.stmt]) -> bool:
     """Whether weights are kept or a counter of patience starts over: else anything may be looked for."""
     for statement in body:
-        for target, value in _bindings(statement):
+        for target, value in pairs(statement):
             is_zero = isinstance(value, ast.Constant) and not value.value
             if is_zero and _COUNTER.search(str(name_of(target)).lower()):
                 return True

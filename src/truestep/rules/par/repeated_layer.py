@@ -165,7 +165,7 @@ def _leads_to(tree: ast.AST, attribute: str, node: ast.AST) -> bool:
         if isinstance(function, Function)
         and any(node in walk(item) for item in own_nodes(function) if isinstance(item, ast.Return))
     }
-    return any(next(calls(value, name), None) is not None for value in values for name in makers)
+    return any(next(iter(calls(value, name)), None) is not None for value in values for name in makers)
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
