@@ -137,13 +137,25 @@ def _marked(decorator: ast.expr) -> str | None:
     return None
 
 
+def _listed(node: ast.AST, path: Path) -> Iterator[Shown]:
+    """Yield the practices in a table `SHOWN`, of a sentence and names of rules for each."""
+    if (
+        isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == "SHOWN"
+        and isinstance(node.value, ast.Dict)
+    ):
+        for practice, (sentence, rules) in ast.literal_eval(node.value).items():
+            yield Shown(practice, path, node.lineno, rules.replace(" ", ", "), sentence)
+
+
 def find_shown(root: Path) -> Iterator[Shown]:
     """Yield the tests below `root` that carry a marker, by file and line."""
     for path in sorted(root.rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
-        if "mark.practice" not in text:
+        if "mark.practice" not in text and "\nSHOWN = {" not in text:
             continue
         for node in ast.walk(ast.parse(text, filename=str(path))):
+            yield from _listed(node, path)
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             sentence = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())

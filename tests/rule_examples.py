@@ -1,14 +1,16 @@
 """The examples of our rules: one with the mistake, and one that looks similar and is correct.
 
-Owns where they are: scripts in `rules/examples/CODE`, recorded evidence in `rules/evidence/CODE.py`.
+Owns where they are: scripts in `rules/examples/CODE`, recorded evidence in `rules/evidence`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 from tests.patches import apply
+from tests.rules.evidence.doctor import CHANGES
+from tests.rules.evidence.machines import SOUND
 from truestep.rules import Evidence
 
 HOME = Path(__file__).parent / "rules"
@@ -41,5 +43,8 @@ def buggy(code: str) -> str:
 
 def recorded(code: str) -> tuple[Evidence, Evidence]:
     """Return recorded evidence of the mistake, and of what looks similar."""
+    if code in CHANGES:
+        buggy, clean = (Evidence(machine=replace(SOUND, **changes)) for changes in CHANGES[code])
+        return buggy, clean
     module = import_module(f"tests.rules.evidence.{code.lower()}")
     return module.BUGGY, module.CLEAN

@@ -47,7 +47,7 @@ def innermost(tree: ast.AST, line: int | None, *kinds: type[N]) -> N | None:
 
 def scope_at(source: Source, line: int | None) -> Scope:
     """Return the innermost function that a line is in, or the file."""
-    return innermost(source.tree, line, ast.FunctionDef, ast.AsyncFunctionDef) or source.tree  # type: ignore[return-value]
+    return innermost(source.tree, line, ast.FunctionDef, ast.AsyncFunctionDef) or source.tree
 
 
 def arguments(call: ast.Call) -> list[ast.expr]:

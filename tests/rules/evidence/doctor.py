@@ -1,0 +1,77 @@
+"""Evidence for the rules about machines: the changes of a sound one, for each rule and for its twin."""
+
+from typing import Any
+
+from truestep.rules.env._machine import GIB, MIB, Device
+from truestep.rules.env._versions import Need
+
+_LOST = {"is_cuda_available": False, "devices": ()}
+_SYMBOL = (
+    "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12"
+)
+_NO_DRIVER = {**_LOST, "driver": None, "driver_cuda": None, "gpus": ()}
+_UNKNOWN = "CUDA unknown error - this may be due to an incorrectly set up environment"
+_BUSY = Device(name="NVIDIA A100-SXM4-40GB", capability="8.0")
+_PLAIN = {**_LOST, "torch": "2.9.1+cpu", "build_cuda": None, "archs": ()}
+_ARCHS = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
+_OLDER = {"archs": _ARCHS, "torch": "2.9.1+cu126", "build_cuda": "12.6"}
+_REFUSED = "cuDNN version incompatibility: compiled against (9, 10, 2) but found runtime version (8, 9, 7)."
+_PATH = {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"}
+_OLD = Need(owner="torchvision", name="torch", wanted="==2.8.0")
+_WIDE = Need(owner="lightning", name="torch", wanted="<4.0,>=2.1.0")
+_LIBRARIES = ("libbitsandbytes_cpu.so", "libbitsandbytes_cuda118.so", "libbitsandbytes_cuda126.so")
+_TWO = {"numpy": "2.0.1"}
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "ENV01": ({**_LOST, "torch": None, "torch_error": _SYMBOL}, {}),
+    "ENV02": (_NO_DRIVER, {**_NO_DRIVER, "num_pci_gpus": 0}),
+    "ENV03": (
+        {**_LOST, "driver": "470.256.02", "driver_cuda": "11.4"},
+        {"driver": "550.54.14", "driver_cuda": "12.4"},
+    ),
+    "ENV04": (
+        {**_LOST, "cuda_error": _UNKNOWN},
+        {"devices": (_BUSY, _BUSY), "gpus": (_BUSY.name, _BUSY.name)},
+    ),
+    "ENV05": (_PLAIN, {**_PLAIN, "gpus": (), "num_pci_gpus": 0, "driver": None, "driver_cuda": None}),
+    "ENV06": (
+        {**_OLDER, "devices": (Device(name="NVIDIA GeForce RTX 5090", capability="12.0"),)},
+        {**_OLDER, "devices": (Device(name="NVIDIA GeForce RTX 4090", capability="8.9"),)},
+    ),
+    "ENV07": (
+        {**_LOST, "variables": {"CUDA_VISIBLE_DEVICES": "2"}},
+        {"variables": {"CUDA_VISIBLE_DEVICES": "0"}},
+    ),
+    "ENV08": ({"toolkit": "11.5"}, {"toolkit": "12.4"}),
+    "ENV09": ({"cudnn": None, "cudnn_error": _REFUSED, "variables": _PATH}, {"variables": _PATH}),
+    "ENV10": (
+        {"packages": {"torchvision": "0.23.0"}, "needs": (_OLD,)},
+        {"packages": {"lightning": "2.5.6"}, "needs": (_WIDE,)},
+    ),
+    "ENV11": (
+        {"packages": {"torchvision": "0.24.1+cpu"}},
+        {"packages": {"torchvision": "0.24.1", "torchao": "0.14.1"}},
+    ),
+    "ENV12": (
+        {"packages": {"bitsandbytes": "0.45.0"}, "quantizers": _LIBRARIES},
+        {
+            "packages": {"bitsandbytes": "0.48.1"},
+            "quantizers": (*_LIBRARIES, "libbitsandbytes_cuda128.so"),
+        },
+    ),
+    "ENV13": (
+        {"torch": "2.2.2+cu121", "packages": _TWO, "numpy_error": "Numpy is not available"},
+        {"torch": "2.3.0+cu121", "packages": _TWO},
+    ),
+    "ENV14": ({"cpu_quota": 2.0, "threads": 16}, {"cpu_quota": 15.5, "threads": 16}),
+    "ENV15": (
+        {"threads": 1, "variables": {"OMP_NUM_THREADS": "1"}},
+        {"threads": 8, "variables": {"OMP_NUM_THREADS": "8"}},
+    ),
+    "ENV16": (
+        {"shm_bytes": 64 * MIB, "shm_free_bytes": 64 * MIB},
+        {"shm_bytes": 2 * GIB, "shm_free_bytes": 2 * GIB},
+    ),
+    "ENV17": ({"max_files": 256, "max_files_hard": 4096}, {"max_files": 1024, "max_files_hard": 4096}),
+    "ENV18": ({"packages": {"pynvml": "11.5.3"}}, {"packages": {"nvidia-ml-py": "13.580.82"}}),
+}
