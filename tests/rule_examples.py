@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.patches import apply
 from tests.rules.evidence.doctor import CHANGES
+from tests.rules.evidence.jobs import JOBS
 from tests.rules.evidence.machines import SOUND
 from truestep.rules import Evidence
 
@@ -46,5 +47,7 @@ def recorded(code: str) -> tuple[Evidence, Evidence]:
     if code in CHANGES:
         buggy, clean = (Evidence(machine=replace(SOUND, **changes)) for changes in CHANGES[code])
         return buggy, clean
+    if code in JOBS:
+        return JOBS[code]
     module = import_module(f"tests.rules.evidence.{code.lower()}")
     return module.BUGGY, module.CLEAN
