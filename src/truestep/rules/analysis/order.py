@@ -8,7 +8,20 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
-from truestep.rules.analysis.places import Function, assignments, covers, name_of, only_call
+from truestep.rules.analysis.places import (
+    Function,
+    assignments,
+    bind,
+    calls,
+    covers,
+    defined,
+    innermost,
+    name_of,
+    nodes,
+    only_call,
+    pairs,
+    scope_at,
+)
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Source
 
@@ -28,31 +41,29 @@ _FREE = frozenset(
             "fsum",
             "bool",
         ),
-        *(
-            "Counter",
-            "print",
-            "str",
-            "repr",
-            "isinstance",
-            "type",
-            "id",
-            "issubset",
-            "issuperset",
-            "isdisjoint",
-        ),
-        *("union", "intersection", "difference", "update", "discard", "remove", "add", "info", "debug"),
-        *("warning", "error", "unlink", "rmtree", "makedirs", "mkdir", "exists", "copy", "move"),
+        *("Counter", "print", "str", "repr", "isinstance", "type", "id", "issubset", "issuperset"),
+        *("isdisjoint", "union", "intersection", "difference", "update", "discard", "remove", "add", "info"),
+        *("debug", "warning", "error", "unlink", "rmtree", "makedirs", "mkdir", "exists", "copy", "move"),
     )
 )
 """Calls whose result does not depend on the order of what they are given."""
+_COUNTING = frozenset({"enumerate", "zip"})
 _PASSING = frozenset(
     (
-        *("list", "tuple", "map", "filter", "iter", "chain", "islice", "deque", "tqdm", "from_iterable"),
-        *("zip", "enumerate"),
+        "list",
+        "tuple",
+        "map",
+        "filter",
+        "iter",
+        "chain",
+        "islice",
+        "deque",
+        "tqdm",
+        "from_iterable",
+        *_COUNTING,
     )
 )
 _LINING_UP = frozenset({"join", "fromkeys", "writelines", "sample", "choice", "choices", "shuffle"})
-_COUNTING = frozenset({"enumerate", "zip"})
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft"})
 _MAX_DEPTH = 12
 _CARRYING = ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.Tuple | ast.YieldFrom
@@ -122,13 +133,8 @@ class ValueFlow:
 
     def _given(self, function: Function, name: str) -> Iterator[ast.expr]:
         """Yield what a function's parameter is given by those who call it."""
-        names = [item.arg for item in function.args.args if item.arg not in ("self", "cls")]
-        for call in walk(self.tree) if name in names else ():
-            if isinstance(call, ast.Call) and name_of(call.func) == function.name:
-                place = names.index(name)
-                if place < len(call.args):
-                    yield call.args[place]
-                yield from (word.value for word in call.keywords if word.arg == name)
+        given = (bind(function, call).get(name) for call in calls(self.tree, function.name))
+        yield from (value for value in given if value is not None)
 
     def calls_on(self, value: ast.expr) -> Iterator[tuple[ast.Call, str]]:
         """Yield calls of methods of what a value is assigned to, with their names."""
@@ -215,37 +221,30 @@ class ValueFlow:
                 return None
             if isinstance(parent, ast.Call) and name_of(parent.func) in ("sorted", "natsorted"):
                 return None
-        loads = [use for use in uses if isinstance(getattr(use, "ctx", None), ast.Load)]
-        for use in loads:
-            found = self.decided_at(use, depth + 2)
-            if found is not None:
-                return found
-        return None
+        loads = (use for use in uses if isinstance(getattr(use, "ctx", None), ast.Load))
+        found = (self.decided_at(use, depth + 2) for use in loads)
+        return next((place for place in found if place is not None), None)
 
     def _by_result(self, node: ast.AST, depth: int) -> ast.AST | None:
         """Return where the order of what a function gives matters to those who call it."""
         function = self.function_of(node)
-        for call in walk(self.tree) if function is not None else ():
-            if isinstance(call, ast.Call) and function is not None and name_of(call.func) == function.name:
-                found = self.decided_at(call, depth + 2)
-                if found is not None:
-                    return found
-        return None
+        found = (
+            self.decided_at(call, depth + 2)
+            for call in (() if function is None else calls(self.tree, function.name))
+        )
+        return next((place for place in found if place is not None), None)
 
     def _by_parameter(self, node: ast.AST, call: ast.Call, function: Function, depth: int) -> ast.AST | None:
-        names = [item.arg for item in function.args.args if item.arg not in ("self", "cls")]
-        if node not in call.args or call.args.index(node) >= len(names):
+        name = next((name for name, value in bind(function, call).items() if value is node), None)
+        if name is None:
             return None
-        name = names[call.args.index(node)]
         return self._by_name(ast.Name(id=name, ctx=ast.Store()), function.body[0], depth)
 
     def _defined(self, name: str | None) -> Function | None:
         for node in walk(self.tree):
-            if isinstance(node, Function) and node.name == name:
-                return node
-            if isinstance(node, ast.ClassDef) and node.name == name:
-                makers = (item for item in node.body if isinstance(item, ast.FunctionDef))
-                return next((item for item in makers if item.name == "__init__"), None)
+            if isinstance(node, Function | ast.ClassDef) and node.name == name:
+                made = defined(node, "__init__", ast.FunctionDef)
+                return node if isinstance(node, Function) else next(iter(made), None)
         return None
 
 
@@ -263,43 +262,27 @@ def maker_of(source: Source, line: int) -> int | None:
 
 
 def _class_made_at(tree: ast.Module, line: int) -> str | None:
-    for node in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
-        for item in node.body:
-            is_making = isinstance(item, Function) and item.name == "__init__"
-            if is_making and covers(item, line):
-                return node.name
-    return None
+    owner = innermost(tree, line, ast.ClassDef)
+    makers = [] if owner is None else [item for item in owner.body if getattr(item, "name", "") == "__init__"]
+    return owner.name if owner is not None and any(covers(item, line) for item in makers) else None
 
 
 def built_for(source: Source, line: int) -> int | None:
     """Return the one line that calls the function in which a line makes the object that it returns."""
-    around = [
-        node
-        for node in walk(source.tree)
-        if isinstance(node, Function) and node.lineno < line <= (node.end_lineno or node.lineno)
-    ]
-    function = max(around, key=lambda node: node.lineno, default=None)
-    if function is None or not _makes_result(function, line):
-        return None
-    return only_call(source.tree, function.name)
+    function = scope_at(source, line)
+    is_made = isinstance(function, Function) and function.lineno < line and _makes_result(function, line)
+    return only_call(source.tree, function.name) if isinstance(function, Function) and is_made else None
 
 
 def _makes_result(function: Function, line: int) -> bool:
     """Whether the line makes an object of a class, and the function returns it."""
-    nodes = [node for node in walk(function) if getattr(node, "lineno", 0) <= line]
-    nodes = [node for node in nodes if line <= (getattr(node, "end_lineno", None) or 0)]
-    if not any(isinstance(node, ast.Call) and (name_of(node.func) or "a")[0].isupper() for node in nodes):
+    here = [node for node in walk(function) if covers(node, line)]
+    if not any(isinstance(node, ast.Call) and (name_of(node.func) or "a")[0].isupper() for node in here):
         return False
-    if any(isinstance(node, ast.Return) for node in nodes):
+    if any(isinstance(node, ast.Return) for node in here):
         return True
-    made = {
-        target.id
-        for node in nodes
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    returned = [node.value for node in walk(function) if isinstance(node, ast.Return)]
+    made = {target.id for node in here for target, _ in pairs(node) if isinstance(target, ast.Name)}
+    returned = [node.value for node in nodes(function, ast.Return)]
     return any(isinstance(value, ast.Name) and value.id in made for value in returned)
 
 

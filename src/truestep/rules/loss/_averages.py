@@ -4,11 +4,13 @@ Owns reading loops over batches from the syntax. Which batches there were is lef
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.edits import around
+from truestep.rules.analysis.places import covers, defined, name_of, nodes, pairs, scope_at
 from truestep.rules.analysis.syntax import walk
+from truestep.rules.evidence import Source
 from truestep.rules.loss._meters import own_calls
 
 Loop = ast.For | ast.ListComp | ast.GeneratorExp
@@ -44,12 +46,12 @@ class Average:
     """`batches` or `samples`."""
 
 
-def find_averages(tree: ast.Module, line: int, *, is_inside: bool = False) -> Iterator[Average]:
+def find_averages(source: Source, line: int, *, is_inside: bool = False) -> Iterator[Average]:
     """Return the averages that a loop over batches at that line, or around it, makes of batch means."""
-    for scope, loop in _loop_around(tree, line) if is_inside else _loops(tree, line):
-        means = _Means(tree, loop if isinstance(loop, ast.For) else scope)
+    for scope, loop in _loop_around(source, line) if is_inside else _loops(source, line):
+        means = _Means(source.tree, loop if isinstance(loop, ast.For) else scope)
         if isinstance(loop, ast.For):
-            meters = dict(own_calls(tree, loop))
+            meters = dict(own_calls(source.tree, loop))
             own = {call.lineno for call in meters if name_of(call.func) == "update"}
             for call, counts_one in meters.items():
                 if counts_one and means.is_mean(call.args[0]):
@@ -61,37 +63,19 @@ def find_averages(tree: ast.Module, line: int, *, is_inside: bool = False) -> It
             yield from _divided_at_once(scope, loop)
 
 
-def _loops(tree: ast.Module, line: int) -> Iterator[tuple[ast.AST, Loop]]:
+def _loops(source: Source, line: int) -> Iterator[tuple[ast.AST, Loop]]:
     """Return the loops that begin at the line, with the function or module around them."""
-    scopes = [node for node in walk(tree) if isinstance(node, ast.FunctionDef)]
-    for node in walk(tree):
-        if isinstance(node, ast.For) and node.iter.lineno <= line <= (node.iter.end_lineno or line):
-            yield _around(scopes, tree, node), node
-        elif isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1:
-            if not node.lineno <= line <= (node.end_lineno or line):
-                continue
-            yield _around(scopes, tree, node), node
+    for node in walk(source.tree):
+        is_list = isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1
+        if (isinstance(node, ast.For) and covers(node.iter, line)) or (is_list and covers(node, line)):
+            yield scope_at(source, node.lineno), node  # type: ignore[attr-defined, misc]
 
 
-def _loop_around(tree: ast.Module, line: int) -> list[tuple[ast.AST, Loop]]:
+def _loop_around(source: Source, line: int) -> list[tuple[ast.AST, Loop]]:
     """Return the innermost loop whose body holds the line, if the function around both is the same."""
-    scopes = [node for node in walk(tree) if isinstance(node, ast.FunctionDef)]
-    loops = [node for node in walk(tree) if isinstance(node, ast.For)]
-    around = [node for node in loops if node.lineno < line <= (node.end_lineno or 0)]
-    if not around:
-        return []
-    loop = max(around, key=lambda node: node.lineno)
-    scope = _around(scopes, tree, loop)
-    is_apart = any(loop.lineno < item.lineno <= line <= (item.end_lineno or 0) for item in scopes)
-    return [] if is_apart else [(scope, loop)]
-
-
-def _around(scopes: list[ast.FunctionDef], tree: ast.Module, node: Loop) -> ast.AST:
-    found: ast.AST = tree
-    for scope in scopes:  # the innermost comes last
-        if scope.lineno <= node.lineno <= (scope.end_lineno or 0):
-            found = scope
-    return found
+    loop = around(source, line, ast.For)
+    scope = None if loop is None else scope_at(source, loop.lineno)
+    return [(scope, loop)] if scope is not None and scope is scope_at(source, line) else []
 
 
 def _added(loop: ast.For) -> Iterator[tuple[str, ast.expr, int | None]]:
@@ -139,22 +123,20 @@ class _Means:
         losses = [item for item in layers if (name_of(item.func) or "").endswith("Loss")]
         if losses:
             return all(self._is_mean_layer(loss, depth) for loss in losses)
-        for node in walk(self._tree):
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                return self._returns_mean(node, depth)
-        return False
+        functions = defined(self._tree, name, ast.FunctionDef)
+        return bool(functions) and self._returns_mean(functions[0], depth)
 
     def _is_mean_layer(self, made: ast.Call, depth: int) -> bool:
         name = name_of(made.func)
-        for node in walk(self._tree):
-            if isinstance(node, ast.ClassDef) and node.name == name:
-                methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
-                called = [item for item in methods if item.name in ("forward", "__call__")]
-                return any(self._returns_mean(item, depth) for item in called)
+        for node in defined(self._tree, name, ast.ClassDef):
+            called = [
+                item for name in ("forward", "__call__") for item in defined(node, name, ast.FunctionDef)
+            ]
+            return any(self._returns_mean(item, depth) for item in called)
         return name in _LAYERS and _is_default({item.arg: item.value for item in made.keywords})
 
     def _returns_mean(self, function: ast.FunctionDef, depth: int) -> bool:
-        returned = [item.value for item in walk(function) if isinstance(item, ast.Return)]
+        returned = [item.value for item in nodes(function, ast.Return)]
         known = [item for item in returned if item is not None]
         return bool(known) and all(self.is_mean(item, depth + 1, function) for item in known)
 
@@ -180,20 +162,7 @@ def _is_default(keywords: dict[str | None, ast.expr]) -> bool:
 def _assigned(near: ast.AST, name: str) -> Iterator[ast.expr]:
     """Return what is assigned to a name, or to an attribute or passed as a keyword of that name."""
     for node in walk(near):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target, value in _pairs(targets, node.value):
-                if name_of(target) == name:
-                    yield value
-
-
-def _pairs(targets: Sequence[ast.expr], value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Return targets and what each is given, also in `a, b = c, d`."""
-    for target in targets:
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            yield from zip(target.elts, value.elts, strict=False)
-        else:
-            yield target, value
+        yield from (value for target, value in pairs(node) if name_of(target) == name)
 
 
 def _divided(scope: ast.AST, loop: ast.For, name: str, added_at: int | None) -> Iterator[Average]:

@@ -6,15 +6,15 @@ Owns reading from the syntax whether one call counts as one, however large the b
 import ast
 from collections.abc import Iterator
 
-from truestep.rules.analysis.places import name_of
+from truestep.rules.analysis.places import assignments, bind, identifiers, name_of, nodes
 from truestep.rules.analysis.syntax import walk
 
 
 def own_calls(tree: ast.Module, loop: ast.AST) -> Iterator[tuple[ast.Call, bool]]:
     """Return calls in a loop of methods that the script defines, and whether each gives a mean weight one."""
-    classes = [node for node in walk(tree) if isinstance(node, ast.ClassDef)]
-    for call in walk(loop):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
+    classes = nodes(tree, ast.ClassDef)
+    for call in nodes(loop, ast.Call):
+        if not isinstance(call.func, ast.Attribute) or not call.args:
             continue
         owners = [item for item in classes if _method(item, call.func.attr) is not None]
         made = _classes_of(tree, call.func.value)
@@ -31,18 +31,14 @@ def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 
 def _classes_of(tree: ast.Module, receiver: ast.expr) -> set[str]:
     """Return the names of what makes an object, as far as the source shows it."""
-    name, found = name_of(receiver), set()
-    for node in walk(tree):
-        is_made = isinstance(node, ast.Assign) and name is not None and name in map(name_of, node.targets)
-        if is_made and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            found.add(name_of(node.value.func) or "")
-    return found
+    made = [value for _, value in assignments(tree, name_of(receiver) or "")]
+    return {name_of(value.func) or "" for value in made if isinstance(value, ast.Call)}
 
 
 def _counts_one(owner: ast.ClassDef, call: ast.Call) -> bool:
     """Whether the method adds the value as it is and one to a count, by which the class divides the sum."""
     method = _method(owner, call.func.attr if isinstance(call.func, ast.Attribute) else "")
-    given = _bound(method, call) if method is not None else {}
+    given = _given(method, call) if method is not None else {}
     if method is None or not given:
         return False
     value, *others = given
@@ -50,7 +46,7 @@ def _counts_one(owner: ast.ClassDef, call: ast.Call) -> bool:
     sums, counts = set(), set()
     for node in walk(method):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-            names = {item.id for item in walk(node.value) if isinstance(item, ast.Name)}
+            names = identifiers(node.value)
             if value in names and not names & weighted:
                 sums.add(ast.unparse(node.target))
             elif _is_one(given.get(ast.unparse(node.value), node.value)):
@@ -69,15 +65,11 @@ def _divides(node: ast.AST, sums: set[str], counts: set[str]) -> bool:
     return ast.unparse(node.left) in sums and bool(below & counts)
 
 
-def _bound(method: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr | None]:
+def _given(method: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr | None]:
     """Return what each parameter but the first is given, in their order."""
     names = [item.arg for item in method.args.args[1:]]
-    defaults = method.args.defaults
-    given: dict[str, ast.expr | None] = dict.fromkeys(names)
-    given.update(zip(names[len(names) - len(defaults) :], defaults, strict=False))
-    given.update(zip(names, call.args, strict=False))
-    given.update({item.arg: item.value for item in call.keywords if item.arg in given})
-    return given
+    defaults = dict(zip(reversed(names), reversed(method.args.defaults), strict=False))
+    return {name: bind(method, call).get(name, defaults.get(name)) for name in names}
 
 
 def _is_one(value: ast.expr | None) -> bool:

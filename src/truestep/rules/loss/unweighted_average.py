@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         source = evidence.source(file)
         if source is None or len(sizes) < 2:
             continue
-        for average in find_averages(source.tree, line, is_inside=(file, line) not in fetched):
+        for average in find_averages(source, line, is_inside=(file, line) not in fetched):
             largest, smallest = max(sizes), min(sizes)
             if average.by == "samples" and largest > 1:
                 message = "a sum of batch means is divided by the number of samples"
