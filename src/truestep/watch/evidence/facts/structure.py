@@ -150,8 +150,6 @@ class Parameter(NamedTuple):
     """The innermost class around it that is not torch's."""
     origin: str | None
     """Whose that class is: own, torch, other."""
-    layer: str
-    """The class of the layer that has it."""
     is_norm: bool
     is_training: bool
     hidden: HidingPlace | None
@@ -162,10 +160,6 @@ class Parameter(NamedTuple):
     is_loaded: bool
     is_changed: bool
     """Whether it was seen to move although no optimizer moves it, or none with a gradient."""
-    is_copy: bool
-    """Whether it is in no optimizer and began with the values of a trained one that has moved since."""
-    is_new: bool
-    """Whether it is frozen and still looks as torch first fills it, unlike any other parameter."""
     has_grad: bool
     num_passes: int
     """Backward passes with trained leaves, looked at, that left a gradient in it: none of an optimizer's."""

@@ -3,10 +3,8 @@
 Owns the book that is written down when the script ends. Values are read at the steps that are looked at.
 """
 
-import math
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -40,7 +38,6 @@ from truestep.watch.script.tape import Tape
 _MAX_WRITTEN = 4000
 _MAX_PAGES = 64
 _NUM_SAMPLED = 16
-_EVEN = 0.6
 _FIRST_COMPARED = 8
 _MAX_MODULES = 20_000
 
@@ -74,7 +71,6 @@ class _Entry:
     """How many parameters that model has."""
     holder: str | None = None
     origin: str | None = None
-    layer: str = ""
     is_norm: bool = False
     is_training: bool = True
     hidden: HidingPlace | None = None
@@ -82,11 +78,6 @@ class _Entry:
     is_frozen: bool = False
     is_loaded: bool = False
     is_changed: bool = False
-    is_copy: bool = False
-    is_new: bool = False
-    has_moved: bool = False
-    is_compared: bool = False
-    """Whether its values were read again after the first steps; it may be gone at the end."""
     has_grad: bool = False
     num_passes: int = 0
     num_alone: int = 0
@@ -303,12 +294,8 @@ class _Roster:
         """See what has moved so far, at calls that become rarer; nothing is read from a device."""
         for parameter in parts.parameters(root):
             entry = self._entries.get(id(parameter))
-            if entry is not None and parameter.is_cpu and self._tape.num_steps:
-                entry.is_compared = True
-                if entry.groups:
-                    entry.has_moved = entry.has_moved or read_sample(parameter) != entry.sample
-                else:
-                    self._compare(parameter, entry)
+            if entry is not None and not entry.groups and parameter.is_cpu and self._tape.num_steps:
+                self._compare(parameter, entry)
 
     def _call_roll(self, root: nn.Module) -> None:
         number = self._tape.number("model", root)
@@ -334,7 +321,7 @@ class _Roster:
             if entry.path is None or entry.size < len(found):
                 entry.path, entry.size, entry.model = path, len(found), number
                 entry.holder, entry.origin = kind.__qualname__, self._kinds.origin(kind)
-                entry.layer, entry.is_norm = type(module).__name__, is_norm(module)
+                entry.is_norm = is_norm(module)
                 if _has_name(root):
                     entry.is_loaded = True
             entry.is_frozen = not parameter.requires_grad
@@ -397,45 +384,11 @@ class _Roster:
             parameter = entry.ref() if entry.ref is not None else None
             if parameter is not None and (not entry.groups or not entry.has_grad):
                 self._compare(parameter, entry)
-        self._find_copies()
         facts = ParametersListed(
             [entry.as_fact() for entry in self._all.values()],
             [page.as_fact(self._tape.sites.table) for page in self._all_pages],
         )
         self._tape.mark(facts, 0, perf_counter_ns())
-
-    def _find_copies(self) -> None:
-        """Mark parameters that stand still and began as copies of trained ones that do not."""
-        still = [
-            entry
-            for entry in self._all.values()
-            if not entry.groups and not entry.is_changed and entry.path is not None and entry.sample
-            if entry.is_compared or (entry.ref is not None and entry.ref() is not None)
-        ]
-        wanted = {(entry.shape, tuple(entry.sample or ())) for entry in still}
-        moved, num_alike = set(), Counter[Any]()
-        for entry in self._all.values() if wanted else ():
-            key = (entry.shape, tuple(entry.sample or ()))
-            num_alike[key] += 1
-            parameter = entry.ref() if entry.ref is not None else None
-            if key in wanted and entry.groups:
-                now = entry.sample if parameter is None else read_sample(parameter)
-                if entry.has_moved or now not in (None, entry.sample):
-                    moved.add(key)
-        for entry in still:
-            key = (entry.shape, tuple(entry.sample or ()))
-            is_constant = len(set(key[1])) == 1
-            entry.is_copy = key in moved and not is_constant
-            entry.is_new = not is_constant and entry.is_frozen and num_alike[key] == 1 and _looks_new(*key)
-
-
-def _looks_new(shape: tuple[int, ...], values: tuple[float, ...]) -> bool:
-    """Whether some values of a matrix look like torch's own first ones: evenly spread up to a known bound."""
-    if len(shape) < 2 or len(values) < _NUM_SAMPLED:
-        return False
-    bound = 1 / math.sqrt(math.prod(shape[1:]))
-    largest = max(map(abs, values))
-    return _EVEN * bound < largest <= bound * (1 + 1e-6)
 
 
 def read_sample(tensor: Tensor) -> list[float] | None:
