@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truestep.rules.analysis.edits import call_at
-from truestep.rules.analysis.places import assignments, name_of
+from truestep.rules.analysis.places import argument, assignments, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Evidence
 from truestep.watch import Moment
@@ -112,10 +112,10 @@ def transform_line(evidence: Evidence, loader: ObservedLoader) -> int | None:
     if made is None or source is None or not loader.facts.is_direct:
         return None
     loading = call_at(source, made.line, name="DataLoader")
-    given = _given_to(loading, "dataset", 0)
+    given = argument(loading, "dataset", place=0)
     kinds = {item.dataset for item in uses_of(evidence, loader)}
     dataset = _followed(source.tree, given, made.line, kinds=kinds)
-    transform = _followed(source.tree, _given_to(dataset, "transform", None), made.line)
+    transform = _followed(source.tree, argument(dataset, "transform"), made.line)
     if transform is None:
         return None
     random = (call for call in walk(transform) if isinstance(call, ast.Call) and _is_random(call))
@@ -135,14 +135,6 @@ def scaled_at(evidence: Evidence, moment: Moment[Any], *, is_training: bool) -> 
     return (lines.pop() if len(lines) == 1 and is_in_file else None) or moment.line
 
 
-def _given_to(call: ast.AST | None, name: str, place: int | None) -> ast.expr | None:
-    """Return the argument of a call that has a name or a place."""
-    if not isinstance(call, ast.Call):
-        return None
-    named = (word.value for word in call.keywords if word.arg == name)
-    return next(named, call.args[place] if place is not None and len(call.args) > place else None)
-
-
 def _followed(
     tree: ast.AST, value: ast.expr | None, line: int | None, *, kinds: Collection[str] = ()
 ) -> ast.expr | None:
@@ -152,7 +144,7 @@ def _followed(
     """
     for _ in range(_MOST_NAMES):
         if isinstance(value, ast.Call) and name_of(value.func) in _PARTING:
-            value = _given_to(value, "dataset", 0)
+            value = argument(value, "dataset", place=0)
         name = name_of(value)
         before = [one for node, one in assignments(tree, name or "") if node.lineno < (line or 0)]
         if name is None or not before:

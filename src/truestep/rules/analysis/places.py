@@ -55,8 +55,10 @@ def arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(item.value for item in call.keywords)]
 
 
-def argument(call: ast.Call, name: str, place: int | None = None) -> ast.expr | None:
-    """Return what a call is given by name or at a place."""
+def argument(call: ast.AST | None, name: str, *, place: int | None = None) -> ast.expr | None:
+    """Return what a call is given by name or at a place; None if it is no call."""
+    if not isinstance(call, ast.Call):
+        return None
     named = (item.value for item in call.keywords if item.arg == name)
     return next(named, call.args[place] if place is not None and len(call.args) > place else None)
 
