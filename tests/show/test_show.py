@@ -245,3 +245,18 @@ def test_a_commit_is_compared_with_the_working_tree(tmp_path: Path) -> None:
     refused = run(*command, "train.py", "--against")
     assert refused.returncode == 0  # an argument of the script's
     assert "neither a file nor a commit" in run(*command[:-3], "nothing", "train.py").stderr
+
+
+def test_findings_of_check_stand_at_their_lines_in_the_page_of_the_same_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN.replace("        opt.zero_grad()\n", ""))
+    command = [sys.executable, "-m", "truestep", "check", "-q", "--show", "page.html", "--format", "json"]
+    done = subprocess.run([*command, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = next(item for item in json.loads(done.stdout)["findings"] if item["code"] == "LOOP01")
+    page = (tmp_path / "page.html").read_text()
+    row = page.partition(f'id="L{found["line"]}">')[2].partition("</tr>")[0]
+    assert "zero_grad() is missing" in row and "LOOP01" in row and "\u2016grad\u2016" in row
+    assert page.count("LOOP01") == 1
+    refused = subprocess.run(
+        [*command, "--fix", "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2 and "--show is for one run" in refused.stderr

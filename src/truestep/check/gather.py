@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -48,6 +48,10 @@ class CheckOptions:
     """How many torchrun starts; without it the script is started as `python` would start it."""
     timeout_s: float | None = None
     """Seconds after which it is ended."""
+    settings: tuple[tuple[str, Any], ...] = ()
+    """What else is put in place in the script's process, see `Plan.settings`."""
+    on_evidence: Callable[[Path], None] = lambda _folder: None
+    """Gets the folder with what the script's process wrote, before it is deleted."""
     stdout: int | IO[Any] | None = None
     stderr: int | IO[Any] | None = None
 
@@ -79,7 +83,9 @@ def gather(
     with tempfile.TemporaryDirectory(prefix="truestep-check-") as folder:
         how: dict[str, Any] = {"stdout": options.stdout, "stderr": options.stderr}
         processes = options.processes
-        if scratch is not None:
+        if scratch is None:
+            plan = replace(plan, settings=options.settings)
+        else:
             scratch.renew()
             processes, how = None, dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         process = watch.start(
@@ -105,6 +111,8 @@ def gather(
                 patrol=patrol,
             )
         evidence = Evidence.read(Path(folder))
+        if scratch is None:
+            options.on_evidence(Path(folder))
         evidence.standings = patrol.standings
         return Gathered(code, evidence, is_timed_out)
 

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -40,6 +40,7 @@ from truestep.cli._page import (
     answer_option,
     named_script,
     open_record,
+    short,
     starting_option,
 )
 from truestep.cli._progress import Progress
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from truestep.check import CheckOptions, Listener, Result, RuleFinding, Settings
     from truestep.check.early import Key, OnFinding
     from truestep.rules.evidence import Evidence
+    from truestep.show import Listing
     from truestep.watch import Script
 
 _FOUND, _INCONCLUSIVE, _OWN_FAULT, _ENDED = 1, 2, 3, 130
@@ -107,6 +109,12 @@ _Output = Annotated[
     Path | None,
     answer_option(metavar="FILE", help="Write the answer in --format to this file, and print it as text."),
 ]
+_Show = Annotated[
+    Path | None,
+    answer_option(
+        metavar="FILE", help="Write the script, with its values and these findings, to this HTML file."
+    ),
+]
 _Verbose = Annotated[
     bool,
     answer_option(
@@ -138,6 +146,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     record: RecordFolder = None,
     format_: _AsFormat = Format.text,
     output: _Output = None,
+    show: _Show = None,
     quiet: IsQuiet = False,
     verbose: _Verbose = False,
     exit_zero: _ExitZero = False,
@@ -170,11 +179,10 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     options = _options(steps=steps, processes=processes, timeout=timeout, deep=deep)
+    to = _To(format_, output, show, record)
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
         settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline, verbose=verbose)
-        request = _Request(
-            given, settings, options, progress, format=format_, output=output, record=record, is_quiet=quiet
-        )
+        request = _Request(given, settings, options, progress, to, is_quiet=quiet)
         answer = request.fix(has_remarks=fix_all) if fix or fix_all else request.examine()
     request.finish(answer, baseline=write_baseline)
     raise typer.Exit(_exit_code(answer.result, found=0 if exit_zero else _FOUND))
@@ -207,6 +215,15 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
+class _To(NamedTuple):
+    """Where the answer goes."""
+
+    format: Format
+    output: Path | None
+    page: Path | None
+    record: Path | None
+
+
 @dataclass(frozen=True)
 class _Request:
     """What is asked, how the answer is shown, and where it goes."""
@@ -215,16 +232,16 @@ class _Request:
     settings: "Settings"
     options: "CheckOptions"
     progress: Progress
+    to: _To
     _: KW_ONLY
-    format: Format
-    output: Path | None
-    record: Path | None
     is_quiet: bool
+    listings: list["Listing"] = field(default_factory=list)
+    """What the script's lines computed, if a page of it was asked for."""
 
     @property
     def is_text(self) -> bool:
         """Whether standard output gets the answer as text, beside what the script prints."""
-        return self.format is Format.text or self.output is not None
+        return self.to.format is Format.text or self.to.output is not None
 
     def examine(self) -> Answer:
         """Run the script and judge it; return what is known, and what could be fixed.
@@ -240,13 +257,13 @@ class _Request:
             above.add(key_of(reported))
             if self.is_text:
                 show_finding(reported, evidence, page=Page())
-            elif self.format is Format.jsonl:
+            elif self.to.format is Format.jsonl:
                 print(json_line("finding", reported.as_fields()), end="", flush=True)
             self.progress.found(len(above))
 
         result = self._examine(on_finding)
         edits = proposed(result)
-        if edits.untested and self.format is Format.diff:
+        if edits.untested and self.to.format is Format.diff:
             _print_status(f"truestep: {untested_text(edits.untested)}")
         answer = self._answer(result, patch=make_patch(edits.changed, result))
         return replace(answer, proposed=edits, above=above)
@@ -255,6 +272,10 @@ class _Request:
         """Examine, change the user's files where that is safe, and return what is known of them then."""
         from truestep.check import apply_fixes
 
+        if self.to.page is not None:
+            raise UsageError(
+                "--show is for one run, and --fix makes several. Run check --show after the fix."
+            )
         result = self._examine()
 
         def on_attempt(findings: "Sequence[RuleFinding]") -> None:
@@ -274,19 +295,29 @@ class _Request:
         if self.is_text:
             answer.show(Page())
         else:
-            print(answer.render(self.format), end="")
+            print(answer.render(self.to.format), end="")
 
     def finish(self, answer: Answer, *, baseline: Path | None) -> None:
         """Print the answer, then write it where it was asked for."""
         self.show(answer)
-        if self.output is not None:
-            _write_output(self.output, replace(answer, above=()).render(self.format))
-        if self.record is not None:
+        if self.to.output is not None:
+            _write_output(self.to.output, replace(answer, above=()).render(self.to.format))
+        if self.to.page is not None:
+            self._write_page(self.to.page, answer.result)
+        if self.to.record is not None:
             add_to_record(
-                self.record, kind="check", fields={"script": self.script.path, **answer.as_fields()}
+                self.to.record, kind="check", fields={"script": self.script.path, **answer.as_fields()}
             )
         if baseline is not None:
             _write_baseline(baseline, answer.result)
+
+    def _write_page(self, path: Path, result: "Result") -> None:
+        from truestep.show.page import write_page
+
+        listing = self.listings[-1]
+        listing.pin([reported.as_fields() for reported in result.findings])
+        write_page(listing, path, title=self.script.name)
+        _print_status(f"truestep: wrote {short(str(path.absolute()))}")
 
     def _answer(self, result: "Result", *, patch: str) -> Answer:
         return Answer(script=self.script, result=result, patch=patch, is_verbose=self.settings.is_verbose)
@@ -311,6 +342,14 @@ class _Request:
         from truestep.check import examine
 
         options = replace(self.options, stdout=stdout, stderr=stderr)
+        if self.to.page is not None:
+            from truestep.show import read_listing, recording
+
+            options = replace(
+                options,
+                settings=(recording(),),
+                on_evidence=lambda folder: self.listings.append(read_listing(folder)),
+            )
         return examine(
             self.script,
             self.settings,
@@ -321,13 +360,13 @@ class _Request:
 
     def _refuse_unwritable(self) -> None:
         """Refuse what cannot be written before the script runs, when nothing else can be refused."""
-        output = self.output
-        if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
-            raise UsageError(
-                f"--output needs a file in an existing folder, got {output}. Create the folder, or name "
-                f"another file."
-            )
-        open_record(self.record)
+        for option, path in (("--output", self.to.output), ("--show", self.to.page)):
+            if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+                raise UsageError(
+                    f"{option} needs a file in an existing folder, got {path}. Create the folder, or name "
+                    f"another file."
+                )
+        open_record(self.to.record)
 
 
 def _last_lines(file: IO[bytes]) -> list[str]:

@@ -3,7 +3,16 @@
 Owns the listing and its forms. How a script is started and observed is in `truestep.watch`.
 """
 
-from truestep.show.listing import Listing
-from truestep.show.run import Other, ShowOptions, find_other, show_both, show_script
+from truestep.show.listing import Listing, read_listing
+from truestep.show.run import Other, ShowOptions, find_other, recording, show_both, show_script
 
-__all__ = ["Listing", "Other", "ShowOptions", "find_other", "show_both", "show_script"]
+__all__ = [
+    "Listing",
+    "Other",
+    "ShowOptions",
+    "find_other",
+    "read_listing",
+    "recording",
+    "show_both",
+    "show_script",
+]

@@ -6,7 +6,7 @@ Owns reading it back and joining it with the source. How it looks is in `text` a
 import ast
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,8 @@ class Row:
     seconds: float = 0.0
     """How long it took while it was followed, with what it called."""
     values: tuple[Value, ...] = ()
+    findings: tuple[dict[str, Any], ...] = ()
+    """What `check` reports at this line, as in its JSON."""
     is_new: bool = False
     """Whether the other version has no such line."""
     gone: tuple["Row", ...] = ()
@@ -172,6 +174,15 @@ class Listing:
                 return item
         return None
 
+    def pin(self, findings: list[dict[str, Any]]) -> None:
+        """Put findings of `check`, as in its JSON, beside their lines."""
+        for item in self.files:
+            by_line: dict[int, list[dict[str, Any]]] = {}
+            for found in findings:
+                if found["file"] == item.path and found["line"] is not None:
+                    by_line.setdefault(found["line"], []).append(found)
+            item.rows = [replace(row, findings=tuple(by_line.get(row.number, ()))) for row in item.rows]
+
     def share(self, row: Row) -> float:
         """Return a line's share of the time in which lines were followed."""
         return row.seconds / self.traced_s if self.traced_s > 0 else 0.0
@@ -207,7 +218,7 @@ class Listing:
 
 
 def _marks(row: Row) -> dict[str, Any]:
-    gone = {"gone": [item.as_fields() for item in row.gone]} if row.gone else {}
+    gone: dict[str, Any] = {"gone": [item.as_fields() for item in row.gone]} if row.gone else {}
     return {"new": True, **gone} if row.is_new else gone
 
 

@@ -78,9 +78,9 @@ def _file(item: File, listing: Listing, *, is_open: bool) -> str:
 def _row(row: Row, code: str, listing: Listing) -> str:
     share = listing.share(row)
     bar = f'<i style="width:{min(100.0, 100 * share):.1f}%" title="{100 * share:.1f} % of the time"></i>'
-    values = "".join(_value(value) for value in row.values)
+    values = "".join([*map(_finding, row.findings), *map(_value, row.values)])
     state = "ran" if row.count else "idle" if row.source.strip() else "blank"
-    state += " new" * row.is_new + " differs" * row.differs
+    state += " found" * bool(row.findings) + " new" * row.is_new + " differs" * row.differs
     gone = "".join(
         f'<tr class="gone differs"><td class="n">-</td><td class="c"></td><td class="t"></td>'
         f'<td class="s"><pre>{_text(item.source) or " "}</pre></td><td class="v"></td></tr>'
@@ -92,6 +92,14 @@ def _row(row: Row, code: str, listing: Listing) -> str:
         f'<td class="t">{bar if share > _MIN_SHARE else ""}</td>'
         f'<td class="s"><pre>{code or " "}</pre></td><td class="v">{values}</td></tr>'
     )
+
+
+def _finding(found: dict[str, Any]) -> str:
+    severity, code = _text(found["severity"]), _text(found["code"])
+    head = f'<b>{severity}</b> {_text(found["message"])} <span class="kind">{code}</span>'
+    seen = f"<p>{_text(found['evidence'])}</p>" if found["evidence"] else ""
+    text = f"{seen}<p>{_text(found['fix'])}</p>"
+    return f'<details class="finding {severity}"><summary>{head}</summary>{text}</details>'
 
 
 def _value(value: Value) -> str:

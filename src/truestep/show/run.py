@@ -93,6 +93,11 @@ def show_both(
     return put_beside(ours, theirs, name=other.name)
 
 
+def recording(also: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
+    """Return what records values in a script's process, for `Plan.settings`."""
+    return "truestep.show.in_script.recording:record", {"also": list(also)}
+
+
 def _listed(
     script: watch.Script,
     folder: Path,
@@ -101,8 +106,7 @@ def _listed(
     on_step: OnStep,
     scratch: Scratch | None = None,
 ) -> Listing:
-    settings = (("truestep.show.in_script.recording:record", {"also": list(options.also)}),)
-    plan = watch.Plan(steps=options.steps, settings=settings)
+    plan = watch.Plan(steps=options.steps, settings=(recording(options.also),))
     process = watch.start(
         script, plan=plan, folder=folder, scratch=scratch, stdout=options.stdout, stderr=options.stderr
     )
