@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import AdamW
+from torch.optim import SGD, AdamW
 from torch.utils.data import TensorDataset
 
 import truestep as ts
@@ -23,6 +23,32 @@ def data(num_samples: int = 50) -> TensorDataset:
 
 def net() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
+
+
+def tracked(run: ts.Run, model: nn.Module | None = None, **options: Any) -> tuple[nn.Module, SGD]:
+    """Place a model, track it with an optimizer, and return both."""
+    model = run.place(model or net(), **options)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    run.track(model=model, optimizer=optimizer)
+    return model, optimizer
+
+
+def train_on(  # limits: a run, and what it trains
+    run: ts.Run,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    loader: ts.Loader | None = None,
+    stop_at: int | None = None,
+    **length: int,
+) -> None:
+    """Train for some steps or epochs; fail before step `stop_at`."""
+    for step in run.steps(loader or ts.Loader(data(), batch_size=16), **length):
+        if step.index == stop_at:
+            raise InterruptedError
+        for x, y in step:
+            step.backward(F.cross_entropy(model(x), y))
+        step.update(optimizer)
 
 
 def train(

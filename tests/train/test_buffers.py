@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 import truestep as ts
 from tests.processes import run_processes
+from tests.train.small import tracked
 from truestep.errors import StateError
 
 NUMBERS = torch.arange(12.0)
@@ -74,9 +75,7 @@ class WithBuffer(nn.Module):
 def train(folder: Path, buffer: torch.Tensor, fail_at: int | None = None) -> str:
     snapshots = ts.Snapshots(every_steps=2)
     with ts.Run(folder, seed=1, progress=False, snapshots=snapshots) as run:
-        model = run.place(WithBuffer(buffer))
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run, WithBuffer(buffer))
         for step in run.steps(ts.Loader(TensorDataset(torch.ones(32, 4)), batch_size=8), steps=6):
             if step.index == fail_at:
                 raise InterruptedError
@@ -112,9 +111,7 @@ class WithBuffers(nn.Linear):
 def train_with_all(folder: str, parallel: str) -> str:
     warnings.simplefilter("ignore")  # torch's own, for making sparse and quantised ones
     with ts.Run(folder, seed=1, lanes=2, threads=1, progress=False) as run:
-        model = run.place(WithBuffers(), parallel=parallel)
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run, WithBuffers(), parallel=parallel)
         for step in run.steps(ts.Loader(TensorDataset(torch.ones(32, 4)), batch_size=8), steps=3):
             for (x,) in step:
                 step.backward(model(x).pow(2).mean())

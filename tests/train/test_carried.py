@@ -157,9 +157,7 @@ def test_tracked_state_that_is_equal_on_all_processes_passes(tmp_path: Path) -> 
 
 def test_a_value_of_another_pass_is_explained(tmp_path: Path) -> None:
     with ts.Run(tmp_path, seed=1, lanes=2, threads=1, progress=False) as run:
-        model = run.place(small.net())
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, _ = small.tracked(run)
         step = next(run.steps(ts.Loader(small.data(), batch_size=16), steps=2))
         for x, _ in step:
             out = model(x)

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import SGD
 from torch.utils.data import TensorDataset
 
 import truestep as ts
 from tests.processes import run_processes
+from tests.train.small import tracked
 from truestep.dist.reduce import TreeReduce
 from truestep.dist.tree import LaneSum
 
@@ -27,9 +27,7 @@ def train(
     if changed is not None:
         x[changed, 0] += 1e-3
     with ts.Run(folder, seed=1, lanes=lanes, threads=threads, progress=False) as run:
-        model = run.place(nn.Sequential(nn.Linear(300, 200), nn.Tanh(), nn.Linear(200, 3)))
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run, nn.Sequential(nn.Linear(300, 200), nn.Tanh(), nn.Linear(200, 3)))
         for step in run.steps(ts.Loader(TensorDataset(x, y), batch_size=batch_size), steps=4):
             for x_lane, y_lane in step:
                 step.backward(F.cross_entropy(model(x_lane), y_lane))

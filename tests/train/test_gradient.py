@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import SGD
 
 import truestep as ts
+from tests.train.small import tracked
 from truestep.errors import UsageError
 
 NUM_SAMPLES, BATCH = 23, 16  # the second batch has 7 samples: uneven, and fewer than 8 lanes
@@ -79,9 +80,7 @@ def test_padded_tokens_count_once_and_padding_never(tmp_path: Path, lanes: int, 
 
 def _one_step(tmp_path: Path) -> tuple[ts.Run, nn.Module, SGD]:
     run = ts.Run(tmp_path, seed=1, progress=False)
-    model = run.place(nn.Linear(5, 3))
-    optimizer = SGD(model.parameters(), lr=0.1)
-    run.track(model=model, optimizer=optimizer)
+    model, optimizer = tracked(run, nn.Linear(5, 3))
     return run, model, optimizer
 
 
@@ -162,9 +161,7 @@ def test_a_parameter_group_may_be_added_between_steps_and_not_inside_one(tmp_pat
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_a_batch_without_any_weight_is_refused(tmp_path: Path, lanes: int) -> None:
     with ts.Run(tmp_path, seed=1, lanes=lanes, progress=False) as run:
-        model = run.place(nn.Linear(5, 3))
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run, nn.Linear(5, 3))
         step = next(iter(run.steps(ts.Loader(_samples(), batch_size=BATCH), steps=1)))
         for x, y in step:
             step.backward(F.cross_entropy(model(x), y), weight=0)

@@ -13,7 +13,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
 import truestep as ts
-from tests.train.small import data, net
+from tests.train.small import data, net, tracked, train_on
 from truestep.errors import UsageError
 from truestep.record import Record, read
 from truestep.train.journal import Journal, _losses
@@ -61,13 +61,8 @@ def test_rate_is_recorded_when_it_changes_and_memory_when_it_grows(tmp_path: Pat
 
 def test_waiting_for_data_is_recorded_for_each_step(tmp_path: Path) -> None:
     with ts.Run(tmp_path, seed=1, progress=False) as run:
-        model = run.place(net())
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
-        for step in run.steps(ts.Loader(Slow(), batch_size=4), steps=3):
-            for x, y in step:
-                step.backward(F.cross_entropy(model(x), y))
-            step.update(optimizer)
+        model, optimizer = tracked(run)
+        train_on(run, model, optimizer, loader=ts.Loader(Slow(), batch_size=4), steps=3)
     waits = [wait for event in read(tmp_path / "record.jsonl") for wait in event.get("wait_us", [])]
     assert len(waits) == 3 and min(waits) >= 40_000
 

@@ -15,7 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import truestep as ts
 from tests.processes import run_processes
-from tests.train.small import net
+from tests.train.small import net, tracked
 
 Draws = dict[str, tuple[float, ...]]
 
@@ -121,9 +121,7 @@ def train_with_draws_on_the_first(folder: str, stop_at: int = -1, leave_at: int 
     snapshots = ts.Snapshots(every_steps=1, in_background=False)
     stopped = contextlib.suppress(Killed)
     with stopped, ts.Run(folder, seed=7, lanes=4, progress=False, threads=1, snapshots=snapshots) as run:
-        model = run.place(net())
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run)
         for step in run.steps(ts.Loader(Noisy(), batch_size=16), steps=8):
             if step.index == stop_at:
                 raise Killed

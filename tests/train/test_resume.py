@@ -22,7 +22,7 @@ from torch import nn
 from torch.optim import SGD
 
 import truestep as ts
-from tests.train.small import data, net, train
+from tests.train.small import data, net, tracked, train, train_on
 from truestep.errors import DifferentRun, FolderInUse, StateError, TruestepError, UsageError
 from truestep.record import read, read_steps
 from truestep.train.lock import FolderLock
@@ -118,17 +118,10 @@ def test_phases_go_on_where_they_stopped(tmp_path: Path) -> None:
         snapshots = ts.Snapshots(every_steps=3)
         stopped = contextlib.suppress(InterruptedError)
         with stopped, ts.Run(folder, seed=1, progress=False, snapshots=snapshots) as run:
-            model = run.place(net())
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
+            model, optimizer = tracked(run)
             for loader in (ts.Loader(data(), batch_size=16), ts.Loader(data(30), batch_size=8)):
                 for _ in range(2):
-                    for step in run.steps(loader, epochs=1):
-                        if step.index == stop_at:
-                            raise InterruptedError
-                        for x, y in step:
-                            step.backward(F.cross_entropy(model(x), y))
-                        step.update(optimizer)
+                    train_on(run, model, optimizer, loader=loader, stop_at=stop_at, epochs=1)
             return ts.digest_state(model.state_dict()) + f" {run.cursor}"
         return ""
 
@@ -149,12 +142,7 @@ def test_code_between_phases_does_not_change_the_state_that_a_later_phase_resume
             optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
             run.track(model=model, optimizer=optimizer)
             for _ in range(3):
-                for step in run.steps(ts.Loader(data(), batch_size=16), steps=5):
-                    if step.index == fail_at:
-                        raise InterruptedError
-                    for x, y in step:
-                        step.backward(F.cross_entropy(model(x), y))
-                    step.update(optimizer)
+                train_on(run, model, optimizer, stop_at=fail_at, steps=5)
                 for group in optimizer.param_groups:
                     group["lr"] *= 0.1
                 for state in optimizer.state.values():
@@ -179,12 +167,7 @@ def test_parameters_that_are_added_between_phases_resume(tmp_path: Path) -> None
             for phase in range(3):
                 if phase == 1 and adds:
                     optimizer.add_param_group({"params": model[3].parameters(), "lr": 0.01})
-                for step in run.steps(ts.Loader(data(), batch_size=16), steps=3):
-                    if step.index == fail_at:
-                        raise InterruptedError
-                    for x, y in step:
-                        step.backward(F.cross_entropy(model(x), y))
-                    step.update(optimizer)
+                train_on(run, model, optimizer, stop_at=fail_at, steps=3)
             return ts.digest_state([model.state_dict(), optimizer.state_dict()])
 
     whole = unfreeze(tmp_path / "whole", None)
@@ -201,15 +184,10 @@ def test_parameters_that_are_added_between_phases_resume(tmp_path: Path) -> None
 def test_one_loop_over_epochs_equals_a_loop_per_epoch(tmp_path: Path) -> None:
     def loop(folder: Path, phases: list[int]) -> str:
         with ts.Run(folder, seed=1, progress=False) as run:
-            model = run.place(net())
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
+            model, optimizer = tracked(run)
             loader = ts.Loader(data(), batch_size=16)
             for epochs in phases:
-                for step in run.steps(loader, epochs=epochs):
-                    for x, y in step:
-                        step.backward(F.cross_entropy(model(x), y))
-                    step.update(optimizer)
+                train_on(run, model, optimizer, loader=loader, epochs=epochs)
             return ts.digest_state(model.state_dict())
 
     assert loop(tmp_path / "a", [3]) == loop(tmp_path / "b", [1, 1, 1])
@@ -219,9 +197,7 @@ def test_leaving_a_loop_at_an_epochs_end_is_the_same_as_ending_it(tmp_path: Path
     def loop(folder: Path, leaves: bool) -> tuple[str, list[float]]:
         draws = []
         with ts.Run(folder, seed=1, lanes=2, progress=False) as run:
-            model = run.place(net())
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
+            model, optimizer = tracked(run)
             loader = ts.Loader(data(), batch_size=16)
             for _ in range(3):
                 for step in run.steps(loader, epochs=2 if leaves else 1):
@@ -381,9 +357,7 @@ def test_draws_from_python_and_numpy_in_the_loop_resume_exactly(tmp_path: Path, 
         snapshots = ts.Snapshots(every_steps=1)
         stopped = contextlib.suppress(InterruptedError)
         with stopped, ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=snapshots) as run:
-            model = run.place(net())
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
+            model, optimizer = tracked(run)
             for step in run.steps(ts.Loader(data(), batch_size=16), steps=18):
                 if step.index == stop_at:
                     raise InterruptedError
@@ -426,16 +400,9 @@ def test_a_step_after_the_end_of_a_loop_is_reported_as_unverified(
         stopped = contextlib.suppress(InterruptedError)
         snapshots = ts.Snapshots(every_steps=3)
         with stopped, ts.Run(tmp_path, seed=1, progress=False, snapshots=snapshots) as run:
-            model = run.place(net())
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
+            model, optimizer = tracked(run)
             for _ in range(2):
-                for step in run.steps(ts.Loader(data(), batch_size=16), steps=3):
-                    if step.index == fail_at:
-                        raise InterruptedError
-                    for x, y in step:
-                        step.backward(F.cross_entropy(model(x), y))
-                    step.update(optimizer)
+                train_on(run, model, optimizer, stop_at=fail_at, steps=3)
 
     phases(4)
     assert "unverified" not in capfd.readouterr().err
@@ -548,9 +515,7 @@ def test_an_early_end_of_a_phase_holds_when_the_next_one_left_no_snapshot(tmp_pa
         snapshots = ts.Snapshots(every_steps=3, every_s=None)
         stopped = contextlib.suppress(InterruptedError)
         with stopped, ts.Run(folder, seed=1, progress=False, snapshots=snapshots) as run:
-            model = run.place(net())
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
+            model, optimizer = tracked(run)
             for _ in range(2):
                 for step in run.steps(ts.Loader(data(), batch_size=16), steps=8):
                     if step.index == stop_at:

@@ -22,19 +22,12 @@ from torchmetrics import Accuracy, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 import truestep as ts
-from tests.train.small import data, net, train
+from tests.train.small import data, net, tracked, train, train_on
 from truestep.errors import NonFiniteError, SaveFailed, UsageError
 from truestep.record import read, read_steps
 from truestep.train.gradients import FiniteCheck
 from truestep.train.progress import Terminal
 from truestep.train.step import Step
-
-
-def _loop(run: ts.Run, model: nn.Module, optimizer: torch.optim.Optimizer, **length: int) -> None:
-    for step in run.steps(ts.Loader(data(), batch_size=16), **length):
-        for x, y in step:
-            step.backward(F.cross_entropy(model(x), y))
-        step.update(optimizer)
 
 
 def test_one_lane_without_dropout_is_exactly_the_bare_loop(tmp_path: Path) -> None:
@@ -106,9 +99,7 @@ def test_a_metric_in_numpys_numbers_is_returned_and_recorded(tmp_path: Path) -> 
 def test_evaluation_in_the_middle_does_not_change_training(tmp_path: Path) -> None:
     def trained(folder: Path, is_evaluated: bool) -> str:
         with ts.Run(folder, seed=1, lanes=2, progress=False) as run:
-            model = run.place(net())
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
+            model, optimizer = tracked(run)
             valid = ts.Loader(data(), batch_size=20)
             for step in run.steps(ts.Loader(data(), batch_size=16), epochs=2):
                 for x, y in step:
@@ -155,9 +146,7 @@ def test_a_non_finite_step_stops_before_the_weights_are_touched(
     tmp_path: Path, kind: str, precision: Any, words: str
 ) -> None:
     with ts.Run(tmp_path, seed=1, progress=False) as run:
-        model = run.place(_Poisoned(kind), precision=precision)
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run, _Poisoned(kind), precision=precision)
         for step in run.steps(ts.Loader(data(), batch_size=16), steps=4):
             before = ts.digest_state(model.state_dict())
             for x, y in step:
@@ -243,9 +232,7 @@ def test_fp16_finds_its_scale_and_resumes_with_it(tmp_path: Path) -> None:
         digest, snapshots = "", ts.Snapshots(every_steps=2)
         stopped = contextlib.suppress(InterruptedError)
         with stopped, ts.Run(folder, seed=1, lanes=2, progress=False, snapshots=snapshots) as run:
-            model = run.place(net(), precision="fp16")
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
+            model, optimizer = tracked(run, precision="fp16")
             for step in run.steps(ts.Loader(data(), batch_size=16), steps=8):
                 if step.index == stop_at:
                     raise InterruptedError
@@ -292,9 +279,7 @@ def test_fp16_changes_its_scale_between_passes_not_between_optimizers(tmp_path: 
 
 def test_fp16_updates_an_optimizer_in_each_pass_of_a_step(tmp_path: Path) -> None:
     with ts.Run(tmp_path, seed=1, progress=False) as run:
-        model = run.place(_Twins(), precision="fp16")
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run, _Twins(), precision="fp16")
         for step in run.steps(ts.Loader(data(), batch_size=16), steps=2):
             for _ in range(2):
                 for x, _ in step:
@@ -304,9 +289,7 @@ def test_fp16_updates_an_optimizer_in_each_pass_of_a_step(tmp_path: Path) -> Non
 
 def test_fp16_tells_that_a_step_was_left_out_also_at_a_scale_of_zero(tmp_path: Path) -> None:
     with ts.Run(tmp_path, seed=1, progress=False) as run:
-        model = run.place(_Poisoned("gradient"), precision="fp16")
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run, _Poisoned("gradient"), precision="fp16")
         done = []
         for step in run.steps(ts.Loader(data(), batch_size=16), steps=4):
             if step.index == 3:
@@ -344,10 +327,8 @@ def test_recomputing_activations_keeps_bits(tmp_path: Path) -> None:
 
     def trained(folder: Path, recompute: list[str]) -> str:
         with ts.Run(folder, seed=1, lanes=2, progress=False) as run:
-            model = run.place(net(), recompute=recompute)
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
-            _loop(run, model, optimizer, steps=6)
+            model, optimizer = tracked(run, recompute=recompute)
+            train_on(run, model, optimizer, steps=6)
             return ts.digest_state(model.state_dict())
 
     assert trained(tmp_path / "a", []) == trained(tmp_path / "b", ["0", "2"])
@@ -363,15 +344,8 @@ def test_a_compiled_model_trains_and_resumes_to_the_same_bits(tmp_path: Path) ->
         snapshots = ts.Snapshots(every_steps=2)
         stopped = contextlib.suppress(InterruptedError)
         with stopped, ts.Run(folder, seed=1, progress=False, snapshots=snapshots) as run:
-            model = run.place(net(), compile=True)
-            optimizer = SGD(model.parameters(), lr=0.1)
-            run.track(model=model, optimizer=optimizer)
-            for step in run.steps(ts.Loader(data(), batch_size=10), steps=6):
-                if step.index == stop_at:
-                    raise InterruptedError
-                for x, y in step:
-                    step.backward(F.cross_entropy(model(x), y))
-                step.update(optimizer)
+            model, optimizer = tracked(run, compile=True)
+            train_on(run, model, optimizer, loader=ts.Loader(data(), batch_size=10), stop_at=stop_at, steps=6)
             return ts.digest_state(model.state_dict())
         return ""
 
@@ -439,15 +413,13 @@ def test_signals_stop_at_a_step_with_a_snapshot_and_the_command_that_goes_on(
 
 def test_a_run_that_was_interrupted_goes_on_with_another_loop(tmp_path: Path) -> None:
     with ts.Run(tmp_path, seed=1, progress=False) as run:
-        model = run.place(net())
-        optimizer = SGD(model.parameters(), lr=0.1)
-        run.track(model=model, optimizer=optimizer)
+        model, optimizer = tracked(run)
         interrupt = partial(signal.raise_signal, signal.SIGINT)
         model.register_forward_hook(lambda *_: interrupt() if run.cursor == 3 else None)
         with pytest.raises(SystemExit):
-            _loop(run, model, optimizer, steps=9)
+            train_on(run, model, optimizer, steps=9)
         assert run.cursor == 4
-        _loop(run, model, optimizer, steps=5)
+        train_on(run, model, optimizer, steps=5)
         assert run.cursor == 9
 
 
