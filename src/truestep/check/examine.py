@@ -256,7 +256,7 @@ def evaluate_closely(
     ]
     if not steps or not steps[0] or replay is None:
         return evaluation
-    again = replay(replay_plan(check_plan(), steps[0] - 1))
+    again = replay(replay_plan(check_plan(), evidence, step=steps[0] - 1))
     evidence.origin = find_origin(again.first) if again.processes else None
     return evaluate_rules(rules, evidence)
 

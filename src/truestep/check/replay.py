@@ -6,14 +6,21 @@ it is: one that does not repeat may not show it again.
 
 from dataclasses import replace
 
+from truestep.rules.evidence import Evidence
 from truestep.watch import Operation, Plan, Process
+from truestep.watch.evidence.facts.optimizing import LossLevel
 
 _WORSE = ("infinite", "nan")
 
 
-def replay_plan(plan: Plan, step: int) -> Plan:
-    """Return a plan that looks at the values of all operations in the step with this number and before it."""
-    return replace(plan, inspect=False, bits="finite", operations=(max(0, step - 1), step), steps=step + 1)
+def replay_plan(plan: Plan, evidence: Evidence, *, step: int) -> Plan:
+    """Return a plan that looks at the values of all operations up to this step.
+
+    It begins at the last loss that was finite: between windows not every step was observed.
+    """
+    finite = [moment.step for moment in evidence.of(LossLevel) if isinstance(moment.facts.loss, float)]
+    first = max((at for at in finite if at < step), default=max(0, step - 1))
+    return replace(plan, inspect=False, bits="finite", operations=(first, step), steps=step + 1)
 
 
 def find_origin(process: Process) -> Operation | None:

@@ -101,7 +101,7 @@ def _at_origin(moment: Moment[GradientsNonfinite], origin: Operation) -> Finding
         + ", and the step applies it to the weights",
         file=origin.forward_file if is_backward else origin.file,
         line=origin.forward_line if is_backward else origin.line,
-        step=moment.step + 1,
+        step=origin.step + 1,
         evidence=f"replayed: {short}{inside} is the first operation in this step to produce it; the "
         f"step at line {moment.line} applied it to {moment.facts.num_parameters} parameters: {names}",
     )

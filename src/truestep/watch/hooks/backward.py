@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import BackwardPass
-from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.hooks.table import WINDOW, Hook, Observation
 from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import among_ourselves, is_readable, is_transformed, outline
 from truestep.watch.script.tape import Tape
@@ -29,7 +29,7 @@ class Backward:
         if under_way.is_in_backward or is_transformed():
             return
         tape.end_if_over()
-        losses = _losses(args, kwargs)
+        losses = losses_of(args, kwargs)
         if chain is not None and how == "backward":
             chain.take_losses(losses)
         # Known at the steps that are looked at.
@@ -49,12 +49,12 @@ class Backward:
 
 
 HOOKS = (
-    Hook("torch.autograd.backward", Backward.observe, given=("backward",), rank=GOES_BACK),
-    Hook("torch.autograd.grad", Backward.observe, given=("grad",), rank=GOES_BACK),
+    Hook("torch.autograd.backward", Backward.observe, given=("backward",), rank=GOES_BACK, when=WINDOW),
+    Hook("torch.autograd.grad", Backward.observe, given=("grad",), rank=GOES_BACK, when=WINDOW),
 )
 
 
-def _losses(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
+def losses_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
     """Return what the pass begins at; an iterator is left to its receiver."""
     given = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
     if type(given) is Tensor:

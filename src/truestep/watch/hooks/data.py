@@ -4,14 +4,16 @@ Owns the loaders' iterators. What workers do in their own processes is not obser
 """
 
 import weakref
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, EpochSet, LoaderUsed
-from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.hooks.table import WINDOW, Hook, Observation
 from truestep.watch.script.leaves import outline
 from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
+from truestep.watch.script.window import AFTER_CHANGE
 
 _UNKNOWN = -1
 _ASKED = "_IterableDataset_len_called"
@@ -26,6 +28,9 @@ class Loaders:
         self._chain = tape.chain
         self._met: set[int] = set()
         self._loader_of: dict[int, tuple[int, Any]] = {}
+        self._lengths: dict[int, int | None] = {}
+        self._epochs: dict[int, _Epoch] = {}
+        tape.listen(pausing=self._expect_ends)
 
     def observe_epoch(self, loader: Any) -> Observation:
         """Observe the beginning of an epoch."""
@@ -33,10 +38,13 @@ class Loaders:
         number = tape.number("loader", loader)
         if number not in self._met:
             self._met.add(number)
+            self._lengths[number] = None
             try:
-                _introduce(tape, loader, number)
+                self._lengths[number] = _introduce(tape, loader, number)
             except Exception as error:  # noqa: BLE001 - loaders of the user's; written down
                 tape.note_trouble("a loader that begins", error)
+        self._epochs[number] = _Epoch(tape.num_steps, self._lengths[number])
+        tape.observe_change("epoch", number)
         site = tape.sites.here(3)
         begun = perf_counter_ns()
         result = yield
@@ -56,33 +64,55 @@ class Loaders:
         finally:
             tape.under_way.end_batch()
         number = self._loader_of.get(id(iterator), (_UNKNOWN, None))[0]
+        if number in self._epochs:
+            self._epochs[number].num_batches += 1
         tape.mark(BatchFetched(number, outline(result)), tape.sites.here(3), begun)
         if self._chain is not None:
             self._chain.take_batch(result)
         tape.emit("batch", number, result)
+
+    def _expect_ends(self) -> None:
+        """Have the last steps of epochs observed: what is left over then goes into the next one."""
+        now, window = self._tape.num_steps, self._tape.window
+        for epoch in self._epochs.values():
+            if epoch.length and epoch.num_batches:
+                num_steps = epoch.length * (now - epoch.begun) // epoch.num_batches
+                window.starts.add(epoch.begun + num_steps - AFTER_CHANGE)
+        self._epochs.clear()
 
     def observe_set_epoch(self, _sampler: Any, epoch: int) -> None:
         """Observe `set_epoch` of torch's distributed sampler."""
         self._tape.note(EpochSet(epoch))
 
 
+@dataclass(slots=True)
+class _Epoch:
+    """An epoch under way."""
+
+    begun: int
+    """How many steps had been made."""
+    length: int | None
+    num_batches: int = 0
+
+
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 HOOKS = (
     Hook("torch.utils.data.DataLoader.__iter__", Loaders.observe_epoch),
-    Hook("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", Loaders.observe_batch),
+    Hook("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", Loaders.observe_batch, when=WINDOW),
     Hook("torch.utils.data.DistributedSampler.set_epoch", Loaders.observe_set_epoch),
 )
 STATEFUL = (  # torchdata's loader has iterators of its own
     Hook(f"{_STATEFUL}.StatefulDataLoader.__iter__", Loaders.observe_epoch),
-    Hook(f"{_STATEFUL}._BaseDataLoaderIter.__next__", Loaders.observe_batch),
+    Hook(f"{_STATEFUL}._BaseDataLoaderIter.__next__", Loaders.observe_batch, when=WINDOW),
 )
 
 
-def _introduce(tape: Tape, loader: Any, number: int) -> None:
+def _introduce(tape: Tape, loader: Any, number: int) -> int | None:
     parts = (loader, loader.dataset, order_of(loader))
     name, dataset, sampler = (type(item).__qualname__ for item in parts)
     sizes = (loader.batch_size, loader.num_workers, _length(loader, tape))
     tape.note(LoaderUsed(number, name, dataset, sampler, *sizes))
+    return sizes[-1]
 
 
 def _length(loader: Any, tape: Tape) -> int | None:

@@ -44,6 +44,8 @@ def watch_torch(tape: Tape) -> None:
         put_family(tape, files.NUMPY, files.Files)
         put_family(tape, files.COPIES, files.Files)
     forward.allow_in_compiled_code()
+    if tape.window.may_close:
+        forward.watch_gradient_mode(tape)
     vary.vary_torch(tape)
     if tape.plan.inspect:
         from truestep.watch.inspect import inspect_torch  # noqa: PLC0415 - a lot to import; verify does without

@@ -4,6 +4,7 @@ Owns what "outermost" means: a module called from the user's loop, not by anothe
 """
 
 import sys
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed, ModeSet
-from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.hooks.table import WINDOW, Hook, Observation, unseen, when_removed
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import is_transformed, outline
 from truestep.watch.script.tape import Tape
@@ -75,12 +76,41 @@ class Forward:
         finally:
             self._is_switching = False
         self._tape.mark(facts, site, begun)
+        self._tape.observe_change("mode", site, bool(mode))
 
 
 HOOKS = (
-    Hook("torch.nn.Module.__call__", Forward.observe_call, is_outermost=True, rank=CALLS),
+    Hook("torch.nn.Module.__call__", Forward.observe_call, is_outermost=True, rank=CALLS, when=WINDOW),
     Hook("torch.nn.Module.train", Forward.observe_train, is_outermost=True, rank=CALLS),
 )
+
+
+def watch_gradient_mode(tape: Tape) -> None:
+    """Open a window where gradients are switched off at a line that has not done so often: an evaluation."""
+    for kind in (torch.no_grad, torch.inference_mode):
+        enter = kind.__enter__
+        kind.__enter__ = _entering(tape, enter)  # type: ignore[method-assign]
+        when_removed(partial(setattr, kind, "__enter__", enter))
+
+
+def _entering(tape: Tape, original: Any) -> Any:
+    window = tape.window
+    others: set[Any] = set()
+    """Code that is not the user's own."""
+
+    def enter(self: Any) -> Any:
+        if tape.is_on and not window.is_open:
+            frame: Any = sys._getframe(1)
+            if frame.f_code.co_name == "decorate_context":
+                frame = frame.f_back
+            code = frame.f_code
+            if code not in others and tape.sites.is_own(code.co_filename):
+                tape.observe_change("no_grad", code, frame.f_lasti)
+            else:
+                others.add(code)
+        return original(self)
+
+    return unseen(enter, original)
 
 
 def allow_in_compiled_code() -> None:

@@ -20,8 +20,9 @@ from truestep.watch.evidence.facts.optimizing import (
     GradientsZeroed,
     OptimizerStep,
 )
+from truestep.watch.hooks.counting import Counter
 from truestep.watch.hooks.seeds import Draws
-from truestep.watch.hooks.table import Guard, Hook, Observation, hide, observing, when_removed
+from truestep.watch.hooks.table import WINDOW, Guard, Hook, Observation, hide, observing, when_removed
 from truestep.watch.script.tape import Tape
 from truestep.watch.script.under_way import CALLS, STEPS
 
@@ -60,6 +61,9 @@ class Steps:
         self._known = tape.things("optimizer")
         self._turns = Turns(self._known)
         self._rates: dict[int, list[Any]] = {}
+        self._counter = (
+            Counter(tape, take_turn=self._turns.take, rates=self._rates) if tape.window.may_close else None
+        )
 
     def meet(self, optimizer: Optimizer) -> Observation:
         """Observe the steps of a class of optimizers from here on."""
@@ -68,7 +72,8 @@ class Steps:
         if not getattr(kind.step, "is_watched", False):
             hook = Hook(f"{kind.__qualname__}.step", Steps.observe, rank=STEPS)
             hide(hook.act)
-            kind.step = observing(self.observe, kind.step, hook, tape=self._tape)
+            observed = observing(self.observe, kind.step, hook, tape=self._tape)
+            kind.step = self._counter.around(kind.step, observed) if self._counter else observed
             kind.step.is_watched = True
 
     def observe(self, optimizer: Optimizer, /, *args: Any, **kwargs: Any) -> Observation:
@@ -92,12 +97,15 @@ class Steps:
             tape.under_way.end_step()
         tape.emit("step_ends", optimizer, number)
         rates = self._changed_rates(optimizer, number)
-        tape.mark(OptimizerStep(number, has_closure, counts, rates), site, begun)
+        facts = OptimizerStep(number, has_closure, counts, rates)
+        tape.mark(facts, site, begun)
         self._end(optimizer, number, site=site, has_closure=has_closure)
         if counts:
             if tape.num_steps >= self._draws.next_step:
                 self._draws.look(tape.num_steps)
             tape.count_step()
+        if self._counter is not None:
+            self._counter.end_step(facts, site)
 
     def _begin(self, optimizer: Optimizer, has_closure: bool) -> tuple[int, bool]:
         """Return the optimizer's number, and whether it begins the next step."""
@@ -231,11 +239,17 @@ GRADIENTS = (
         given=("optimizer",),
         is_outermost=True,
         rank=CALLS,
+        when=WINDOW,
     ),
     Hook(
-        "torch.nn.Module.zero_grad", Gradients.observe_zero, given=("model",), is_outermost=True, rank=CALLS
+        "torch.nn.Module.zero_grad",
+        Gradients.observe_zero,
+        given=("model",),
+        is_outermost=True,
+        rank=CALLS,
+        when=WINDOW,
     ),
-    Hook("torch.amp.GradScaler.unscale_", Gradients.observe_unscale, rank=CALLS),
+    Hook("torch.amp.GradScaler.unscale_", Gradients.observe_unscale, rank=CALLS, when=WINDOW),
     *(
         Hook(
             f"torch.nn.utils.clip_grad.clip_grad_{how}_",
@@ -243,6 +257,7 @@ GRADIENTS = (
             also=(f"torch.nn.utils.clip_grad_{how}_",),
             given=(how,),
             rank=CALLS,
+            when=WINDOW,
         )
         for how in ("norm", "value")
     ),

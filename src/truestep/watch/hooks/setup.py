@@ -23,6 +23,8 @@ class Setup:
 
     def observe_compile(self, model: Any = None, *, dynamic: bool | None = None, **_: Any) -> None:
         """Name what is compiled; a decorator with arguments calls again with it."""
+        self._tape.open_window()
+        self._tape.window.is_swapping = False
         if model is not None:
             self._note(CompileCalled(_name_of(model), dynamic is False))
 

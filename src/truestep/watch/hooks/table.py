@@ -22,6 +22,7 @@ UNSEEN = "<frozen importlib._bootstrap, truestep.watch>"
 Function = Callable[..., Any]
 Observation = Generator[Any, Any, Any]
 _NOTHING = object()
+ALWAYS, WINDOW = "always", "window"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Hook:
     thread that trains are observed. None: those of all threads are."""
     is_everywhere: bool = False
     """Whether it acts also where nothing is written: in a loader's worker."""
+    when: str = ALWAYS
+    """Whether it stays in place, or only in windows: what a script calls at each step is for windows."""
     changes: bool = False
     """Whether it is given the function itself too, and calls it. It changes something on purpose: its errors
     end the script, since a change that was not made must not pass for one."""
@@ -83,6 +86,8 @@ def put(  # limits: they read like a table
             if id(original) not in made:  # one for all names that stand for the same function
                 made[id(original)] = _make(hook, act, original, tape=tape, owners=owners)
             _set(*owner, made[id(original)])
+            if hook.when == WINDOW and tape is not None:
+                tape.window.add(_in_place[-1])
 
 
 def _make(  # limits: private to this module
@@ -224,6 +229,7 @@ def observing(  # limits: private to this package
     """Return what calls the original, and the observer as long as it does not fail by itself."""
     guard = Guard(tape, hook.target)
     is_outermost, is_everywhere, under_way = hook.is_outermost, hook.is_everywhere, tape.under_way
+    window, is_always = tape.window, hook.when == ALWAYS
     enter = _begin if hook.rank is None else functools.partial(under_way.enter, hook.rank)
     leave = _end if hook.rank is None else under_way.leave
 
@@ -233,7 +239,7 @@ def observing(  # limits: private to this package
         if self is not _NOTHING:
             args = (self, *args)
         pending = None
-        is_on = guard.is_working and (tape.is_on or is_everywhere)
+        is_on = guard.is_working and (tape.is_on or is_everywhere) and (is_always or window.is_open)
         is_on = is_on and not (is_outermost and under_way.is_inside) and enter()
         try:
             if is_on:

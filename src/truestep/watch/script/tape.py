@@ -26,6 +26,7 @@ from truestep.watch.plan import NUM_FIRST, Plan
 from truestep.watch.script.interrupts import is_from_handler, reason_of
 from truestep.watch.script.sites import Sites
 from truestep.watch.script.under_way import UnderWay
+from truestep.watch.script.window import Window
 
 _MAX_RAISED = 5
 _MAX_KINDS = 50_000
@@ -57,6 +58,9 @@ EVENTS = (
     "epoch",  # the loader, its number
     "batch",  # the loader's number, the batch
     "counted",  # nothing: a step was counted
+    "opened",  # nothing: all calls are observed again, after steps that were only counted
+    "pausing",  # nothing: from here on steps are only counted
+    "probed",  # the tensors that a backward pass begins at, in a step that is only counted
     "ending",  # nothing: enough steps were made, and the script is about to be left
     "failed",  # what the script has raised and not caught
     "closing",  # nothing: the script has ended, or was ended
@@ -90,6 +94,8 @@ class Tape:
         self.is_over = False
         """Whether the script shall end where it would begin another step."""
         self.under_way = UnderWay(self._note_other_training)
+        self.window = Window(plan, may_close=not is_part)
+        """When all calls are observed: otherwise steps are only counted."""
         self.num_steps = 0
         self._next_look = self._num_raised = 0
         self.is_looked_at = plan.looks_at(0)
@@ -253,6 +259,31 @@ class Tape:
     def come_near(self, num_steps: int) -> None:
         """Something has changed: tell all inspectors in this step, and for so many in all."""
         self._near_until = max(self._near_until, self.num_steps + num_steps)
+        self.window.extend(self.num_steps, num_steps)
+        if not self.window.is_open:
+            self.open_window()
+
+    def open_window(self, *, is_whole: bool = False) -> None:
+        """Observe all calls from here on: from a step's beginning, or from within it."""
+        if not self.window.is_open and self.is_on:
+            self.window.open()
+            self.window.is_whole = is_whole
+            self._set_look()
+            if self.recorder is not None:
+                self.recorder.move(self.num_steps)
+            self.emit("opened")
+
+    def observe_change(self, *change: Any) -> None:
+        """Observe the steps after a change: the first times that it happens, then more and more rarely."""
+        if self.window.extends_for(change, self.num_steps):
+            self.open_window()
+
+    def close_window(self) -> None:
+        """Only count steps from here on, if that is enough for a while."""
+        if self.window.is_over(self.num_steps):
+            self.is_looked_at = False
+            self.emit("pausing")
+            self.window.close()
 
     def note_trouble(self, where: str, error: BaseException, *, is_off: bool = False) -> None:
         """What goes wrong in watching is written down and must not end the script.
@@ -311,6 +342,7 @@ class Tape:
     def count_step(self) -> None:
         """Count a step."""
         self.num_steps += 1
+        self.window.is_whole = True
         if self.is_looked_at or self.num_steps >= self._next_look:
             self._set_look()
         if self.plan.steps is not None and self.num_steps >= self.plan.steps:

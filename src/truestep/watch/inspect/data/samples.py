@@ -51,7 +51,7 @@ def watch(tape: Tape) -> None:
     """Note how loaders are made, and what the batches of each epoch are."""
     book = _Book(tape)
     put(tape, [Hook("torch.utils.data.DataLoader.__init__", _Book.made)], book)
-    tape.attend(book, "epoch", "batch", "closing")
+    tape.attend(book, "epoch", "batch", "pausing", "closing")
 
 
 def _maker_of(loader: Any) -> str:
@@ -143,6 +143,11 @@ class _Book:
                 self._when_here(page, labels, _add_labels)
             if is_kept and inputs is not None:
                 self._when_here(page, inputs, _add_digests)
+
+    def pausing(self) -> None:
+        """The next batches are not seen: these are not the whole epoch."""
+        for page in self._pages.values():
+            page.num_batches += 1
 
     def closing(self) -> None:
         for page in self._pages.values():

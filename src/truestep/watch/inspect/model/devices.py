@@ -11,7 +11,7 @@ import torch
 
 from truestep.device import module_in_use
 from truestep.watch.evidence.facts.surroundings import CopiedToDevice, HostWaited
-from truestep.watch.hooks.table import Hook, Observation, calling_module, put
+from truestep.watch.hooks.table import WINDOW, Hook, Observation, calling_module, put
 from truestep.watch.script.leaves import among_ourselves, is_transformed
 from truestep.watch.script.tape import Tape
 
@@ -35,7 +35,7 @@ class _Start:
         tape = self._tape
         tape.ignore(self.epoch, self.forward_begins)
         names = ("item", "tolist", "cpu", "to", "cuda")
-        hooks = [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,)) for name in names]
+        hooks = [Hook(f"torch.Tensor.{name}", _Moves.observe, given=(name,), when=WINDOW) for name in names]
         put(tape, hooks, _Moves(tape))
 
     def forward_begins(self, *_: Any) -> None:

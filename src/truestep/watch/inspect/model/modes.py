@@ -39,7 +39,7 @@ def watch(tape: Tape) -> None:
     """Note each forward pass that may be an evaluation, and those that backward passes reach."""
     modes = _Modes(tape)
     tape.attend(modes, "forward_begins", "backward_begins", "step_begins")
-    tape.attend(modes, "forward_ends", "backward_ends", "step_ends", "stepped_by_hand")
+    tape.attend(modes, "forward_ends", "backward_ends", "step_ends", "stepped_by_hand", "opened")
 
 
 class _Layers:
@@ -252,6 +252,11 @@ class _Modes:
 
     def step_ends(self, _optimizer: Optimizer, _number: int) -> None:
         self._since_step = 0
+
+    def opened(self) -> None:
+        """All calls are observed again, after steps that were only counted."""
+        self._since_step = 0
+        self._used.clear()
 
     def stepped_by_hand(self, owner: Any, number: int) -> None:
         """The script has updated its weights itself."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.passes import DerivativeTaken
-from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.hooks.table import WINDOW, Hook, Observation, put
 from truestep.watch.script.autograd import find_nodes
 from truestep.watch.script.tape import Tape
 from truestep.watch.script.under_way import GOES_BACK
@@ -18,7 +18,8 @@ _MAX_NODES, _CREATE_GRAPH = 4096, 4
 
 def watch(tape: Tape) -> None:
     """Note, in the steps whose operations are looked at, whether derivatives keep a graph."""
-    put(tape, [Hook("torch.autograd.grad", _Derivatives.observe, rank=GOES_BACK)], _Derivatives(tape))
+    hook = Hook("torch.autograd.grad", _Derivatives.observe, rank=GOES_BACK, when=WINDOW)
+    put(tape, [hook], _Derivatives(tape))
 
 
 class _Derivatives:

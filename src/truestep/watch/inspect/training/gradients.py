@@ -28,7 +28,7 @@ from truestep.watch.evidence.facts.optimizing import (
     ScaledClipped,
     StepSkipped,
 )
-from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.hooks.table import WINDOW, Hook, Observation, put
 from truestep.watch.inspect.training.names import Names
 from truestep.watch.inspect.training.passes import PassInputs
 from truestep.watch.inspect.training.spots import Spot, factor_of, find_spots, read_again
@@ -55,7 +55,7 @@ def watch(tape: Tape) -> None:
     """Note, at each step of an optimizer that is looked at, where its gradients came from."""
     book = _Book(tape)
     events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
-    tape.attend(book, *events, "unscale_begins", "unscale_ends", "stepped_by_hand", "counted")
+    tape.attend(book, *events, "unscale_begins", "unscale_ends", "stepped_by_hand", "counted", "opened")
     tape.attend(book.pass_inputs, "forward_begins", "forward_ends", near=True)
     tape.attend(book.pass_inputs, "batch")
     put(tape, _HOOKS, book)
@@ -103,6 +103,8 @@ class _Page:
     clips_inside: list[int] = field(default_factory=list)
     """Where they were clipped before a further backward pass."""
     is_unscaled: bool = False
+    is_seen: bool = True
+    """Whether all since its last step was observed."""
     first_inside: int = sys.maxsize
     """The first backward pass that a step under way has made itself."""
     ids: frozenset[int] = frozenset()
@@ -167,6 +169,17 @@ class _Book:
             self._tape.emit("unscale_begins", scaler, optimizer)  # by the optimizer itself
         yield
         self._tape.call_listener(self._end_scaled, optimizer)
+
+    def opened(self) -> None:
+        """All calls are observed again: what was known of gradients is old."""
+        for page in self._pages.values():
+            page.close()
+            page.kept, page.left, page.is_kept = [], [], False
+            page.is_seen = self._tape.window.is_whole
+        self._has_kept = False
+        self._before = {}
+        self.pass_inputs.end_pass()
+        self.counted()
 
     def counted(self) -> None:
         self._num_here = 0
@@ -364,7 +377,7 @@ class _Book:
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters or ())
         ids = frozenset(map(id, given))
         pages = {number: page for number, page in self._pages.items() if page.covers(ids)}
-        if limit is not None and math.isfinite(limit) and pages:
+        if limit is not None and math.isfinite(limit) and pages and self._tape.window.is_whole:
             is_in_step = any(page.first_inside < sys.maxsize for page in pages.values())
             state = _gradient_state(given, pages)
             if state != "unknown" or all(page.is_kept for page in pages.values()):
@@ -397,7 +410,7 @@ class _Book:
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         page = self._pages.get(number) or self._page(optimizer)
-        is_own = self._is_own(page) and not self._tape.under_way.is_late
+        is_own = page.is_seen and self._is_own(page) and not self._tape.under_way.is_late
         page.thread = get_ident()
         if not is_own:  # which passes it is made of was not seen
             page.close()
@@ -439,6 +452,7 @@ class _Book:
             self._note_applied(optimizer, number)  # what was there, or the closure has added to, was stale
         page.close()
         page.num_before = 0
+        page.is_seen = True
         page.first_inside = sys.maxsize
         page.kept, page.left = [], []
         page.is_kept = self._is_looked_at
@@ -489,7 +503,7 @@ class _Book:
 _PLAIN = (Tensor, nn.Parameter, type(None))
 _HOOKS = (
     Hook("torch.optim.Optimizer.__init__", _Book.made),
-    Hook("torch.amp.GradScaler.step", _Book.scaled_step, rank=CALLS),
+    Hook("torch.amp.GradScaler.step", _Book.scaled_step, rank=CALLS, when=WINDOW),
 )
 
 

@@ -40,7 +40,8 @@ _sequence_number = torch._C._autograd._get_sequence_nr
 
 def watch(tape: Tape) -> None:
     """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
-    tape.attend(_Graphs(tape), "backward_begins", "stepped_by_hand", "turned_by_hand", "counted", "closing")
+    events = ("backward_begins", "stepped_by_hand", "turned_by_hand", "counted", "opened", "closing")
+    tape.attend(_Graphs(tape), *events)
 
 
 class _Mark:
@@ -100,6 +101,11 @@ class _Graphs:
         self._last_node = self._nodes_then if self._is_by_hand else _num_nodes()
         self._num_here = 0
         self._turn += 1
+
+    def opened(self) -> None:
+        """All calls are observed again, after steps that were only counted."""
+        self._turn = max(self._turn, self._tape.num_steps - 1)
+        self.counted()
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
         site = self._tape.under_way.backward_site
