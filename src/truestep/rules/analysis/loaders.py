@@ -218,11 +218,21 @@ def _find(evidence: Evidence) -> list[ObservedLoader]:
 
 
 def _find_first_makers(loaders: list[ObservedLoader]) -> None:
-    """A framework that makes a loader anew does so from one of the user's: that is the line to name."""
-    direct = {item.facts.dataset: item.made for item in reversed(loaders) if item.facts.is_direct}
+    """A framework that makes a loader anew does so from one of the user's: that is the line to name.
+
+    Where loaders of one dataset differ, as for training and for evaluation, it is not known which.
+    """
+    direct: dict[int, list[Moment[LoaderMade]]] = {}
     for loader in loaders:
-        if not loader.facts.is_direct:
-            loader.made = direct.get(loader.facts.dataset, loader.made)
+        if loader.made is not None and loader.facts.is_direct:
+            direct.setdefault(loader.facts.dataset, []).append(loader.made)
+    for loader in loaders:
+        known = direct.get(loader.facts.dataset, [])
+        if (
+            not loader.facts.is_direct
+            and len({(item.file, item.line, item.facts.is_ordered) for item in known}) == 1
+        ):
+            loader.made = known[-1]
 
 
 def _uses(evidence: Evidence) -> Iterator[tuple[Moment[BatchFetched], list[Moment[Any]]]]:

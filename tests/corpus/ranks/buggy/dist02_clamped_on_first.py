@@ -9,7 +9,7 @@ dist.init_process_group(backend="gloo")
 rank = dist.get_rank()
 torch.manual_seed(11)
 critic = DistributedDataParallel(nn.Sequential(nn.Linear(6, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1)))
-optimizer = torch.optim.RMSprop(critic.parameters(), lr=1e-2)
+optimizer = torch.optim.RMSprop(critic.parameters(), lr=5e-4)
 torch.manual_seed(50 + rank)
 for step in range(12):
     real = torch.randn(24, 6) + 1
