@@ -17,8 +17,8 @@ Use the same preprocessing for both: one function or one transform that every sp
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.analysis.loaders import scaled_at
-from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import InputLevels
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 
@@ -37,9 +37,7 @@ _PLAIN = (1.0, 1 / 255)
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find models whose inputs are scaled in two ways."""
-    by_model: dict[int, list[Moment[InputLevels]]] = {}
-    for moment in evidence.of(InputLevels):
-        by_model.setdefault(moment.facts.model, []).append(moment)
+    by_model = grouped(evidence.of(InputLevels), "facts.model")
     for moments in by_model.values():
         trained, scored = (
             [item for item in moments if item.facts.is_trained is wanted] for wanted in (True, False)

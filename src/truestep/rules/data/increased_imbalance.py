@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.grouping import by_line
 from truestep.rules.analysis.loaders import find_loaders
 from truestep.rules.analysis.places import only_call
 from truestep.watch import Moment
@@ -52,9 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     weighted = evidence.of(ClassesWeighted)
     if weighted:
         yield from _check_loss(evidence, weighted)
-    sites: dict[tuple[str | None, int | None], list[Moment[PositivesWeighted]]] = {}
-    for positive in evidence.of(PositivesWeighted):
-        sites.setdefault((positive.file, positive.line), []).append(positive)
+    sites = by_line(evidence.of(PositivesWeighted))
     for moments in sites.values():
         yield from _check_positives(evidence, moments)
 

@@ -17,7 +17,7 @@ position: `out[torch.arange(len(out)), lengths - 1]`.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.watch import Moment
+from truestep.rules.analysis.grouping import by_line
 from truestep.watch.evidence.facts.passes import BackwardPass, PaddedEndRead
 
 RULE = Meta(
@@ -31,9 +31,7 @@ _LEAST_STEPS = 2
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find lines that read padding as the last state."""
-    lines: dict[tuple[str | None, int | None], list[Moment[PaddedEndRead]]] = {}
-    for moment in evidence.of(PaddedEndRead):
-        lines.setdefault((moment.file, moment.line), []).append(moment)
+    lines = by_line(evidence.of(PaddedEndRead))
     for moments in lines.values():
         if len({moment.step for moment in moments}) >= _LEAST_STEPS:
             facts = moments[0].facts

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.analysis.loaders import scaled_at
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.loading import InputMeasured
@@ -60,9 +61,7 @@ _SAME = (
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find what is wrong with the inputs of each model."""
-    by_model: dict[int, list[Moment[InputMeasured]]] = {}
-    for moment in evidence.of(InputMeasured):
-        by_model.setdefault(moment.facts.model, []).append(moment)
+    by_model = grouped(evidence.of(InputMeasured), "facts.model")
     for moments in by_model.values():
         found = _find_raw(moments)
         if found is None:

@@ -21,6 +21,7 @@ from itertools import pairwise
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import Edit, call_at, last_argument, replace_node, text_of
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import Labels, LabelsSliced
@@ -65,9 +66,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
     """Find batches that follow each other in one tensor of labels, which lie in blocks."""
-    by_storage: dict[int, list[Moment[LabelsSliced]]] = {}
-    for moment in evidence.of(LabelsSliced):
-        by_storage.setdefault(moment.facts.storage, []).append(moment)
+    by_storage = grouped(evidence.of(LabelsSliced), "facts.storage")
     for moments in by_storage.values():
         first = moments[0].facts
         offsets = [moment.facts.offset for moment in moments]

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.dist._ranks import is_parallel
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ParallelMade
@@ -36,9 +37,7 @@ _LEAST_STEPS = 2
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find layers whose statistics come from few values in every step that was looked at."""
-    by_module: dict[str, list[Operation]] = {}
-    for operation in _norms(evidence):
-        by_module.setdefault(operation.module, []).append(operation)
+    by_module = grouped(_norms(evidence), "module")
     small = {
         name: max(map(_num_values, operations))
         for name, operations in by_module.items()

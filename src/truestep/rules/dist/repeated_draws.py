@@ -17,6 +17,7 @@ every rank's own part of the data: `x[rank::size]`.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.dist._ranks import all_have
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ParallelMade
@@ -50,7 +51,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _inputs(moments: list[Moment[InputsDigested]]) -> dict[int, list[Moment[InputsDigested]]]:
-    found: dict[int, list[Moment[InputsDigested]]] = {}
-    for moment in moments:
-        found.setdefault(moment.facts.model, []).append(moment)
-    return found
+    return grouped(moments, "facts.model")

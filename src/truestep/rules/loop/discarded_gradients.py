@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.grouping import by_line, grouped
 from truestep.rules.analysis.roster import names_of
 from truestep.rules.loop._passes import (
     Pass,
@@ -47,9 +48,7 @@ _MIN_TIMES, _MIN_IDLE = 2, 3
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find lines that zero gradients which no step has used."""
-    found: dict[tuple[str | None, int | None], list[Moment[GradientsDropped]]] = {}
-    for moment in _dropped(evidence):
-        found.setdefault((moment.file, moment.line), []).append(moment)
+    found = by_line(_dropped(evidence))
     if reads_gradients(evidence):
         return
     has_steps = evidence.has(OptimizerStep)
@@ -68,9 +67,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _empty_steps(evidence: Evidence) -> dict[int, list[Moment[GradientsApplied]]]:
     """Return steps of optimizers that backward passes reach, and that have no gradient at any step."""
     reached = {number for moment in evidence.of(BackwardExamined) for number in moment.facts.optimizers}
-    steps: dict[int, list[Moment[GradientsApplied]]] = {}
-    for moment in evidence.of(GradientsApplied):
-        steps.setdefault(moment.facts.optimizer, []).append(moment)
+    steps = grouped(evidence.of(GradientsApplied), "facts.optimizer")
     return {
         number: moments
         for number, moments in steps.items()

@@ -12,6 +12,7 @@ gradients flow through weights that have changed since.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.analysis.grouping import by_line
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import GraphMeasured
 
@@ -27,9 +28,7 @@ _ERRORS = ("backward through the graph a second time", "modified by an inplace o
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find graphs that grow."""
-    lines: dict[tuple[str | None, int | None], list[Moment[GraphMeasured]]] = {}
-    for moment in evidence.of(GraphMeasured):
-        lines.setdefault((moment.file, moment.line), []).append(moment)
+    lines = by_line(evidence.of(GraphMeasured))
     last = evidence.of(GraphMeasured)[-1]
     is_dead = any(text in (evidence.first.error or "") for text in _ERRORS)
     for moments in lines.values():

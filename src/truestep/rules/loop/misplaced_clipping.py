@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import Edit, drop_statement, insert_before, statement_at
+from truestep.rules.analysis.grouping import by_line
 from truestep.rules.analysis.places import name_of
 from truestep.rules.analysis.syntax import walk
-from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import GradientsClipped, OptimizerStep
 
 RULE = Meta(
@@ -31,9 +31,7 @@ _MIN_TIMES = 2
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find lines that only ever clip what no step will apply."""
-    lines: dict[tuple[str | None, int | None], list[Moment[GradientsClipped]]] = {}
-    for moment in evidence.of(GradientsClipped):
-        lines.setdefault((moment.file, moment.line), []).append(moment)
+    lines = by_line(evidence.of(GradientsClipped))
     for moments in lines.values():
         states = {moment.facts.state for moment in moments}
         optimizers = {number for moment in moments for number in moment.facts.optimizers}

@@ -27,6 +27,7 @@ from math import prod
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.analysis.edits import around, call_at, replace_node, text_of
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.loop._passes import Pass, find_passes, is_adaptive, is_looked_at
 from truestep.watch import Moment
@@ -119,9 +120,7 @@ def _check_repeats(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_sizes(evidence: Evidence, passes: dict[int, Pass]) -> Iterator[Finding]:
     """Find a first step that applies another number of micro-batches than those after it."""
-    steps: dict[int, list[Moment[GradientsApplied]]] = {}
-    for moment in evidence.of(GradientsApplied):
-        steps.setdefault(moment.facts.optimizer, []).append(moment)
+    steps = grouped(evidence.of(GradientsApplied), "facts.optimizer")
     for moments in () if evidence.has(CheckpointLoaded) else steps.values():  # one may begin within a step
         groups = [[passes[number] for number in item.facts.passes if number in passes] for item in moments]
         sizes = [len(item.facts.passes) for item in moments]
@@ -179,9 +178,7 @@ def _groups(moment: Moment[GradientsApplied], passes: dict[int, Pass]) -> Iterat
     known = [passes[number] for number in moment.facts.passes if number in passes]
     if len(known) < len(moment.facts.passes):
         return
-    alike: dict[int, list[Pass]] = {}
-    for item in known:
-        alike.setdefault(item.facts.stack, []).append(item)
+    alike = grouped(known, "facts.stack")
     for group in alike.values():
         if len(group) > 1 and all(item.graph for item in group):
             yield group

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from truestep.rules import Evidence, Finding, Meta, Source
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.analysis.places import (
     Function,
     arguments,
@@ -102,9 +103,7 @@ def _has_run(  # limits: private to this module
 
 
 def _check_schedulers(evidence: Evidence) -> Iterator[Finding]:
-    given: dict[int, list[Moment[MetricGiven]]] = {}
-    for moment in evidence.of(MetricGiven):
-        given.setdefault(moment.facts.scheduler, []).append(moment)
+    given = grouped(evidence.of(MetricGiven), "facts.scheduler")
     for number, moments in given.items():
         mode, name = moments[0].facts.mode, _metric_name(evidence, moments[0])
         values = [moment.facts.value for moment in moments]

@@ -21,6 +21,7 @@ from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import REDUCTIONS, OperationGraph, axes_of, axis_of, is_total
+from truestep.rules.analysis.grouping import by_line
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 
@@ -67,11 +68,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _find_single(flow: OperationGraph) -> Iterator[Finding]:
     """Find lines whose softmax has one entry each time, beside a last axis that has several."""
-    lines: dict[tuple[str | None, int | None], list[Operation]] = {}
-    for operation in flow.named(*_NAMES):
-        if operation.ins[0].has_grad and axis_of(operation) is not None:
-            lines.setdefault((operation.file, operation.line), []).append(operation)
-    for operations in lines.values():
+    trained = (item for item in flow.named(*_NAMES) if item.ins[0].has_grad and axis_of(item) is not None)
+    for operations in by_line(trained).values():
         if all(_is_single(operation.ins[0].shape, axis_of(operation)) for operation in operations):
             shape, axis = operations[0].ins[0].shape, axis_of(operations[0])
             yield Finding.at(

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import OperationGraph
+from truestep.rules.analysis.grouping import by_line
 from truestep.rules.analysis.syntax import walk
 from truestep.rules.loss._labels import labels_line
 from truestep.watch import Moment
@@ -43,10 +44,7 @@ _PAD, _END = re.compile("pad", re.IGNORECASE), re.compile("eos|end|eot|stop", re
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find losses that score too much of a row, or too little."""
     flow = evidence.flow
-    seen: dict[tuple[str | None, int | None], list[Moment[ClassesScored]]] = {}
-    for moment in evidence.of(ClassesScored):
-        if moment.facts.shifts:
-            seen.setdefault((moment.file, moment.line), []).append(moment)
+    seen = by_line(moment for moment in evidence.of(ClassesScored) if moment.facts.shifts)
     for moments in seen.values():
         if _is_spoken_of(evidence, moments[0]):
             yield from _scored(evidence, flow, moments=moments)

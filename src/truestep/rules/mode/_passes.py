@@ -12,6 +12,7 @@ from typing import Any
 
 from truestep.rules import Evidence, Source
 from truestep.rules.analysis.edits import around
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.analysis.places import calls, covers, has_run, name_of
 from truestep.rules.analysis.syntax import walk
 from truestep.watch import Moment
@@ -76,17 +77,12 @@ def read_passes(evidence: Evidence) -> list[Pass]:
 
 def by_place(passes: Iterable[Pass]) -> dict[tuple[str | None, int | None, int], list[Pass]]:
     """Return passes by line and model."""
-    found: dict[tuple[str | None, int | None, int], list[Pass]] = defaultdict(list)
-    for item in passes:
-        found[item.place].append(item)
-    return found
+    return grouped(passes, "place")
 
 
 def runs_of(passes: Iterable[Pass]) -> list[list[Pass]]:
     """Return passes that follow each other without a step between them."""
-    runs: dict[int, list[Pass]] = defaultdict(list)
-    for item in passes:
-        runs[item.moment.step].append(item)
+    runs = grouped(passes, "moment.step")
     return [runs[step] for step in sorted(runs)]
 
 

@@ -6,6 +6,7 @@ Owns what counts as most steps and as worth a finding. What is said of it is lef
 from collections.abc import Iterator, Sequence
 
 from truestep.rules import Evidence
+from truestep.rules.analysis.grouping import by_line
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.moment import F
@@ -21,11 +22,8 @@ def costly_lines(
     if len(steps) < _LEAST_STEPS:
         return
     passed_s = steps[-1].at_s - steps[0].at_s
-    by_line: dict[tuple[str | None, int | None], list[Moment[F]]] = {}
-    for moment in moments:
-        if steps[0].at_s <= moment.at_s <= steps[-1].at_s:
-            by_line.setdefault((moment.file, moment.line), []).append(moment)
-    for found in by_line.values():
+    lines = by_line(moment for moment in moments if steps[0].at_s <= moment.at_s <= steps[-1].at_s)
+    for found in lines.values():
         num_steps = len({moment.step for moment in found})
         took_s = sum(moment.took_s for moment in found)
         if passed_s and num_steps >= _LEAST_OF_STEPS * len(steps) and took_s >= _LEAST_SHARE * passed_s:

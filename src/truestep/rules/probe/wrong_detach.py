@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.analysis.flow import SQUARED
+from truestep.rules.analysis.grouping import grouped
 from truestep.rules.analysis.roster import names_of
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import GradientsPresent, OptimizerOwns, OptimizerStep
@@ -47,9 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _idle(evidence: Evidence) -> Iterator[Finding]:
     with_closure = _with_closure(evidence)
-    seen: dict[int, list[Moment[GradientsPresent]]] = {}
-    for moment in evidence.of(GradientsPresent):
-        seen.setdefault(moment.facts.optimizer, []).append(moment)
+    seen = grouped(evidence.of(GradientsPresent), "facts.optimizer")
     for optimizer, moments in seen.items():
         if (
             len(moments) < _MIN_STEPS
