@@ -12,8 +12,8 @@ from tests.rule_examples import buggy
 from truestep.check import Evaluation, Result, RuleFinding, apply_fixes, evaluate_rules, propose
 from truestep.errors import UsageError
 from truestep.rules import Evidence, Finding, Meta, find_rules
-from truestep.rules.analysis.edits import Edit, apply, diff
 from truestep.rules.evidence import Source
+from truestep.rules.kit.edits import Edit, apply, diff
 from truestep.rules.rule import Rule
 from truestep.watch import Process, Script
 

@@ -20,7 +20,7 @@ from truestep.cli.check import _exit_code
 from truestep.errors import UsageError
 from truestep.hang.patrol import Patrol
 from truestep.rules import Evidence, Finding, Source, find_rules
-from truestep.rules.analysis.edits import patch
+from truestep.rules.kit.edits import patch
 from truestep.watch import Script
 
 RULES = {rule.meta.code: rule for rule in find_rules()}

@@ -4,8 +4,9 @@ import ast
 
 import pytest
 
-from truestep.rules.analysis.bindings import is_bound
-from truestep.rules.analysis.edits import (
+from truestep.rules.evidence import Source
+from truestep.rules.kit.bindings import is_bound
+from truestep.rules.kit.edits import (
     Edit,
     apply,
     decorate,
@@ -16,7 +17,6 @@ from truestep.rules.analysis.edits import (
     replace_node,
     statement_of,
 )
-from truestep.rules.evidence import Source
 
 LOOP = """\
 import torch

@@ -17,7 +17,7 @@ from truestep.check.evaluate import RuleFinding, flatten
 from truestep.check.examine import Result
 from truestep.errors import UsageError
 from truestep.rules import Edit, Evidence, Source
-from truestep.rules.analysis.edits import apply, is_local
+from truestep.rules.kit.edits import apply, is_local
 from truestep.runfiles import replacing
 
 _LINE = re.compile(r"\bline (\d+)")

@@ -127,7 +127,7 @@ def diff_lines(changed: Mapping[str, str], result: "Result") -> list[str]:
 
 def make_patch(changed: Mapping[str, str], result: "Result") -> str:
     """Return the edits of some files for `git apply`."""
-    from truestep.rules.analysis.edits import patch
+    from truestep.rules.kit.edits import patch
 
     sources = ((result.evidence.source(file), file) for file in changed)
     return "".join(patch(source, changed[file], name=short(file)) for source, file in sources if source)

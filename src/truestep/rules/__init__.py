@@ -3,8 +3,8 @@
 Owns the catalogue: a folder for each family, a file for each rule. Starts nothing and prints nothing.
 """
 
-from truestep.rules.analysis.edits import Edit, diff
 from truestep.rules.evidence import Evidence, Source
+from truestep.rules.kit.edits import Edit, diff
 from truestep.rules.rule import Finding, Meta, Rule, Severity, find_rules
 
 __all__ = [

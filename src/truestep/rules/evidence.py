@@ -12,7 +12,7 @@ from typing import Any
 
 from truestep import watch
 from truestep.cells import code_of, is_notebook
-from truestep.rules.analysis.flow import OperationGraph
+from truestep.rules.kit.flow import OperationGraph
 from truestep.watch import Moment, Operation, Process
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.moment import Observed

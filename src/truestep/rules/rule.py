@@ -117,7 +117,7 @@ def find_rules(folders: Iterable[Path] = ()) -> list[Rule]:
 
 def _own_rules() -> Iterator[Rule]:
     home = Path(__file__).parent
-    for path in sorted(set(home.glob("*/[a-z]*.py")) - set(home.glob("analysis/*.py"))):
+    for path in sorted(set(home.glob("*/[a-z]*.py")) - set(home.glob("kit/*.py"))):
         yield read_rule(import_module(f"truestep.rules.{path.parent.name}.{path.stem}"))
 
 

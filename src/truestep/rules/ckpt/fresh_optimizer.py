@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.places import name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import name_of
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import CheckpointLoaded, ModelRefilled, OptimizerNotResumed
 

@@ -7,9 +7,9 @@ cut from the rest. Whether it was trained on is left to the rule.
 import ast
 
 from truestep.rules import Source
-from truestep.rules.analysis.loaders import words_say
-from truestep.rules.analysis.places import covers, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.loaders import words_say
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import covers, name_of
 
 _NOT_DATA = ("eval", "dev")
 """A method of models, and a device."""

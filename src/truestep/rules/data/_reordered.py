@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding
-from truestep.rules.analysis.flow import BINARY, NLL, SQUARED, OperationGraph, place_of
-from truestep.rules.analysis.loaders import find_loaders
+from truestep.rules.kit.flow import BINARY, NLL, SQUARED, OperationGraph, place_of
+from truestep.rules.kit.loaders import find_loaders
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.loading import LoaderUsed, RowsAligned
 from truestep.watch.evidence.facts.passes import ClassesScored

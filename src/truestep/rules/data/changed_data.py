@@ -14,7 +14,7 @@ training.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import find_loaders
+from truestep.rules.kit.loaders import find_loaders
 from truestep.watch.evidence.facts.loading import SliceChanged, StoredChanged
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 

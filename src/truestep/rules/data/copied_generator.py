@@ -16,8 +16,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.loaders import ObservedLoader, find_loaders
+from truestep.rules.kit.syntax import walk
 from truestep.watch.evidence.facts.loading import (
     GeneratorPlace,
     GeneratorsHeld,

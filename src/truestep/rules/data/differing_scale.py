@@ -17,8 +17,8 @@ Use the same preprocessing for both: one function or one transform that every sp
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.grouping import grouped
-from truestep.rules.analysis.loaders import scaled_at
+from truestep.rules.kit.grouping import grouped
+from truestep.rules.kit.loaders import scaled_at
 from truestep.watch.evidence.facts.loading import InputLevels
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 

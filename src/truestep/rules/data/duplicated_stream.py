@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
+from truestep.rules.kit.loaders import ObservedLoader, find_loaders
 from truestep.watch.evidence.facts.loading import LoaderUsed, SamplesSeen
 
 RULE = Meta(

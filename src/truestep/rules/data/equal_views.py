@@ -17,8 +17,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.places import assignments, covers
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import assignments, covers
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass, ViewsEqual

@@ -19,9 +19,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.grouping import by_line
-from truestep.rules.analysis.loaders import find_loaders
-from truestep.rules.analysis.places import only_call
+from truestep.rules.kit.grouping import by_line
+from truestep.rules.kit.loaders import find_loaders
+from truestep.rules.kit.where import only_call
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import ClassDraws, SamplesUnweighted
 from truestep.watch.evidence.facts.passes import ClassesWeighted, PositivesWeighted

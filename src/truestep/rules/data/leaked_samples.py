@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
-from truestep.rules.analysis.places import name_of
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
+from truestep.rules.kit.loaders import ObservedLoader, find_loaders
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import name_of
 from truestep.watch.evidence.facts.loading import RowsReused, WindowsOverlap
 from truestep.watch.evidence.facts.passes import BackwardPass
 

@@ -17,8 +17,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.places import has_run, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import has_run, name_of
 from truestep.watch.evidence.facts.loading import PairsCompared
 
 RULE = Meta(

@@ -17,7 +17,7 @@ position: `out[torch.arange(len(out)), lengths - 1]`.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.grouping import by_line
+from truestep.rules.kit.grouping import by_line
 from truestep.watch.evidence.facts.passes import BackwardPass, PaddedEndRead
 
 RULE = Meta(

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders, transform_line
+from truestep.rules.kit.loaders import ObservedLoader, find_loaders, transform_line
 from truestep.watch.evidence.facts.loading import SamplesRedrawn, SamplesSeen
 from truestep.watch.evidence.facts.passes import BackwardPass
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.grouping import grouped
-from truestep.rules.analysis.loaders import scaled_at
+from truestep.rules.kit.grouping import grouped
+from truestep.rules.kit.loaders import scaled_at
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.loading import InputMeasured
 from truestep.watch.evidence.facts.optimizing import OptimizerStep

@@ -24,10 +24,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.edits import around, call_at
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders, uses_of
-from truestep.rules.analysis.places import calls, covers, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import around, call_at
+from truestep.rules.kit.loaders import ObservedLoader, find_loaders, uses_of
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import calls, covers, name_of
 from truestep.watch.evidence.facts.loading import EpochNumber, EpochSet, LoaderOrder
 
 RULE = Meta(

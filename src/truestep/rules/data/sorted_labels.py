@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import Edit, call_at, last_argument, replace_node, text_of
-from truestep.rules.analysis.grouping import grouped
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
+from truestep.rules.kit.edits import Edit, call_at, last_argument, replace_node, text_of
+from truestep.rules.kit.grouping import grouped
+from truestep.rules.kit.loaders import ObservedLoader, find_loaders
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import Labels, LabelsSliced
 from truestep.watch.evidence.facts.passes import BackwardPass

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import NLL, OperationGraph, number_of, place_of
-from truestep.rules.analysis.places import Function, calls, covers
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.data._reordered import find_reordered
+from truestep.rules.kit.flow import NLL, OperationGraph, number_of, place_of
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import Function, calls, covers
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 

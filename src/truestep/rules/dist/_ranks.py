@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
 from truestep.rules.evidence import Evidence
+from truestep.rules.kit.loaders import ObservedLoader, find_loaders
 from truestep.watch import Facts
 from truestep.watch.evidence.facts.passes import ParallelMade
 

@@ -17,10 +17,10 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import ObservedLoader
-from truestep.rules.analysis.places import name_of
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.dist._ranks import loaders_by_rank
+from truestep.rules.kit.loaders import ObservedLoader
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import name_of
 from truestep.watch.evidence.facts.loading import LoaderOrder
 
 RULE = Meta(

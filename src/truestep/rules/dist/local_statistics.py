@@ -17,8 +17,8 @@ import math
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.grouping import grouped
 from truestep.rules.dist._ranks import is_parallel
+from truestep.rules.kit.grouping import grouped
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.surroundings import GroupJoined

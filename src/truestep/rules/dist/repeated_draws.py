@@ -17,8 +17,8 @@ every rank's own part of the data: `x[rank::size]`.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.grouping import grouped
 from truestep.rules.dist._ranks import all_have
+from truestep.rules.kit.grouping import grouped
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.surroundings import InputsDigested

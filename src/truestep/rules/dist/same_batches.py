@@ -16,8 +16,8 @@ epoch. For a stream, give each rank its own part of it.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import ObservedLoader
 from truestep.rules.dist._ranks import is_parallel, shared_training_loaders
+from truestep.rules.kit.loaders import ObservedLoader
 from truestep.watch.evidence.facts.loading import SamplesSeen
 from truestep.watch.evidence.facts.passes import ParallelMade
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from truestep.hang import find_verdict
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import ObservedLoader
 from truestep.rules.dist._ranks import allows_uneven, is_parallel, shared_training_loaders
+from truestep.rules.kit.loaders import ObservedLoader
 from truestep.watch import Moment, Process
 from truestep.watch.evidence.facts.loading import LoaderUsed
 from truestep.watch.evidence.facts.optimizing import OptimizerStep

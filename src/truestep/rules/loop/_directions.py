@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from truestep.rules import Source
-from truestep.rules.analysis.places import Function, assignments, bind, defined, name_of, nodes, scope_at
+from truestep.rules.kit.where import Function, assignments, bind, defined, name_of, nodes, scope_at
 
 UNCLEAR = "unclear"
 """What a value may be is written down, and it is not plain which way that improves."""

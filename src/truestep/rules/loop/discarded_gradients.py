@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.grouping import by_line, grouped
-from truestep.rules.analysis.roster import names_of
+from truestep.rules.kit.grouping import by_line, grouped
+from truestep.rules.kit.roster import names_of
 from truestep.rules.loop._passes import (
     Pass,
     find_passes,

@@ -12,8 +12,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import call_at, replace_node, text_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import call_at, replace_node, text_of
+from truestep.rules.kit.syntax import walk
 from truestep.watch.evidence.facts.optimizing import ClippingCalled
 from truestep.watch.evidence.facts.passes import BackwardPass
 

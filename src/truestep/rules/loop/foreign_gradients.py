@@ -13,7 +13,7 @@ it learns from its own loss. Training still runs, and converges to something wor
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.roster import names_of
+from truestep.rules.kit.roster import names_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,

@@ -12,7 +12,7 @@ gradients flow through weights that have changed since.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.grouping import by_line
+from truestep.rules.kit.grouping import by_line
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import GraphMeasured
 

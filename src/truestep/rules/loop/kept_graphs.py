@@ -18,8 +18,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import replace_node, statement_at, text_of
-from truestep.rules.analysis.places import (
+from truestep.rules.kit.edits import replace_node, statement_at, text_of
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import (
     Function,
     Scope,
     arguments,
@@ -32,7 +33,6 @@ from truestep.rules.analysis.places import (
     scope_at,
     scopes_of,
 )
-from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.optimizing import GraphsKept
 from truestep.watch.evidence.facts.passes import BackwardPass
 

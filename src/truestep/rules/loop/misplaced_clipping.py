@@ -13,10 +13,10 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import Edit, drop_statement, insert_before, statement_at
-from truestep.rules.analysis.grouping import by_line
-from truestep.rules.analysis.places import name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import Edit, drop_statement, insert_before, statement_at
+from truestep.rules.kit.grouping import by_line
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import name_of
 from truestep.watch.evidence.facts.optimizing import GradientsClipped, OptimizerStep
 
 RULE = Meta(

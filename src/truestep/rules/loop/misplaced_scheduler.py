@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.edits import call_at, statement_at
-from truestep.rules.analysis.places import name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import call_at, statement_at
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     GradientsZeroed,

@@ -21,8 +21,8 @@ from itertools import pairwise
 from math import isfinite
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.optimizers import where_made
-from truestep.rules.analysis.roster import few
+from truestep.rules.kit.optimizers import where_made
+from truestep.rules.kit.roster import few
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import GradientsNonfinite, LossLevel, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass

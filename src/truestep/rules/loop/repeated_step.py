@@ -16,8 +16,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import Edit, call_at, drop_statement, statement_at
-from truestep.rules.analysis.roster import names_of
+from truestep.rules.kit.edits import Edit, call_at, drop_statement, statement_at
+from truestep.rules.kit.roster import names_of
 from truestep.watch.evidence.facts.optimizing import GradientsApplied
 from truestep.watch.evidence.facts.passes import BackwardPass
 

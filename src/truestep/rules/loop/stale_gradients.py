@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import call_at, insert_after, insert_before, statement_of
+from truestep.rules.kit.edits import call_at, insert_after, insert_before, statement_of
 from truestep.watch.evidence.facts.optimizing import GradientsApplied, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 

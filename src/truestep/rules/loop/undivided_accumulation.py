@@ -26,9 +26,9 @@ from itertools import pairwise
 from math import prod
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import around, call_at, replace_node, text_of
-from truestep.rules.analysis.grouping import grouped
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import around, call_at, replace_node, text_of
+from truestep.rules.kit.grouping import grouped
+from truestep.rules.kit.syntax import walk
 from truestep.rules.loop._passes import Pass, find_passes, is_adaptive, is_looked_at
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.grouping import grouped
-from truestep.rules.analysis.places import (
+from truestep.rules.kit.grouping import grouped
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import (
     Function,
     arguments,
     assignments,
@@ -35,7 +36,6 @@ from truestep.rules.analysis.places import (
     scope_at,
     scopes_of,
 )
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.loop._directions import Metrics, direction_of, is_maximised
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import MetricGiven, OptimizerStep, SchedulerMade

@@ -7,10 +7,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from truestep.rules.analysis.edits import around
-from truestep.rules.analysis.places import covers, defined, name_of, nodes, pairs, scope_at
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Source
+from truestep.rules.kit.edits import around
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import covers, defined, name_of, nodes, pairs, scope_at
 from truestep.rules.loss._meters import own_calls
 
 Loop = ast.For | ast.ListComp | ast.GeneratorExp

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Source
-from truestep.rules.analysis.places import argument, assignments, calls, covers, name_of, scope_at
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import argument, assignments, calls, covers, name_of, scope_at
 from truestep.watch import Moment
 
 _HANDING_OVER = ("train", "fit")

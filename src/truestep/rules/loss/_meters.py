@@ -6,8 +6,8 @@ Owns reading from the syntax whether one call counts as one, however large the b
 import ast
 from collections.abc import Iterator
 
-from truestep.rules.analysis.places import assignments, bind, identifiers, name_of, nodes
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import assignments, bind, identifiers, name_of, nodes
 
 
 def own_calls(tree: ast.Module, loop: ast.AST) -> Iterator[tuple[ast.Call, bool]]:

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import REDUCTIONS, OperationGraph, axes_of, axis_of, is_total
-from truestep.rules.analysis.grouping import by_line
+from truestep.rules.kit.flow import REDUCTIONS, OperationGraph, axes_of, axis_of, is_total
+from truestep.rules.kit.grouping import by_line
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 

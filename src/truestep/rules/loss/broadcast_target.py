@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import SHAPING, SQUARED, OperationGraph, is_total
+from truestep.rules.kit.flow import SHAPING, SQUARED, OperationGraph, is_total
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In

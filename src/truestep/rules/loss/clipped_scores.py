@@ -13,7 +13,7 @@ class.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph, place_of, size_of
+from truestep.rules.kit.flow import OperationGraph, place_of, size_of
 
 _LOSSES = ("_log_softmax", "binary_cross_entropy_with_logits")
 RULE = Meta(

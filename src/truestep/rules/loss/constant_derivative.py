@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import LINEAR, OperationGraph, place_of
+from truestep.rules.kit.flow import LINEAR, OperationGraph, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, DerivativeTaken
 from truestep.watch.evidence.operation import In

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import PICKING, OperationGraph, place_of
+from truestep.rules.kit.flow import PICKING, OperationGraph, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ExponentsZero
 from truestep.watch.evidence.operation import In

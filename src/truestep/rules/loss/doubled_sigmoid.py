@@ -16,7 +16,7 @@ where you need probabilities.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import BINARY, LINEAR, OperationGraph, place_of
+from truestep.rules.kit.flow import BINARY, LINEAR, OperationGraph, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ProbabilitiesScored
 

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import call_at, replace_node, text_of
-from truestep.rules.analysis.flow import LINEAR, NLL, SOFTMAX, OperationGraph, place_of, size_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import call_at, replace_node, text_of
+from truestep.rules.kit.flow import LINEAR, NLL, SOFTMAX, OperationGraph, place_of, size_of
+from truestep.rules.kit.syntax import walk
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ScoresNormalised
 

@@ -13,7 +13,7 @@ distance to the hardest negative sample, never changes.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import COMPARISONS, OperationGraph, number_of, place_of
+from truestep.rules.kit.flow import COMPARISONS, OperationGraph, number_of, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ExtremesZero
 from truestep.watch.evidence.operation import In

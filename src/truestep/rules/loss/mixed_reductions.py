@@ -17,7 +17,7 @@ from math import prod
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import ERRORS, OperationGraph, is_total, number_of, place_of
+from truestep.rules.kit.flow import ERRORS, OperationGraph, is_total, number_of, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In

@@ -20,9 +20,9 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph
-from truestep.rules.analysis.grouping import by_line
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.flow import OperationGraph
+from truestep.rules.kit.grouping import by_line
+from truestep.rules.kit.syntax import walk
 from truestep.rules.loss._labels import labels_line
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ClassesScored

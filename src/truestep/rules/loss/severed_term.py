@@ -17,7 +17,7 @@ straight-through estimator.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import CUTTING, ERRORS, SCALING, OperationGraph, is_total, place_of
+from truestep.rules.kit.flow import CUTTING, ERRORS, SCALING, OperationGraph, is_total, place_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In

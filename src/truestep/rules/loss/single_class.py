@@ -12,7 +12,7 @@ learns nothing.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import BINARY, NLL, OperationGraph, place_of, size_of
+from truestep.rules.kit.flow import BINARY, NLL, OperationGraph, place_of, size_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 

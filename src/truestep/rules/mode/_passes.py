@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 from truestep.rules import Evidence, Source
-from truestep.rules.analysis.edits import around
-from truestep.rules.analysis.grouping import grouped
-from truestep.rules.analysis.places import calls, covers, has_run, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import around
+from truestep.rules.kit.grouping import grouped
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import calls, covers, has_run, name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, LoaderUsed
 from truestep.watch.evidence.facts.optimizing import GraphMeasured, OptimizerOwns, OptimizerStep

@@ -16,10 +16,10 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.bindings import parents_of
-from truestep.rules.analysis.edits import insert_after, insert_before, statement_of, text_of
-from truestep.rules.analysis.places import covers
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.bindings import parents_of
+from truestep.rules.kit.edits import insert_after, insert_before, statement_of, text_of
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import covers
 from truestep.rules.mode._passes import (
     Pass,
     by_place,

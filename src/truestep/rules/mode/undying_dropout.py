@@ -14,8 +14,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import Edit, around, call_at, last_argument, replace_node, text_of
-from truestep.rules.analysis.flow import OperationGraph, number_of
+from truestep.rules.kit.edits import Edit, around, call_at, last_argument, replace_node, text_of
+from truestep.rules.kit.flow import OperationGraph, number_of
 from truestep.rules.mode._passes import Pass, is_repeated, read_passes, runs_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ForwardPass

@@ -18,9 +18,9 @@ from dataclasses import replace
 from typing import Any
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import around, decorate, put_under
-from truestep.rules.analysis.places import name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import around, decorate, put_under
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import name_of
 from truestep.rules.mode._passes import (
     MIN_RUN,
     Pass,

@@ -16,7 +16,7 @@ Create the optimizer last: after replacing layers, copying, sharding or converti
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.roster import Roster, at, names, read_roster
+from truestep.rules.kit.roster import Roster, at, names, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed

@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import Edit, call_at, copy_node
-from truestep.rules.analysis.places import assignments, calls, covers, is_called_at, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import Edit, call_at, copy_node
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import assignments, calls, covers, is_called_at, name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
 from truestep.watch.evidence.facts.structure import ModelRefilled, StateSaved, StatesShareMemory, TakenState

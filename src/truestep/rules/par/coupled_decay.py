@@ -12,8 +12,8 @@ little to do with the one in recipes for AdamW, and the same number gives differ
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.optimizers import coupled_decays
-from truestep.rules.analysis.roster import at, read_roster
+from truestep.rules.kit.optimizers import coupled_decays
+from truestep.rules.kit.roster import at, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import ParametersListed
 

@@ -19,9 +19,9 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.optimizers import decay_of
-from truestep.rules.analysis.roster import at, names, read_roster
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.optimizers import decay_of
+from truestep.rules.kit.roster import at, names, read_roster
+from truestep.rules.kit.syntax import walk
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
 

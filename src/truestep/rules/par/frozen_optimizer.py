@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.places import Function, assignments, calls, covers, only_call
-from truestep.rules.analysis.roster import at, names, read_roster
+from truestep.rules.kit.roster import at, names, read_roster
+from truestep.rules.kit.where import Function, assignments, calls, covers, only_call
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.structure import Optimizer, ParametersListed

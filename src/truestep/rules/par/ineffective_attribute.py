@@ -13,8 +13,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.places import assignments, calls, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import assignments, calls, name_of
 from truestep.watch.evidence.facts.passes import ForwardPass
 from truestep.watch.evidence.facts.structure import SwitchIneffective
 

@@ -17,8 +17,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import Edit, replace_node, text_of
-from truestep.rules.analysis.places import (
+from truestep.rules.kit.edits import Edit, replace_node, text_of
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import (
     Function,
     assignments,
     calls,
@@ -27,7 +28,6 @@ from truestep.rules.analysis.places import (
     name_of,
     own_nodes,
 )
-from truestep.rules.analysis.syntax import walk
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
 from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed
 

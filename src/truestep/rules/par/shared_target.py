@@ -19,10 +19,10 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.analysis.edits import Edit, call_at, copy_node, replace_node, statement_at
-from truestep.rules.analysis.flow import OperationGraph, number_of
-from truestep.rules.analysis.places import assignments, calls, covers, is_called_at, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import Edit, call_at, copy_node, replace_node, statement_at
+from truestep.rules.kit.flow import OperationGraph, number_of
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import assignments, calls, covers, is_called_at, name_of
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import OptimizerOwns, OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass

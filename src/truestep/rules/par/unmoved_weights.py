@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.optimizers import where_made
-from truestep.rules.analysis.places import name_of
-from truestep.rules.analysis.roster import few
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.optimizers import where_made
+from truestep.rules.kit.roster import few
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     OptimizerStep,

@@ -11,7 +11,7 @@ The part keeps its random initial weights, while everything around it is trained
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.roster import Roster, at, names, read_roster
+from truestep.rules.kit.roster import Roster, at, names, read_roster
 from truestep.rules.par.abandoned_parameters import find_abandoned
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass

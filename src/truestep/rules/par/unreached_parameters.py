@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.optimizers import find_optimizer
-from truestep.rules.analysis.places import assignments, class_in
-from truestep.rules.analysis.roster import at, names, names_of, read_roster
+from truestep.rules.kit.optimizers import find_optimizer
+from truestep.rules.kit.roster import at, names, names_of, read_roster
+from truestep.rules.kit.where import assignments, class_in
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.optimizing import GradientsZero, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass

@@ -13,8 +13,8 @@ learns around them, so the loss falls and nothing looks wrong.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.places import find_assignment
-from truestep.rules.analysis.roster import names, read_roster
+from truestep.rules.kit.roster import names, read_roster
+from truestep.rules.kit.where import find_assignment
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 from truestep.watch.evidence.facts.structure import HidingPlace, Parameter, ParametersListed
 

@@ -6,7 +6,7 @@ Owns what counts as most steps and as worth a finding. What is said of it is lef
 from collections.abc import Iterator, Sequence
 
 from truestep.rules import Evidence
-from truestep.rules.analysis.grouping import by_line
+from truestep.rules.kit.grouping import by_line
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.moment import F

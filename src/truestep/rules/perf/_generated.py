@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from truestep.rules import Evidence, Source
-from truestep.rules.analysis.places import Function, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import Function, name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import GradientsZeroed, OptimizerStep, SchedulerStep
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModeSet

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.loaders import ObservedLoader, find_loaders
+from truestep.rules.kit.loaders import ObservedLoader, find_loaders
 from truestep.rules.perf._generated import generated
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import BackwardPass

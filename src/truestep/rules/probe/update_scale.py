@@ -22,7 +22,7 @@ from math import inf, isfinite
 from statistics import median
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.optimizers import where_made
+from truestep.rules.kit.optimizers import where_made
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import LossLevel, UpdateMeasured
 

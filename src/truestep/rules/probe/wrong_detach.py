@@ -19,9 +19,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import SQUARED
-from truestep.rules.analysis.grouping import grouped
-from truestep.rules.analysis.roster import names_of
+from truestep.rules.kit.flow import SQUARED
+from truestep.rules.kit.grouping import grouped
+from truestep.rules.kit.roster import names_of
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import GradientsPresent, OptimizerOwns, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass, PassesUsed, PassExamined

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from truestep.rules import Evidence, Source
-from truestep.rules.analysis.places import Function, covers, has_run, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import Function, covers, has_run, name_of
 
 _NAME = re.compile(r"(?:.*_)?seed|manualseed", re.IGNORECASE)
 _SEEDING = re.compile(r"seed", re.IGNORECASE)

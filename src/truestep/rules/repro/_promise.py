@@ -8,8 +8,8 @@ import re
 from typing import Any
 
 from truestep.rules import Evidence
-from truestep.rules.analysis.places import covers, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import covers, name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 

@@ -23,11 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.analysis.flow import OperationGraph
-from truestep.rules.analysis.loaders import find_loaders
-from truestep.rules.analysis.order import built_for, maker_of
-from truestep.rules.analysis.places import has_run, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.flow import OperationGraph
+from truestep.rules.kit.loaders import find_loaders
+from truestep.rules.kit.order import built_for, maker_of
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import has_run, name_of
 from truestep.rules.repro._given_seed import find_given_seed
 from truestep.rules.repro._promise import is_asked_here, is_meant_to_repeat, seeds
 from truestep.watch import Operation

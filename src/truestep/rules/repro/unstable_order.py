@@ -21,10 +21,10 @@ from dataclasses import replace
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta, Severity, Source
-from truestep.rules.analysis.edits import Edit, call_at, replace_node, text_of
-from truestep.rules.analysis.order import ValueFlow
-from truestep.rules.analysis.places import assignments, covers, name_of
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.edits import Edit, call_at, replace_node, text_of
+from truestep.rules.kit.order import ValueFlow
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import assignments, covers, name_of
 from truestep.rules.repro._promise import is_meant_to_repeat
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass

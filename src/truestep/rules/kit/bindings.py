@@ -7,7 +7,7 @@ import ast
 import builtins
 from collections.abc import Iterable, Iterator, Sequence
 
-from truestep.rules.analysis.syntax import walk
+from truestep.rules.kit.syntax import walk
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.rules.analysis.edits import call_at
-from truestep.rules.analysis.places import argument, assignments, name_of
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Evidence
+from truestep.rules.kit.edits import call_at
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import argument, assignments, name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.loading import (
     BatchFetched,

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from truestep.rules.analysis.bindings import Function, Loop, is_bound, suites, turn_of
-from truestep.rules.analysis.places import calls, covers, name_of
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Source
+from truestep.rules.kit.bindings import Function, Loop, is_bound, suites, turn_of
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import calls, covers, name_of
 
 _MODES = frozenset(("eval", "train", "requires_grad_", "set_grad_enabled", "no_grad", "inference_mode"))
 

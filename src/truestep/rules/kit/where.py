@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from truestep.rules.analysis.syntax import walk
 from truestep.rules.evidence import Evidence, Source
+from truestep.rules.kit.syntax import walk
 from truestep.watch import Moment, Operation
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

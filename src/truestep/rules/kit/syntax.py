@@ -1,6 +1,6 @@
 """The syntax tree of a script, for rules: its nodes, gathered once.
 
-Owns walking a tree. What nodes mean is in `places`, `order` and `flow`.
+Owns walking a tree. What nodes mean is in `where`, `order` and `flow`.
 """
 
 import ast

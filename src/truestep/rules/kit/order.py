@@ -8,7 +8,9 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
-from truestep.rules.analysis.places import (
+from truestep.rules.evidence import Source
+from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import (
     Function,
     assignments,
     bind,
@@ -22,8 +24,6 @@ from truestep.rules.analysis.places import (
     pairs,
     scope_at,
 )
-from truestep.rules.analysis.syntax import walk
-from truestep.rules.evidence import Source
 
 _FREE = frozenset(
     (
