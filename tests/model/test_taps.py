@@ -23,7 +23,7 @@ from tests.zoo import ZOO, loss_of
 from truestep.bits import digest_state
 from truestep.errors import UsageError
 from truestep.model.readings import Reading
-from truestep.model.statistics import statistics_of
+from truestep.model.statistics import statistics_later
 from truestep.model.taps import Taps, tap
 
 
@@ -575,4 +575,4 @@ def test_a_sparse_gradient_is_read() -> None:
     model = nn.Embedding(50, 3, sparse=True)
     with tap(model, "", parameters=True) as taps:
         model(torch.tensor([1, 4])).sum().backward()
-    assert taps.gradient("weight").statistics == statistics_of(torch.ones(2, 3))
+    assert taps.gradient("weight").statistics == statistics_later(torch.ones(2, 3))()

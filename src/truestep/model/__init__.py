@@ -6,7 +6,7 @@ from truestep.model.groups import decay_groups
 from truestep.model.layers import Replaced, replace
 from truestep.model.names import select
 from truestep.model.readings import Reading
-from truestep.model.statistics import Statistics, statistics_of
+from truestep.model.statistics import Statistics
 from truestep.model.taps import Taps, tap
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "replace",
     "select",
     "set_dropout",
-    "statistics_of",
     "tap",
     "trainable",
     "unfreeze",

@@ -31,34 +31,22 @@ class Statistics:
     nonfinite: float
     """Fraction of values that are NaN or infinite."""
 
-    @property
-    def absmax(self) -> float:
-        """Largest absolute value among the finite ones."""
-        return max(abs(self.min), abs(self.max))
-
     def __str__(self) -> str:
         text = f"mean {self.mean:.4g}, std {self.std:.4g}, {self.min:.4g} to {self.max:.4g}"
         text += f", {self.zeros:.1%} zero" if self.zeros else ""
         return text + (f", {self.nonfinite:.2%} NaN or infinite" if self.nonfinite else "")
 
 
-def statistics_of(tensor: Tensor) -> Statistics:
-    """Return count, mean, spread, range, and the fractions of zeros and of values that are not finite.
-
-    Whole numbers and booleans count as numbers, complex ones by their magnitude, of a sparse tensor those
-    that are stored, of a distributed one those that this process has.
-
-    >>> print(statistics_of(torch.tensor([0.0, 1.0, 2.0, float("nan")])))
-    mean 1, std 0.8165, 0 to 2, 25.0% zero, 25.00% NaN or infinite
-    """
-    return statistics_later(tensor)()
-
-
 def statistics_later(tensor: Tensor) -> Callable[[], Statistics]:
     """Compute the statistics now and give a function that returns them.
 
-    Off the CPU the numbers stay on the device until it is called: the host does not wait in the middle of a
-    step. That path has not been tried on a GPU.
+    Whole numbers and booleans count as numbers, complex ones by their magnitude, of a sparse tensor those
+    that are stored, of a distributed one those that this process has. Off the CPU the numbers stay on the
+    device until it is called: the host does not wait in the middle of a step. That path has not been tried
+    on a GPU.
+
+    >>> print(statistics_later(torch.tensor([0.0, 1.0, 2.0, float("nan")]))())
+    mean 1, std 0.8165, 0 to 2, 25.0% zero, 25.00% NaN or infinite
     """
     with torch.no_grad():
         plain = _plain(tensor.detach())

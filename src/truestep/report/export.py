@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from truestep import plainfile
+from truestep import arrow, plainfile
 from truestep.errors import UsageError
-from truestep.report import parquet, tensorboard
+from truestep.report import tensorboard
 from truestep.report.live.state import Live
 from truestep.report.table import Column, Table, tabulate
 from truestep.runfiles import replacing
@@ -64,7 +64,7 @@ def _write(live: Live, to: To, *, path: Path, follow: bool) -> None:
     if to == "csv":
         _write_csv(tabulate(live), path)
     elif to == "parquet":
-        parquet.write(tabulate(live), path)
+        _write_parquet(tabulate(live), path)
     elif follow:
         _follow(live, path)
     else:
@@ -95,6 +95,15 @@ def _write_csv(table: Table, path: Path) -> None:
         writer.writerow(["step", *map(_cell, table.columns)])
         writer.writerows(zip(table.steps.tolist(), *texts, strict=True))
         lines.detach()  # what it holds is written, and the file stays open
+
+
+def _write_parquet(table: Table, path: Path) -> None:
+    """Write one row per step and one column per name; what a step does not have is null."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {"step": table.steps, **{name: column.values for name, column in table.columns.items()}}
+    missing = {name: column.is_missing for name, column in table.columns.items()}
+    with replacing(path) as file:
+        arrow.write_parquet(columns, file, missing=missing)
 
 
 def _cell(name: str) -> str:

@@ -20,8 +20,6 @@ from truestep.watch.launch.scratch import Scratch
 BETA = 0.9
 """How much of the average stays from step to step: about ten steps are seen together."""
 MIN_STEPS = 20
-SUGGESTED = "valley"
-"""Which reading of the curve is the suggestion."""
 STEPS = 100
 _SETTING = "truestep.tune.in_script.sweeping:sweep"
 _NEAR = 2.0
@@ -81,7 +79,7 @@ class RangeTest:
     @property
     def suggestion(self) -> float | None:
         """The rate to begin with, for the group with the largest one; others in proportion."""
-        return None if self.readings is None else float(getattr(self.readings, SUGGESTED))
+        return None if self.readings is None else self.readings.valley
 
     @property
     def own(self) -> float:
