@@ -39,6 +39,19 @@ def test_kills_resumes_processes_and_lineage_breaks_are_marked(tmp_path: Path) -
     assert [life.is_ended for life in story.lives] == [False, True]
 
 
+def test_a_failed_audit_and_a_step_without_a_witness_are_marked(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.jsonl")
+    start(record, 4)
+    record.write("unverified", cursor=4)
+    record.write("audit", step=6, ranks=[1, 2], hosts=["a", "b"], what="computes other bits", lane=0)
+    story = read_run(tmp_path)
+    assert [(mark.kind, mark.step, mark.words) for mark in story.marks] == [
+        ("unverified", 4, "resumed after step 4 from a snapshot without a witness"),
+        ("audit", 7, "an audit failed at step 7, rank 1, 2: computes other bits"),
+    ]
+    assert story.strange == []
+
+
 def test_time_goes_on_over_lives_and_loops_without_their_pauses(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.jsonl")
     start(record, 0)

@@ -23,8 +23,6 @@ from truestep.report.thin import Floats, Series
 
 _MAX_WHOLE = 2**53
 _MAX_TIME_S = 1e11
-_PASSED_OVER = ("audit", "unverified")
-"""Kinds of lines that are for `truestep.Run` itself."""
 
 
 @dataclass(kw_only=True)
@@ -55,7 +53,7 @@ class Life:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Something that happened at a step: resume, kill, stop, processes, lineage, damage or save-failed."""
+    """Something that happened at a step: a resume, a kill, a failed audit, and others by their kind."""
 
     step: int
     kind: str
@@ -115,6 +113,8 @@ class Facts:
             "text": self.exhibits.take,
             "snapshot": self._snapshot,
             "lineage": self._lineage,
+            "unverified": self._unverified,
+            "audit": self._audit,
             "damage": self._trouble,
             "save-failed": self._trouble,
             **dict.fromkeys(self.answers, self._answer),
@@ -124,8 +124,7 @@ class Facts:
         """Take the next line."""
         kind = event["kind"]
         try:
-            if kind not in _PASSED_OVER:
-                self._takers[kind](event)
+            self._takers[kind](event)
             self.last_s = _time(event)
             if self.lives and kind not in self.answers:  # those are written by other commands
                 self.lives[-1].last_s = max(self.lives[-1].last_s, self.last_s)
@@ -257,6 +256,17 @@ class Facts:
         change = f"{event['field']} differed: {event['then']} → {event['now']}"
         words = f"resumed after step {step:,} although {change}"
         self._mark("lineage", step, words, time_s=_time(event))
+
+    def _unverified(self, event: dict[str, Any]) -> None:
+        cursor = _whole(event["cursor"])
+        words = f"resumed after step {cursor:,} from a snapshot without a witness"
+        self._mark("unverified", cursor, words, time_s=_time(event))
+
+    def _audit(self, event: dict[str, Any]) -> None:
+        step = step_number(_whole(event["step"]))
+        ranks = ", ".join(str(_whole(rank)) for rank in event["ranks"])
+        words = f"an audit failed at step {step:,}, rank {ranks}: {event['what']}"
+        self._mark("audit", step, words, time_s=_time(event))
 
     def _trouble(self, event: dict[str, Any]) -> None:
         step = self.lives[-1].last_step if self.lives else 0
