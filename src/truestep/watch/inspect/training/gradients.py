@@ -45,7 +45,6 @@ _MAX_PASSES = 128
 _MAX_PENDING = 4096
 """Of all steps that were not made: gradients may be added up, or wait for good."""
 _MAX_NOTED = 64
-_MAX_SITES = 256
 _NUM_FIRST = 8
 _LATE_EVERY = 16
 """Steps from one loss on a device that is read to the next: what is not finite once stays so."""
@@ -93,10 +92,6 @@ class _Page:
     stale_site: int = 0
     pending: list[_Pass] = field(default_factory=list)
     """Backward passes whose gradients wait for a step."""
-    touched_by: dict[int, bool] = field(default_factory=dict)
-    """Whether the backward pass of a site reaches its parameters."""
-    varied: set[int] = field(default_factory=set)
-    """Sites of which that is true only at times, as one in a function that all losses go through."""
     spots: list[Spot] = field(default_factory=list)
     clip_site: int = 0
     """Where its gradients were clipped since the last backward pass."""
@@ -143,8 +138,6 @@ class _Book:
         self._is_close = False
         self._first_at: dict[int, int] = {}
         """The step of a site's first backward pass: a script may train one model after the other."""
-        self._settled: dict[int, list[tuple[int, _Page]]] = {}
-        """By the site of backward passes of which it is known: the pages that they reach."""
         self._has_kept = False
         self._before: dict[int, list[tuple[int, int] | None]] = {}
         self._is_finite = True
@@ -191,12 +184,10 @@ class _Book:
         if number not in self._pages:
             self._pages[number] = _Page(weakref.ref(optimizer), thread or get_ident())
             self._edition += 1
-            self._settled = {}
         return self._pages[number]
 
     def _meet_new(self) -> None:
         for number in [number for number, page in self._pages.items() if page.optimizer() is None]:
-            self._settled = {}
             del self._pages[number]  # a script may make a new one for each task
         for item, thread in self._new:
             optimizer = item()
@@ -230,24 +221,13 @@ class _Book:
         if self._is_close:
             tape.come_near(2)
             self._find_zeroed()
-        elif self._site in self._settled:
-            return
-        self._before = {
-            number: _state(page.parameters)
-            for number, page in self._pages.items()
-            if self._is_own(page) and (self._is_close or self._site in page.varied or self._is_unknown(page))
-        }
-        if not self._before:
-            pages = [item for item in self._pages.items() if item[1].touched_by.get(self._site)]
-            self._settled[self._site] = pages
+        own = {number: page for number, page in self._pages.items() if self._is_own(page)}
+        self._before = {number: _state(page.parameters) for number, page in own.items()}
 
     def _read_late(self, losses: tuple[Tensor, ...]) -> None:
         self._late.collect()
         if self._tape.num_steps % _LATE_EVERY == 0 and len(losses) == 1 and not losses[0].is_cpu:
             self._late.add(losses[0], self._suspect)
-
-    def _is_unknown(self, page: _Page) -> bool:
-        return self._site not in page.touched_by and len(page.touched_by) < _MAX_SITES
 
     def _is_own(self, page: _Page) -> bool:
         """Whether no other thread's backward pass may be writing its gradients at this moment."""
@@ -280,19 +260,10 @@ class _Book:
             return
         item = _Pass(self._number, self._site, self._is_finite)
         touched = {}
-        settled = None if self._before else self._settled.get(self._site)
-        for number, page in self._pages.items() if settled is None else settled:
-            num_touched = 0
-            if not self._is_own(page):
-                continue
-            if number in self._before:
-                num_touched = sum(map(ne, _state(page.parameters), self._before[number]))
-                is_touched = num_touched > 0
-                if page.touched_by.setdefault(self._site, is_touched) != is_touched:
-                    page.varied.add(self._site)
-                    self._settled.pop(self._site, None)
-                    page.touched_by[self._site] = is_touched
-            if page.touched_by.get(self._site):
+        for number, before in self._before.items():
+            page = self._pages.get(number)
+            num_touched = sum(map(ne, _state(page.parameters), before)) if page is not None else 0
+            if page is not None and num_touched:
                 touched[number] = num_touched
                 self._add(page, item)
         self._before = {}
@@ -414,7 +385,6 @@ class _Book:
         page.thread = get_ident()
         if not is_own:  # which passes it is made of was not seen
             page.close()
-            self._settled = {}
         page.first_inside = self._number + 1
         if page.pending:
             self._find_nonfinite(optimizer, number)
