@@ -74,9 +74,9 @@ def build_page(rule: Rule, *, bug: str = "", good: str = "") -> Iterator[str]:
 
 
 def _sections_of(rule: Rule) -> list[str]:
-    """Return the texts of the sections of a rule's documentation, in their order."""
+    """Return the texts of the sections that every rule's documentation has, in their order."""
     parts = re.split(r"^## (.+)$", rule.document, flags=re.MULTILINE)
-    texts = {SECTIONS[2]: rule.meta.fix, **dict(zip(parts[1::2], parts[2::2], strict=True))}
+    texts = dict(zip(parts[1::2], parts[2::2], strict=True))
     return [texts[name].strip() for name in SECTIONS]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 SECTIONS = ("What it finds", "Why it matters", "How to fix")
-"""Those of a rule's documentation; without the last, its page shows `Meta.fix`."""
+"""Those of a rule's documentation; the last is `Meta.fix` if it is not there."""
 ENTRY_POINTS = "truestep.rules"
 """The group under which other packages offer modules with rules."""
 _CODE = re.compile(r"[A-Z]+\d\d")
@@ -153,11 +153,14 @@ def read_rule(module: ModuleType) -> Rule:
             f"{file}: code must be like LOOP01 and severity one of {', '.join(SEVERITIES)}, "
             f"got {meta.code!r} and {meta.severity!r}."
         )
+    document = module.__doc__.strip()
+    if f"## {SECTIONS[-1]}" not in document:
+        document += f"\n\n## {SECTIONS[-1]}\n{meta.fix}"
     return Rule(
         name=Path(file).stem.replace("_", "-"),
         meta=meta,
         check=module.check,
-        document=module.__doc__.strip(),
+        document=document,
         is_observed=meta.is_observed or getattr(module, "is_observed", None),
         make_edits=getattr(module, "make_edits", None),
     )
