@@ -133,6 +133,36 @@ def test_the_last_steps_are_observed_if_their_number_is_given(tmp_path: Path) ->
     assert {moment.step for moment in process.of(BackwardPass)} >= {96, 97, 98, 99}
 
 
+def test_steps_inside_of_steps_and_in_threads_are_counted_once(tmp_path: Path, plan: watch.Plan) -> None:
+    script = """
+    import threading
+    import torch
+
+    class Around(torch.optim.SGD):
+        def step(self, closure=None):
+            inner.step()
+            return super().step(closure)
+
+    x = torch.nn.Parameter(torch.ones(3))
+    inner = torch.optim.SGD([x], lr=0.01)
+    optimizer = Around([x], lr=0.01)
+
+    def train():
+        for _ in range(50):
+            optimizer.zero_grad()
+            (x * x).sum().backward()
+            optimizer.step()
+
+    for _ in range(2):
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    """
+    output_of(write(tmp_path, script), tmp_path, plan)
+    (process,) = watch.read(tmp_path)
+    assert process.num_steps == 100
+
+
 NONFINITE, STAYS_IN_EVAL, NEVER_IN_EVAL, AGAIN = "LOOP11", "MODE03", "MODE01", "LOOP17"
 LATE = {
     "a loss that is NaN from then on": (

@@ -43,11 +43,14 @@ class Counter:
         def step(optimizer: Any, /, *args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
             place = (frame.f_code, frame.f_lasti)
-            is_counted = not (window.is_open or self._is_inside) and under_way.thread == get_ident()
-            if is_counted and not (place in places and id(optimizer) in known):
+            is_part = self._is_inside  # of a step that is counted
+            is_counted = not window.is_open and under_way.thread == get_ident()
+            if is_counted and not is_part and not (place in places and id(optimizer) in known):
                 tape.come_near(AFTER_CHANGE)
                 is_counted = False
             try:
+                if is_part:
+                    return original(optimizer, *args, **kwargs)
                 if not is_counted:
                     if len(places) < _MAX_PLACES:
                         places.add(place)

@@ -81,6 +81,7 @@ class Steps:
         if self._is_inside:
             return
         tape = self._tape
+        tape.open_window()  # another thread trains from here on
         tape.end_if_over()
         closure = args[0] if args else kwargs.get("closure")
         has_closure = closure is not None
