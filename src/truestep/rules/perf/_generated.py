@@ -29,7 +29,8 @@ def generated(evidence: Evidence, *, first: int) -> Iterator[tuple[Moment[Any], 
         is_training = (
             isinstance(after.facts, ForwardPass) and after.facts.is_training and after.facts.is_grad_enabled
         )
-        if is_training and isinstance(before.facts, _BEFORE) and after.step >= first:
+        is_next = after.step - before.step <= 1  # between windows nothing is seen of a loop
+        if is_training and is_next and isinstance(before.facts, _BEFORE) and after.step >= first:
             by_line.setdefault((after.file, after.line), []).append((before, after))
     for (file, line), pairs in by_line.items():
         source = evidence.source(file)
@@ -39,7 +40,9 @@ def generated(evidence: Evidence, *, first: int) -> Iterator[tuple[Moment[Any], 
         loop = _loop_at(source, line) if len(last) == 1 else None
         if loop is not None and not _does_more(source, loop, line, last.pop() or 0):
             gaps = [(one.at_s + one.took_s, two.at_s) for one, two in pairs]
-            waits = [(two - one, later - one) for (one, two), (later, _) in pairwise(gaps)]
+            follow = [after.step - before.step <= 1 for (_, before), (_, after) in pairwise(pairs)]
+            spans = [(two - one, later - one) for (one, two), (later, _) in pairwise(gaps)]
+            waits = [span for span, is_next in zip(spans, follow, strict=True) if is_next]
             yield pairs[0][1], loop.lineno, waits
 
 

@@ -31,7 +31,7 @@ RULE = Meta(
     fix="Prepare samples once and store them, or load them in workers (num_workers, persistent_workers).",
     is_quiet=True,
 )
-_LEAST_STEPS = 8
+_LEAST_STEPS = 6
 _LEAST_SHARE, _LEAST_WAIT_S = 0.3, 0.002
 _LEAST_WAIT_EACH_S = 100e-6
 """Putting samples together costs some microseconds for each; more is work on the sample itself."""
@@ -133,6 +133,7 @@ def _waits(loader: ObservedLoader) -> list[tuple[float, float]]:
             begins.pop(0)
             place = 0
         is_last = bool(begins) and begins[0] <= later.at_s
+        is_last = is_last or later.step - batch.step > 1  # between windows nothing is seen of a loop
         if not is_last and place >= num_ahead and batch.step >= _NUM_LOOKED_AT and batch.step in trained:
             found.append((batch.took_s, max(later.at_s - batch.at_s, 1e-9)))
     return found
