@@ -27,8 +27,8 @@ from torch.utils.data import TensorDataset
 
 import truestep as ts
 from truestep.errors import AuditFailed, NonFiniteError
-from truestep.train.audit import AuditPlan
-from truestep.train.step import Step
+from truestep.run.train.audit import AuditPlan
+from truestep.run.train.step import Step
 
 SIZE, LANES, BATCH, EVERY, STEPS = 4, 8, 64, 5, 60
 AT_ONCE = 25

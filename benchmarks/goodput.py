@@ -2,8 +2,8 @@
 
 Goodput is the share of time that goes into steps which are never done again. A seeded simulation follows a
 run event by event (steps, snapshots, a writer that may be busy, failures, also of restarts); the formula is
-`truestep.train.interval.goodput`. Failure rates are those that were published of large clusters: inputs, as
-all figures of `CLUSTER` are. Nothing here ran on such a cluster. Takes about 20 s.
+`truestep.run.train.interval.goodput`. Failure rates are those that were published of large clusters: inputs,
+as all figures of `CLUSTER` are. Nothing here ran on such a cluster. Takes about 20 s.
 Prints tables, or with --json one JSON object. Exit status 0 only if every claim holds.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from measure import Claim, Row, Sheet, report
 
-from truestep.train.interval import best_interval, goodput
+from truestep.run.train.interval import best_interval, goodput
 
 DAY_S = 86_400.0
 RANKS = (10, 100, 1000, 10_000)

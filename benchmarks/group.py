@@ -21,7 +21,7 @@ from typing import Any
 
 PRELOAD = (
     "zoo",
-    "truestep.train",
+    "truestep.run.train",
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.checkpoint",

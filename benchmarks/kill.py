@@ -38,7 +38,7 @@ def _die() -> None:
 
 def aim_inside_save(call: int) -> None:
     """Make this process kill itself before or after one of the system calls that saves make."""
-    from truestep.checkpoint import Store
+    from truestep.run.checkpoint import Store
 
     saving = threading.local()
     left = [abs(call)]
@@ -173,7 +173,7 @@ class Trial:
 
 def newest_cursor(folder: Path) -> int:
     """Read the newest snapshot as a resuming process would; a damaged one is a failure."""
-    from truestep.checkpoint import Store
+    from truestep.run.checkpoint import Store
 
     if not (folder / "run.json").exists():
         return -1
@@ -216,7 +216,7 @@ def main() -> int:
     # The server that all children are forked from imports torch once; it finds the zoo by this variable only.
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["zoo", "truestep.train", "torch._dynamo"]
+        ["zoo", "truestep.run.train", "torch._dynamo"]
     )
     started_s = time.monotonic()
     quotas = [-(-arguments.kills // len(names))] * len(names)

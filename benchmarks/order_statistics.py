@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from truestep import rng
-from truestep.data import Permutation
+from truestep.base import rng
+from truestep.run.data import Permutation
 
 LIMIT = 4.5
 """A |z| beyond this is a failure: one in 150,000 for a true shuffle, thousands for a bad one."""

@@ -33,7 +33,7 @@ from torch import nn
 from torch.utils.data import default_collate
 
 import truestep as ts
-from truestep.data.packed import Pieces, compose
+from truestep.run.data.packed import Pieces, compose
 
 LENGTH = 512
 NUM_ROWS = 4

@@ -26,7 +26,7 @@ from torch.optim import AdamW
 from torch.utils.data import DataLoader, Dataset
 
 import truestep as ts
-from truestep.data import SeededOrder, SeededSamples
+from truestep.run.data import SeededOrder, SeededSamples
 
 SEED = 7
 NUM_STEPS, EVERY_STEPS = 80, 10

@@ -342,7 +342,7 @@ def main() -> int:
     given = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([given] if given else [])])
     modules = dict.fromkeys(m for name in options.names for m in loops.CONTENDERS[name].modules)
-    preload = ["peers_loops", "truestep.train", "torch._dynamo", *modules]
+    preload = ["peers_loops", "truestep.run.train", "torch._dynamo", *modules]
     multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root, ThreadPoolExecutor(2) as pool:
         trials = {name: Trial(name, Path(root)) for name in options.names}

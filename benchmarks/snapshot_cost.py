@@ -51,7 +51,7 @@ def make_state(num_params: int, *, is_sharded: bool) -> dict[str, Any]:
 
 def make_ours(state: Any, root: Path, crew: Any) -> tuple[Turn, Turn]:
     """Return a turn that uses the memory of the save before, and one that has none yet."""
-    from truestep.checkpoint import BackgroundSaver, Snapshot, Store
+    from truestep.run.checkpoint import BackgroundSaver, Snapshot, Store
 
     store = Store(root / "ours", run_id="cost", crew=crew)
     kept = BackgroundSaver(store)
@@ -139,7 +139,7 @@ def take_turns(turns: dict[str, Turn], num_rounds: int) -> dict[str, list[float]
 
 
 def work(rank: int, size: int, root: Path, options: Any, answers: Any) -> None:
-    from truestep.checkpoint import Crew
+    from truestep.run.checkpoint import Crew
 
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

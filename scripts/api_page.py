@@ -32,23 +32,23 @@ PARTS = {
     "run": Part(
         "Run and Step",
         "A training run, and one step of it. Start with the [tutorial](../quickstart-library.md).",
-        "train/run.py",
-        full("truestep", "Run", "train.Step", "Snapshots"),
+        "run/train/run.py",
+        full("truestep", "Run", "run.train.Step", "Snapshots"),
     ),
     "data": Part(
         "Data",
         "Batches, splits, padding, [packing](../packing.md), [shards](../shards.md), and what makes the "
         "[resume of another loader exact](../how-to/exact-resume.md).",
-        "data/__init__.py",
+        "run/data/__init__.py",
         [
             *full("truestep", "Loader", "split", "pad_collate", "Padded", "Packed", "Shards", "ShardCache"),
-            *full("truestep.data", "SeededOrder", "SeededSamples"),
+            *full("truestep.run.data", "SeededOrder", "SeededSamples"),
         ],
     ),
     "bits": Part(
         "Bits",
         'Digests: what "the same bits" means.',
-        "bits.py",
+        "base/bits.py",
         full("truestep", "digest", "digest_state"),
     ),
     "model": Part(

@@ -21,7 +21,7 @@ TESTS = [
     "tests/test_api.py",
     "tests/test_bits.py",
     "tests/test_record.py",
-    "tests/checkpoint",
+    "tests/run/checkpoint",
     "tests/rng",
 ]
 """Those that meet the four dependencies: numpy's generators, safetensors, rich and typer."""

@@ -20,8 +20,8 @@ _CONTEXT.set_forkserver_preload(
         "torch.distributed.checkpoint",
         "torch._dynamo",
         "torchmetrics",
-        "truestep.train",
-        "truestep.dist",
+        "truestep.run.train",
+        "truestep.run.dist",
     ]
 )
 

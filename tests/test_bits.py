@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 
-from truestep.bits import digest, digest_state, witness
+from truestep.base.bits import digest, digest_state, witness
 
 
 def test_digest_sees_the_sign_of_zero() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep.cells import code_of, is_notebook, line_name, line_names, place, plain_code
+from truestep.base.cells import code_of, is_notebook, line_name, line_names, place, plain_code
 
 
 def write(path: Path, *cells: tuple[str, object]) -> Path:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import truestep as ts
-from tests.data import shard_files
-from truestep import plainfile
-from truestep.data.shards.opened import TarSamples
+from tests.run.data import shard_files
+from truestep.base import plainfile
 from truestep.record import Record
 from truestep.report.live.follow import Follower
 from truestep.report.pngs import read_png
+from truestep.run.data.shards.opened import TarSamples
 
 
 def num_open() -> int:

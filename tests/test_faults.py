@@ -23,8 +23,8 @@ from truestep.report import compose
 from truestep.report.compose import write_report
 from truestep.report.export import export
 from truestep.report.runs import read_run
-from truestep.train import settings
-from truestep.train.exhibits import write_exhibit
+from truestep.run.train import settings
+from truestep.run.train.exhibits import write_exhibit
 
 OLD = b"old, and the user's own\n"
 

@@ -5,15 +5,15 @@ import sys
 
 import torch
 
-from truestep.device import peak_bytes
-from truestep.memory import process_peak_bytes
+from truestep.base.device import peak_bytes
+from truestep.base.memory import process_peak_bytes
 
 LARGER = """\
 import subprocess, sys
 held = bytearray(1_500_000_000)
 for at in range(0, len(held), 4096):
     held[at] = 1
-code = "from truestep.memory import process_peak_bytes; print(process_peak_bytes())"
+code = "from truestep.base.memory import process_peak_bytes; print(process_peak_bytes())"
 print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 """
 

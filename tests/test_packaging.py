@@ -26,7 +26,7 @@ from truestep.record import Record
 Record("runs/one/record.jsonl")
 reveal_type(Record(Path("record.jsonl")).num_lost)
 """
-UNREAD = ("numpy", "torch", "truestep.data", "truestep.model", "truestep.tensor", "truestep.train")
+UNREAD = ("numpy", "torch", "truestep.run.data", "truestep.model", "truestep.tensor", "truestep.run.train")
 """What the names above do not need takes a type checker most of its time."""
 
 pytestmark = pytest.mark.slow

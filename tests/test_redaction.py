@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from truestep.redaction import redacted
+from truestep.base.redaction import redacted
 
 
 @pytest.mark.parametrize(

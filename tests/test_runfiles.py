@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep import runfiles
+from truestep.base import runfiles
 from truestep.errors import FolderUnusable
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from truestep.spikes import Spikes
+from truestep.base.spikes import Spikes
 
 
 def found_in(losses: list[float]) -> list[int]:

@@ -10,12 +10,12 @@ from truestep import errors
 
 if TYPE_CHECKING:
     from truestep import model
-    from truestep.bits import digest, digest_state
+    from truestep.base.bits import digest, digest_state
     from truestep.check.within import checking
-    from truestep.data import Loader, Packed, Padded, ShardCache, Shards, pad_collate, split
     from truestep.model import decay_groups
+    from truestep.run.data import Loader, Packed, Padded, ShardCache, Shards, pad_collate, split
+    from truestep.run.train import Run, Snapshots
     from truestep.tensor import explain
-    from truestep.train import Run, Snapshots
 
 __version__ = "0.1.0"
 
@@ -40,20 +40,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Loader": "truestep.data",
-    "Packed": "truestep.data",
-    "Padded": "truestep.data",
-    "Run": "truestep.train",
-    "ShardCache": "truestep.data",
-    "Shards": "truestep.data",
-    "Snapshots": "truestep.train",
+    "Loader": "truestep.run.data",
+    "Packed": "truestep.run.data",
+    "Padded": "truestep.run.data",
+    "Run": "truestep.run.train",
+    "ShardCache": "truestep.run.data",
+    "Shards": "truestep.run.data",
+    "Snapshots": "truestep.run.train",
     "checking": "truestep.check.within",
     "decay_groups": "truestep.model",
-    "digest": "truestep.bits",
-    "digest_state": "truestep.bits",
+    "digest": "truestep.base.bits",
+    "digest_state": "truestep.base.bits",
     "explain": "truestep.tensor",
-    "pad_collate": "truestep.data",
-    "split": "truestep.data",
+    "pad_collate": "truestep.run.data",
+    "split": "truestep.run.data",
 }
 
 _PARTS = ("model",)

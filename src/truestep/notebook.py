@@ -13,7 +13,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truestep.cells import plain_code
+from truestep.base.cells import plain_code
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from truestep.base.runfiles import replacing
 from truestep.errors import UsageError
-from truestep.runfiles import replacing
 
 INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#d0d7de"
 COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#9a6700", "#1b7c83", "#57606a")

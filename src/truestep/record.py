@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from truestep import runfiles
+from truestep.base import runfiles
 from truestep.errors import TruestepError
 
 VERSION = 1

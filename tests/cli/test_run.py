@@ -67,7 +67,7 @@ sys.exit(3)
 REDUCE = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
-from truestep.dist.pulse import Pulse
+from truestep.run.dist.pulse import Pulse
 
 what, silence_s = sys.argv[1], float(sys.argv[2])
 torch.set_num_threads(1)

@@ -19,7 +19,7 @@ TIMEOUT_S = 240
 
 # Snapshots by steps, not by seconds: a shortened run would be over before the first one is due.
 OFTEN = """
-import functools, runpy, sys, truestep.train.run as run
+import functools, runpy, sys, truestep.run.train.run as run
 run.Snapshots = functools.partial(run.Snapshots, every_steps={every})
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from truestep.bits import digest_state
+from truestep.base.bits import digest_state
 from truestep.errors import UsageError
 from truestep.model.deferred import Deferred, Init, plan
 

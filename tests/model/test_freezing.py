@@ -15,7 +15,7 @@ import truestep as ts
 from tests.gathering import judged
 from tests.processes import run_processes
 from tests.zoo import ZOO, gpt2, loss_of, lstm, resnet
-from truestep.bits import digest_state
+from truestep.base.bits import digest_state
 from truestep.errors import UsageError
 
 TRUNKS: dict[str, Any] = {

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.processes import run_processes
 from tests.zoo import ZOO, loss_of
-from truestep.bits import digest_state
+from truestep.base.bits import digest_state
 from truestep.errors import UsageError
 from truestep.model.readings import Reading
 from truestep.model.statistics import statistics_later

@@ -29,7 +29,7 @@ PRELOADED = (
     "torch.distributed.run",
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
-    "truestep.train",
+    "truestep.run.train",
     "truestep.watch.inspect",
     "truestep.watch.hooks.engine",
     "truestep.verify",

@@ -19,7 +19,7 @@ from truestep.report.export import export
 from truestep.report.pngs import MAX_BYTES, Png, read_png
 from truestep.report.runs import read_run
 from truestep.report.thin import Series
-from truestep.train.exhibits import histogram, write_exhibit
+from truestep.run.train.exhibits import histogram, write_exhibit
 
 VALUES = np.random.default_rng(3).normal(2.0, 0.5, 20_000)
 

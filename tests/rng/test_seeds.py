@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from truestep.rng import LazySeeds, Seeds, derive, seed_generators
+from truestep.base.rng import LazySeeds, Seeds, derive, seed_generators
 
 GOLDEN = (0.6712265014648438, 0.9860710617908175, 0.13077952802125092)
 

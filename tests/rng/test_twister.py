@@ -6,9 +6,9 @@ from typing import Any
 import numpy
 import pytest
 
+from truestep.base.rng import LazySeeds, Seeds
+from truestep.base.rng.twister import NUM_WORDS, NumpyTwister, PythonTwister
 from truestep.errors import UsageError
-from truestep.rng import LazySeeds, Seeds
-from truestep.rng.twister import NUM_WORDS, NumpyTwister, PythonTwister
 
 STATES = numpy.random.default_rng(5).integers(0, 2**32, (3, NUM_WORDS), numpy.uint32)
 

@@ -33,12 +33,13 @@ from torch.utils.data import TensorDataset
 
 import truestep as ts
 from tests.security import mutations
-from truestep import check, plainfile, record, rules, watch
-from truestep.checkpoint import Snapshot, Store
-from truestep.checkpoint import snapshot as snapshots
-from truestep.data.shards import write_index
-from truestep.data.shards.urls import KINDS
+from truestep import check, record, rules, watch
+from truestep.base import plainfile
 from truestep.errors import TruestepError
+from truestep.run.checkpoint import Snapshot, Store
+from truestep.run.checkpoint import snapshot as snapshots
+from truestep.run.data.shards import write_index
+from truestep.run.data.shards.urls import KINDS
 from truestep.verify import against, chains, fingerprint
 
 _MAX_S = 20.0
@@ -286,7 +287,7 @@ def _write_settings(folder: Path) -> None:
 
 
 def _read_settings(folder: Path) -> None:
-    from truestep.train import settings
+    from truestep.run.train import settings
 
     settings.read(folder / "truestep.toml")
 
@@ -308,7 +309,7 @@ def _write_identity(folder: Path) -> None:
 
 
 def _read_identity(folder: Path) -> None:
-    from truestep.train.run import _identify
+    from truestep.run.train.run import _identify
 
     _identify(folder)
 

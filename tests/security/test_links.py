@@ -23,7 +23,7 @@ from torch import nn
 
 import truestep as ts
 from truestep import cli
-from truestep.bits import digest_state
+from truestep.base.bits import digest_state
 from truestep.errors import TruestepError
 
 MAX_S = 60

@@ -17,14 +17,14 @@ from torch import nn
 
 import truestep as ts
 from tests.security.mutations import DEEP
-from truestep import plainfile
-from truestep.checkpoint import Snapshot, Store
-from truestep.checkpoint import snapshot as snapshots
+from truestep.base import plainfile
+from truestep.base.device import peak_bytes
 from truestep.cli._page import Page
-from truestep.device import peak_bytes
 from truestep.errors import DifferentRun, FolderUnusable, StateError, TruestepError
 from truestep.record import Record
 from truestep.report.compose import write_report
+from truestep.run.checkpoint import Snapshot, Store
+from truestep.run.checkpoint import snapshot as snapshots
 from truestep.watch.launch.scratch import Scratch
 
 

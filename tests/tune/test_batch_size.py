@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from truestep import watch
+from truestep.base.memory import available_bytes
 from truestep.errors import UsageError
-from truestep.memory import available_bytes
 from truestep.tune.search import batch_size
 from truestep.tune.search.batch_size import BatchSizes, Size, batch_sizes, draw, render
 from truestep.tune.search.intervals import Interval

@@ -502,7 +502,7 @@ from types import SimpleNamespace
 
 torch.backends.fp32_precision = "tf32"
 torch.backends.cuda.matmul.fp32_precision = "ieee"
-from truestep.train.fingerprint import fingerprint
+from truestep.run.train.fingerprint import fingerprint
 from truestep.tune.in_script.facts_so_far import FactsSoFar
 
 facts = FactsSoFar(SimpleNamespace(listen=dict, under_way=None)).facts()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.watch.forked import Ended, run_forked
-from truestep.memory import process_peak_bytes, room_bytes
+from truestep.base.memory import process_peak_bytes, room_bytes
 from truestep.watch.evidence.facts.passes import LayerActivity
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
 from truestep.watch.inspect.probe.copies import run
@@ -136,7 +136,7 @@ def test_a_copy_takes_no_more_memory_than_fits_below_the_peak() -> None:
 def test_a_copy_is_limited_where_glibc_cannot_tell_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     libc = ctypes.CDLL(None)
     old = SimpleNamespace(mallopt=libc.mallopt, malloc_trim=libc.malloc_trim)  # as before glibc 2.33
-    monkeypatch.setattr("truestep.memory.ctypes.CDLL", lambda _name: old)
+    monkeypatch.setattr("truestep.base.memory.ctypes.CDLL", lambda _name: old)
     room = room_bytes()
     assert room is not None
     with pytest.raises(ApartError, match=r"not checked: .* peak of memory"):

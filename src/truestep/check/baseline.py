@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from truestep import plainfile
+from truestep.base import plainfile
+from truestep.base.runfiles import replacing
 from truestep.check.evaluate import RuleFinding, flatten, leave_out
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
-from truestep.runfiles import replacing
 
 _VERSION = 1
 

@@ -5,11 +5,11 @@ Owns the words. Colours and lines of a terminal are left to the command.
 
 from pathlib import Path
 
-from truestep.cells import is_notebook, place
+from truestep.base.cells import is_notebook, place
+from truestep.base.memory import in_bytes
 from truestep.check.evaluate import RuleFinding
 from truestep.check.examine import Result
 from truestep.errors import printable
-from truestep.memory import in_bytes
 from truestep.rules.evidence import Evidence
 
 _MAX_EVIDENCE, _MAX_UNSEEN = 400, 5

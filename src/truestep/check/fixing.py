@@ -12,13 +12,13 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.cells import is_notebook
+from truestep.base.cells import is_notebook
+from truestep.base.runfiles import replacing
 from truestep.check.evaluate import RuleFinding, flatten
 from truestep.check.examine import Result
 from truestep.errors import UsageError
 from truestep.rules import Edit, Evidence, Source
 from truestep.rules.kit.edits import apply, is_local
-from truestep.runfiles import replacing
 
 _LINE = re.compile(r"\bline (\d+)")
 

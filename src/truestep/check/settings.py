@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truestep import plainfile
+from truestep.base import plainfile
 from truestep.errors import UsageError
 from truestep.rules.rule import Rule
 

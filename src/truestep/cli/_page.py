@@ -62,7 +62,7 @@ def named_script(
 
 def require_script(script: str | Path, *, example: str) -> None:
     """Refuse anything that is not a file, with an example of how to call the command."""
-    from truestep import plainfile
+    from truestep.base import plainfile
 
     if not plainfile.is_there(script):
         raise UsageError(
@@ -156,7 +156,7 @@ def short(file: str) -> str:
 
 def line_name(file: str, line: int | None) -> str:
     """Return file and line; in a notebook the cell and the line in it."""
-    from truestep import cells
+    from truestep.base import cells
 
     return cells.line_name(file, line, shown=short(file))
 

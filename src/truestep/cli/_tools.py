@@ -12,7 +12,7 @@ from mcp.server import MCPServer
 from pydantic import Field
 
 import truestep
-from truestep.interpreter import python_module
+from truestep.base.interpreter import python_module
 
 _INSTRUCTIONS = (
     "truestep finds the bugs in a PyTorch training script by running it. Call check first. Apply the fix of "

@@ -378,7 +378,7 @@ def _last_lines(file: IO[bytes]) -> list[str]:
 
 
 def _write_output(path: Path, text: str) -> None:
-    from truestep.runfiles import replacing
+    from truestep.base.runfiles import replacing
 
     try:
         with replacing(path) as file:

@@ -77,7 +77,7 @@ def _probe(format_: Format) -> "Machine":
 
 
 def _read(path: Path) -> "Machine":
-    from truestep import plainfile
+    from truestep.base import plainfile
     from truestep.rules.env._machine import Machine
 
     try:

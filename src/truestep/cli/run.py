@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from truestep.base.lifetime import end_with_parent
 from truestep.cli._help import Command
 from truestep.cli._page import ScriptArguments, require_script
 from truestep.cli._progress import Progress
 from truestep.errors import UsageError
-from truestep.lifetime import end_with_parent
 from truestep.watch.launch.command import plain_command
 
 if TYPE_CHECKING:
@@ -290,8 +290,8 @@ def _run_once(attempt: _Try, stop: _Stop) -> _Cause | None:
     """Run all processes to their end; return the one that failed first, if any."""
     from torch.distributed.elastic.multiprocessing import SignalException
 
-    from truestep.dist.pulse import LOST_PEER
     from truestep.hang import Patrol, as_text
+    from truestep.run.dist.pulse import LOST_PEER
 
     with tempfile.TemporaryDirectory(prefix="truestep-run-") as folder:
         patrol = Patrol(Path(folder))
@@ -327,7 +327,7 @@ def _run_until_done(
     stop = _Stop()
     stop.install()
     _quieten_agent()
-    from truestep.dist.pulse import LOST_PEER
+    from truestep.run.dist.pulse import LOST_PEER
 
     num, restart = processes, 0
     while stop.received is None:

@@ -165,7 +165,7 @@ class _Answer:
         self._has_head = False
 
     def show_profile(self, steps: int | None) -> None:
-        from truestep.cores import num_cores
+        from truestep.base.cores import num_cores
         from truestep.tune.profile.profile import STEPS as PROFILE_STEPS
         from truestep.tune.profile.profile import profile
         from truestep.tune.profile.profile_page import render

@@ -20,10 +20,10 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from truestep.cores import num_cores
+from truestep.base.cores import num_cores
+from truestep.base.variables import read_variables
 from truestep.rules.env._machine import Machine
 from truestep.rules.env._versions import Need, read_needs
-from truestep.variables import read_variables
 
 COMPANIONS = (
     "accelerate",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truestep import rng
+from truestep.base import rng
 from truestep.errors import UsageError
 
 VERSION = 1

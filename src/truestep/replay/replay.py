@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from truestep import record, watch
-from truestep.checkpoint.store import find_cursors, snapshot_name
+from truestep.base.redaction import HIDDEN
 from truestep.errors import UsageError
-from truestep.redaction import HIDDEN
 from truestep.replay.sights import Sight, find_sights
+from truestep.run.checkpoint.store import find_cursors, snapshot_name
 from truestep.watch.launch import following
 from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import COPIED, Scratch, tail_of

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from truestep.base.runfiles import replacing
 from truestep.errors import UsageError
 from truestep.report import charts, measures, sections, shown
 from truestep.report.charts import Chart
@@ -20,7 +21,6 @@ from truestep.report.runs import Story, read_run
 from truestep.report.sections import Section
 from truestep.report.thin import Series
 from truestep.report.verdicts import check_tone, check_words, count_findings, missing, unsure
-from truestep.runfiles import replacing
 
 _MAX_CHARTS = 24
 """Of the script's own values; the table has all of them."""

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from truestep import arrow, plainfile
+from truestep.base import arrow, plainfile
+from truestep.base.runfiles import replacing
 from truestep.errors import UsageError
 from truestep.report import tensorboard
 from truestep.report.live.state import Live
 from truestep.report.table import Column, Table, tabulate
-from truestep.runfiles import replacing
 
 To = Literal["csv", "parquet", "tensorboard"]
 

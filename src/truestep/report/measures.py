@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from truestep.plainfile import read_json
+from truestep.base.plainfile import read_json
 from truestep.report.charts import REST
 from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices
 from truestep.report.runs import Facts, Story

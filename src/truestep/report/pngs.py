@@ -8,7 +8,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.plainfile import open_at_once
+from truestep.base.plainfile import open_at_once
 
 MAX_BYTES = 3_000_000
 """Of one file, and of all those in one report."""

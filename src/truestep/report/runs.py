@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from truestep import plainfile, record
+from truestep import record
+from truestep.base import plainfile
 from truestep.errors import UsageError
 from truestep.record import number, step_number
 from truestep.report.curve import Curve

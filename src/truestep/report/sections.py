@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from truestep.redaction import redacted
+from truestep.base.redaction import redacted
 from truestep.report import measures
 from truestep.report.charts import Chart
 from truestep.report.markup import Markup, join, table, tag

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 
+from truestep.base.runfiles import require_own
 from truestep.errors import UsageError
 from truestep.record import number
 from truestep.report.answers import CURVE, answers, findings_curve
@@ -18,7 +19,6 @@ from truestep.report.exhibits import edges, read_histogram
 from truestep.report.live.state import Live
 from truestep.report.pngs import read_png
 from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices, storable
-from truestep.runfiles import require_own
 
 _EVALUATE = "evaluate/"
 _CELL = 16

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep import watch
-from truestep.cells import code_of, is_notebook
+from truestep.base.cells import code_of, is_notebook
 from truestep.rules.kit.flow import OperationGraph
 from truestep.watch import Moment, Operation, Process
 from truestep.watch.evidence.facts.optimizing import OptimizerStep

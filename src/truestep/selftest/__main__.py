@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import truestep
-from truestep.device import describe
-from truestep.interpreter import python_module
+from truestep.base.device import describe
+from truestep.base.interpreter import python_module
 
 _HERE = Path(__file__).parent
 _TRUESTEP = python_module("truestep")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep import record
-from truestep.cells import code_of, is_notebook
+from truestep.base.cells import code_of, is_notebook
 
 ODD_FACTS = ("not finite", "the same at each call", "never reaches a loss", "all rows equal", "all zeros")
 """What a reader should see first."""

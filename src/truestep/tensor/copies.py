@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._tensor_str import get_printoptions
 
-from truestep.rng import kept_generators
+from truestep.base.rng import kept_generators
 from truestep.tensor.memory import Span, Thing, byte_strides, first_address, is_touching, span_of
 
 

@@ -47,7 +47,7 @@ class ScriptFacts:
     keeps_gradients: bool = False
     """Whether the script calls `zero_grad(set_to_none=False)`."""
     matmul_precision: str = "highest"
-    """As `truestep.bits.matmul_precision` tells it."""
+    """As `truestep.base.bits.matmul_precision` tells it."""
     evaluates: str = ""
     """How passes for evaluation run that were seen: `no_grad`, `inference_mode`; empty if none was."""
     asked: tuple[str, ...] = ()

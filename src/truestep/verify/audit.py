@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from truestep.cells import line_name
+from truestep.base.cells import line_name
 from truestep.verify import chains, repairs
 from truestep.verify.causes import FoundCause
 from truestep.verify.lines import loaded_name, loader_words, saved_name

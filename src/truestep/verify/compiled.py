@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from truestep import plainfile
+from truestep.base import plainfile
 from truestep.verify.causes import FoundCause
 
 RESULT_FILE = "compiled.json"

@@ -6,7 +6,7 @@ Owns the words. Colours and lines of a terminal are left to the command.
 from pathlib import Path
 from typing import Any
 
-from truestep.cells import code_of, is_notebook, line_name
+from truestep.base.cells import code_of, is_notebook, line_name
 from truestep.errors import printable
 from truestep.verify.verdict import Difference, Verdict
 

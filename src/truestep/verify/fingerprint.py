@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from truestep import plainfile
+from truestep.base import plainfile
 from truestep.errors import UsageError
 from truestep.verify.runs import Ran
 from truestep.watch import Operation, Process, Update, values_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from truestep.cells import line_name
+from truestep.base.cells import line_name
 from truestep.errors import TruestepError
 from truestep.verify import against, audit, chains, compiled, fingerprint, ranks, resume
 from truestep.verify.causes import CAUSES, FoundCause

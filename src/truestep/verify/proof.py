@@ -7,7 +7,7 @@ if they are the same, a control run without it is not, and chance is ruled out, 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from truestep.cells import line_names
+from truestep.base.cells import line_names
 from truestep.verify import chains
 from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.lines import putting, slice_from

@@ -20,7 +20,7 @@ _SIGNS: dict[Framework, tuple[str, str]] = {
 """What a file of the script imports, and what it must name for its loop to be the framework's."""
 
 _LOADER = (
-    "from truestep.data import SeededOrder, SeededSamples",
+    "from truestep.run.data import SeededOrder, SeededSamples",
     "order = SeededOrder(len(dataset), seed=SEED)",
     "samples = SeededSamples(dataset, seed=SEED)",
     "loader = DataLoader(samples, sampler=order, batch_size=BATCH)  # workers and the rest as before",
@@ -38,7 +38,7 @@ _LIGHTNING = (
     '    order.skip(batches=progress["total"]["ready"], batch_size=BATCH)',
 )
 _SAMPLES = (
-    "from truestep.data import SeededSamples",
+    "from truestep.run.data import SeededSamples",
     "samples = SeededSamples(dataset, seed=SEED)  # in place of the dataset",
 )
 _DATA: dict[Framework, dict[Part, tuple[str, ...]]] = {

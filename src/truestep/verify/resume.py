@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from truestep.cells import line_names
+from truestep.base.cells import line_names
 from truestep.verify import lost
 from truestep.verify.causes import FoundCause
 from truestep.verify.chains import Parting, Resumed

@@ -4,7 +4,7 @@ import torch
 from telling import Probe, tell
 from torch import nn
 
-from truestep.memory import process_peak_bytes
+from truestep.base.memory import process_peak_bytes
 
 torch.manual_seed(7)
 torch.set_num_threads(1)

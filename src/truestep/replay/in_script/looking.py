@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from truestep.data.fetch import Orders
-from truestep.data.plan import steps_of
 from truestep.errors import UsageError
 from truestep.replay.in_script.exporting import Export
+from truestep.run.data.fetch import Orders
+from truestep.run.data.plan import steps_of
 from truestep.watch.hooks.table import Function, Hook, put
 from truestep.watch.script.tape import Tape
 
@@ -71,8 +71,8 @@ class _Look:
         put(
             self._tape,
             [
-                Hook("truestep.train.run.Run._claim", self._claim, changes=True),
-                Hook("truestep.data.loader.Loader.feed", self._take_feed),
+                Hook("truestep.run.train.run.Run._claim", self._claim, changes=True),
+                Hook("truestep.run.data.loader.Loader.feed", self._take_feed),
             ],
         )
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from truestep import record
+from truestep.base.plainfile import open_at_once
 from truestep.errors import TruestepError
-from truestep.plainfile import open_at_once
 
 _MAX_BYTES = 8 * 2**20
 """Read in one look, so that a large record does not keep the viewer from drawing."""

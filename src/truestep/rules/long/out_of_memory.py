@@ -18,7 +18,7 @@ fits.
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.memory import in_bytes, largest_batch
+from truestep.base.memory import in_bytes, largest_batch
 from truestep.rules import Evidence, Finding, Meta
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.course import Holder, MemoryExhausted, MemoryExpected

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep.bits import matmul_precision
+from truestep.base.bits import matmul_precision
 from truestep.tune.knobs._blocks import blocks
 from truestep.tune.knobs._evaluation import is_evaluation
 from truestep.watch.hooks.table import Hook, put
@@ -53,7 +53,7 @@ class FactsSoFar:
             "evaluates": self._evaluates,
             "keeps_gradients": self._keeps_gradients,
             "matmul_precision": matmul_precision(),
-            "uses_run": "truestep.train.run" in sys.modules,
+            "uses_run": "truestep.run.train.run" in sys.modules,
         }
 
     def _meet_loader(self, loader: Any, _number: int) -> None:
@@ -74,7 +74,7 @@ class FactsSoFar:
                 "prefetch": loader.prefetch_factor,
                 "length": length,
                 "is_training": self._is_shuffled(loader),
-                "is_ours": type(loader.dataset).__module__.startswith("truestep.data"),
+                "is_ours": type(loader.dataset).__module__.startswith("truestep.run.data"),
             }
         )
 

@@ -28,7 +28,7 @@ class Fetch:
         self._is_on = self._has_met = False
         self._workers: dict[int, float | None] = {}
         """What each had used when the count began; None for one that was met later."""
-        import_module("truestep.data.loader")
+        import_module("truestep.run.data.loader")
         put(tape, _HOOKS, self)
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class Fetch:
 
 _HOOKS = (
     Hook("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", Fetch.observe_next),
-    Hook("truestep.data.loader.Loader.feed", Fetch.observe_feed),
+    Hook("truestep.run.data.loader.Loader.feed", Fetch.observe_feed),
 )
 
 

@@ -16,8 +16,8 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from truestep.device import module_in_use, peak_bytes
-from truestep.lifetime import end_with_parent
+from truestep.base.device import module_in_use, peak_bytes
+from truestep.base.lifetime import end_with_parent
 from truestep.tune.in_script.facts_so_far import FactsSoFar
 from truestep.watch.script.tape import Tape
 

@@ -17,8 +17,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from truestep.device import module_in_use
-from truestep.memory import process_peak_bytes
+from truestep.base.device import module_in_use
+from truestep.base.memory import process_peak_bytes
 from truestep.tune.in_script.facts_so_far import FactsSoFar
 from truestep.tune.in_script.fetching import Fetch
 from truestep.tune.in_script.operators import visible_operators

@@ -34,7 +34,7 @@ def reseed(offset: int, tape: Tape) -> None:
             *([_hook("numpy.random.seed", offset)] if "numpy" in sys.modules else ()),
         ],
     )
-    tape.listen(run_arrives=lambda _kind: put(tape, [_hook("truestep.train.run.Run.__init__", offset)]))
+    tape.listen(run_arrives=lambda _kind: put(tape, [_hook("truestep.run.train.run.Run.__init__", offset)]))
 
 
 def _hook(target: str, offset: int, also: tuple[str, ...] = ()) -> Hook:

@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 
-from truestep.data.loader import Loader
-from truestep.device import module_in_use
-from truestep.memory import process_peak_bytes
+from truestep.base.device import module_in_use
+from truestep.base.memory import process_peak_bytes
+from truestep.run.data.loader import Loader
 from truestep.tune.search.intervals import warm_up
 from truestep.watch.hooks.table import Function, Hook, bound, calling_module, put
 from truestep.watch.script.tape import Tape
 
-_OWN_WORKERS = "truestep.data.workers"
+_OWN_WORKERS = "truestep.run.data.workers"
 """Where our own loader makes a DataLoader: it is a part of ours."""
 _NO_SIZE = "its batch_size is None because the dataset makes the batches"
 _LONG = 4.0
@@ -158,8 +158,10 @@ class _Loaders:
 
 _HOOKS = (
     Hook("torch.utils.data.DataLoader.__init__", _Loaders.make, given=(_Loaders._note,), changes=True),
-    Hook("truestep.data.loader.Loader.__init__", _Loaders.make, given=(_Loaders._note_own,), changes=True),
-    Hook("truestep.data.loader.Loader.feed", _Loaders.observe_feed),
+    Hook(
+        "truestep.run.data.loader.Loader.__init__", _Loaders.make, given=(_Loaders._note_own,), changes=True
+    ),
+    Hook("truestep.run.data.loader.Loader.feed", _Loaders.observe_feed),
 )
 
 

@@ -16,7 +16,7 @@ from truestep.watch.script.tape import Tape
 Change = Callable[[dict[str, Any]], None]
 """Edits arguments by name, in place; those that the caller left out are absent."""
 
-_OURS = "truestep.data"
+_OURS = "truestep.run.data"
 """Our own loaders build DataLoaders and switch threads for a moment: that is not the script's doing."""
 
 

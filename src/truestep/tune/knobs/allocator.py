@@ -4,7 +4,7 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from truestep.memory import keep_freed
+from truestep.base.memory import keep_freed
 from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._worth import too_small
 from truestep.watch.script.tape import Tape

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from truestep.train.place import Autocast
+from truestep.run.train.place import Autocast
 from truestep.tune.in_script.inside import on_model
 from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._worth import too_small

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from truestep.train.place import Recompute
+from truestep.run.train.place import Recompute
 from truestep.tune.in_script.inside import on_model
 from truestep.tune.knob import Choice, Knob, ScriptFacts, Skip
 from truestep.tune.knobs._blocks import OWN, find

@@ -12,8 +12,8 @@ from statistics import median
 from typing import IO, Any
 
 from truestep import watch
+from truestep.base.memory import OUT_OF_MEMORY, available_bytes, in_bytes, largest_batch
 from truestep.errors import UsageError
-from truestep.memory import OUT_OF_MEMORY, available_bytes, in_bytes, largest_batch
 from truestep.picture import COLOURS, FAINT, INK, Picture
 from truestep.tune.search.intervals import Interval, interval, warm_up
 from truestep.tune.search.solo import Solo, run_alone

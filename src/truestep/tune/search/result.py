@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from truestep import watch
-from truestep.redaction import redacted
-from truestep.train import settings as settings_file
+from truestep.base.redaction import redacted
+from truestep.run.train import settings as settings_file
 from truestep.tune.knob import ScriptFacts
 from truestep.tune.profile.profile import Profile
 from truestep.tune.search.compare import Comparison

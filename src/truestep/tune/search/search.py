@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from truestep import watch
-from truestep.cores import num_cores
+from truestep.base.cores import num_cores
 from truestep.errors import UsageError
 from truestep.tune.knob import WORTH, Choice, Knob, ScriptFacts, Skip, pick
 from truestep.tune.profile.profile import Profile, profile

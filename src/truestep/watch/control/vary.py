@@ -38,7 +38,7 @@ def vary_stateful(tape: Tape) -> None:
 
 def vary_loader(tape: Tape) -> None:
     """Build our own loaders with the plan's number of workers; the DataLoader in one is left as it is."""
-    _vary_workers(tape, "truestep.data.loader.Loader", name="workers")
+    _vary_workers(tape, "truestep.run.data.loader.Loader", name="workers")
 
 
 def vary_run(tape: Tape) -> None:
@@ -49,7 +49,7 @@ def vary_run(tape: Tape) -> None:
     changes: dict[str, Function] = {"Run._claim": _begin_anew}
     if tape.plan.workers is not None:
         changes |= {"find_settings": _without_workers, "read_settings": _without_workers}
-    home = "truestep.train.run"
+    home = "truestep.run.train.run"
     put(tape, [Hook(f"{home}.{name}", act, changes=True) for name, act in changes.items()])
     tape.emit("run_arrives", sys.modules[home].Run)
 
@@ -78,7 +78,7 @@ def _vary_workers(tape: Tape, loader: str, *, name: str = "num_workers") -> None
 
 def _make(name: str, num_workers: int, init: Function, loader: Any, /, *args: Any, **kwargs: Any) -> None:
     given = bound(init, (loader, *args), kwargs)
-    if given is not None and calling_module() != "truestep.data.workers":
+    if given is not None and calling_module() != "truestep.run.data.workers":
         given.arguments[name] = num_workers
         if num_workers == 0:
             for needless in _NEED_WORKERS:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from truestep.device import module_in_use
+from truestep.base.device import module_in_use
 from truestep.watch.digests.fold import fold
 from truestep.watch.digests.keeping import Holder, own_holders
 from truestep.watch.script import parts

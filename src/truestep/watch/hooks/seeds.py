@@ -51,7 +51,7 @@ NUMPY = (
     _hook("numpy.random.set_state", "state"),
     _hook("numpy.random.default_rng", "new"),
 )
-OURS = (Hook("truestep.rng.seed_generators", Seeds.observe_ours),)
+OURS = (Hook("truestep.base.rng.seed_generators", Seeds.observe_ours),)
 
 
 def _digest_of(generator: str, given: Any, how: str) -> str | None:
@@ -66,7 +66,7 @@ def states() -> dict[str, Any]:
     found: dict[str, Any] = {}
     torch, numpy, random = (sys.modules.get(name) for name in ("torch", "numpy", "random"))
     assert torch is not None
-    from truestep.device import module_in_use  # noqa: PLC0415 - this module is imported before torch
+    from truestep.base.device import module_in_use  # noqa: PLC0415 - this module is imported before torch
 
     found["torch"] = torch.default_generator.get_state().numpy().tobytes()
     if random is not None:

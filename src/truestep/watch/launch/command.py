@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from truestep.base.interpreter import python_module
+from truestep.base.variables import read_variables
 from truestep.errors import UsageError
-from truestep.interpreter import python_module
-from truestep.variables import read_variables
 from truestep.watch.launch.scratch import Scratch
 from truestep.watch.plan import Plan
 

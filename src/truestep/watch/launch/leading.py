@@ -7,7 +7,7 @@ import ast
 import struct
 from pathlib import Path
 
-from truestep.cells import code_of, is_notebook
+from truestep.base.cells import code_of, is_notebook
 
 COLD_FILE = "cold.txt"
 """In the folder of evidence: why a forked run has ended itself, and has to be started cold."""

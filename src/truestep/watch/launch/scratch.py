@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from truestep import plainfile
+from truestep.base import plainfile
 from truestep.errors import UsageError
 from truestep.watch.launch.commit import Commit
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from truestep.device import module_in_use
+from truestep.base.device import module_in_use
 from truestep.watch.digests.fold import fold
 from truestep.watch.evidence.operation import In, Out, Row, stride_of
 from truestep.watch.evidence.process import values_path

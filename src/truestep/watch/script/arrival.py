@@ -47,9 +47,9 @@ _OBSERVERS = {
         "hooks.data:Loaders:STATEFUL",
         "control.vary:vary_stateful",
     ),
-    "truestep.data.loader": ("control.vary:vary_loader",),
-    "truestep.rng": ("hooks.seeds:Seeds:OURS",),
-    "truestep.train.run": ("control.vary:vary_run",),
+    "truestep.run.data.loader": ("control.vary:vary_loader",),
+    "truestep.base.rng": ("hooks.seeds:Seeds:OURS",),
+    "truestep.run.train.run": ("control.vary:vary_run",),
 }
 
 

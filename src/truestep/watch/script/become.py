@@ -91,7 +91,7 @@ def _compile_notebook(path: str) -> Any:
     """Return the code of all cells; tracebacks show their lines, and `display` prints."""
     import linecache  # noqa: PLC0415
 
-    from truestep.cells import code_of  # noqa: PLC0415
+    from truestep.base.cells import code_of  # noqa: PLC0415
 
     text = code_of(path)
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)

@@ -54,7 +54,7 @@ def has_accelerator() -> bool:
     """Whether an accelerator is in use: waits for it look like work."""
     if "torch" not in sys.modules:
         return False
-    from truestep.device import module_in_use  # noqa: PLC0415 - the script imports torch, not we
+    from truestep.base.device import module_in_use  # noqa: PLC0415 - the script imports torch, not we
 
     return module_in_use() is not None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from truestep.variables import launched_rank_and_size
+from truestep.base.variables import launched_rank_and_size
 from truestep.watch.evidence.standing import INIT, NEW_GROUP, Collective
 
 _DTYPES = {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from truestep.device import LateCopy
+from truestep.base.device import LateCopy
 
 _to = torch._C.TensorBase.to
 _MAX_WAITING = 64

@@ -5,7 +5,7 @@ Owns telling a rank from a script that runs alone. Imports the rest only for a r
 
 from typing import TYPE_CHECKING
 
-from truestep.variables import launched_rank_and_size
+from truestep.base.variables import launched_rank_and_size
 
 if TYPE_CHECKING:
     from truestep.watch.script.standpoint import Standpoint

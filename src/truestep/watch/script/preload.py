@@ -22,7 +22,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-from truestep.variables import all_variables, replace_variables, set_defaults
+from truestep.base.variables import all_variables, replace_variables, set_defaults
 from truestep.watch.launch.leading import COLD_FILE, HEAD, PACKAGES
 from truestep.watch.script.arrival import OBSERVED
 from truestep.watch.script.become import become

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from truestep.variables import launched_rank_and_size
+from truestep.base.variables import launched_rank_and_size
 from truestep.watch.evidence import kernel
 from truestep.watch.evidence.kinds import Place
 from truestep.watch.evidence.standing import ASK, Doing, Standing

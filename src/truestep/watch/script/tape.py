@@ -18,9 +18,9 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from truestep.base.redaction import redacted
 from truestep.errors import FolderUnusable
 from truestep.record import VERSION, Record
-from truestep.redaction import redacted
 from truestep.watch.evidence.kinds import NEVER_CUT, NOT_CHECKED, NUM_SHARED, UNREAD, Facts
 from truestep.watch.plan import NUM_FIRST, Plan
 from truestep.watch.script.interrupts import is_from_handler, reason_of
@@ -356,7 +356,7 @@ class Tape:
     def _set_look(self) -> None:
         self.is_looked_at = self.plan.looks_at(self.num_steps)
         if self.is_looked_at and self.num_steps >= NUM_FIRST and self.plan.look == "sampled":
-            from truestep.device import module_in_use  # noqa: PLC0415 - the script imports torch, not we
+            from truestep.base.device import module_in_use  # noqa: PLC0415 - the script imports torch, not we
 
             self.is_looked_at = module_in_use() is None  # reading would make the script wait for the device
         self._next_look = self.plan.next_look(self.num_steps)

@@ -21,7 +21,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
-from truestep.device import LateCopy
+from truestep.base.device import LateCopy
 from truestep.watch.evidence.facts.loading import EpochNumber, Labels, LoaderMade, LoaderOrder, SamplesSeen
 from truestep.watch.hooks.table import Hook, Observation, calling_frame, put
 from truestep.watch.inspect.data.labels import outline_labels

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from truestep.device import module_in_use
+from truestep.base.device import module_in_use
 from truestep.watch.evidence.facts.surroundings import CopiedToDevice, HostWaited
 from truestep.watch.hooks.table import WINDOW, Hook, Observation, calling_module, put
 from truestep.watch.script.leaves import among_ourselves, is_transformed

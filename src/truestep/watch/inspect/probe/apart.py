@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from truestep.memory import is_out_of_memory, limit_growth, room_bytes
+from truestep.base.memory import is_out_of_memory, limit_growth, room_bytes
 from truestep.watch.evidence.kinds import NOT_CHECKED
 
 _PATIENCE_S = 60.0

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truestep.memory import is_out_of_memory
+from truestep.base.memory import is_out_of_memory
 from truestep.watch.inspect.probe.hosted import to_host
 from truestep.watch.script import parts
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from truestep.device import copy_late
+from truestep.base.device import copy_late
 from truestep.watch.inspect.probe.apart import ApartError
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import find_tensors

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.device import Arrival
+from truestep.base.device import Arrival
 from truestep.watch.evidence.facts.passes import FutureSeen, PlaceInBatch, SamplesMixed
 from truestep.watch.evidence.kinds import NOT_CHECKED, Facts, named
 from truestep.watch.evidence.moment import unnamed

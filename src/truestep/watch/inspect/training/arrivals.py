@@ -7,7 +7,7 @@ from time import time_ns
 
 import torch
 
-from truestep.device import peak_bytes
+from truestep.base.device import peak_bytes
 from truestep.watch.evidence.facts.surroundings import GroupJoined, RankEnded
 from truestep.watch.script import collectives
 from truestep.watch.script.tape import Tape

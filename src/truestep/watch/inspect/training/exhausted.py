@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.device import free_bytes, module_in_use
-from truestep.memory import host_free_bytes, is_out_of_memory, requested_bytes
+from truestep.base.device import free_bytes, module_in_use
+from truestep.base.memory import host_free_bytes, is_out_of_memory, requested_bytes
 from truestep.watch.evidence.facts.course import Holder, MemoryExhausted
 from truestep.watch.evidence.kinds import Place
 from truestep.watch.inspect.training.expected import Expected

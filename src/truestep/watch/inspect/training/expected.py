@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep.device import free_bytes, module_in_use
+from truestep.base.device import free_bytes, module_in_use
 from truestep.watch.evidence.facts.course import MemoryExpected
 from truestep.watch.plan import NUM_FIRST
 from truestep.watch.script import parts
