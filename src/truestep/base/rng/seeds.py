@@ -32,7 +32,7 @@ def derive(root: int, purpose: str, *where: int) -> int:
 
 def _hash(root: int, purpose: str, *where: int) -> bytes:
     key = struct.pack("<q", root)
-    hashed = hashlib.blake2b(purpose.encode(), digest_size=24, key=key, person=b"truestep.base.rng")
+    hashed = hashlib.blake2b(purpose.encode(), digest_size=24, key=key, person=b"truestep.rng")
     hashed.update(struct.pack(f"<{len(where)}q", *where))
     return hashed.digest()
 
