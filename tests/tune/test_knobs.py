@@ -505,7 +505,7 @@ torch.backends.cuda.matmul.fp32_precision = "ieee"
 from truestep.run.train.fingerprint import fingerprint
 from truestep.tune.in_script.facts_so_far import FactsSoFar
 
-facts = FactsSoFar(SimpleNamespace(listen=dict, under_way=None)).facts()
+facts = FactsSoFar(SimpleNamespace(listen=dict, under_way=None, window=None)).facts()
 print(facts["matmul_precision"], fingerprint(torch.device("cpu"))["matmul_precision"], sep="\\n")
 """
 

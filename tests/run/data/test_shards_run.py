@@ -102,7 +102,7 @@ def test_a_bucket_gives_the_same_bits(
 def start(size: int, **arguments: Any) -> "subprocess.Popen[bytes]":
     launch = [TRUESTEP, "run", "-n", str(size)] if size > 1 else [sys.executable]
     return subprocess.Popen(
-        [*launch, str(ROOT / "tests" / "data" / "shard_files.py")],
+        [*launch, str(ROOT / "tests" / "run" / "data" / "shard_files.py")],
         env=os.environ | {"SHARD_TRAINING": repr(arguments), "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

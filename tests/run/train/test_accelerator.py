@@ -10,7 +10,7 @@ import pytest
 
 from tests.accelerator import FOLDER, environment, run
 
-ROOT = FOLDER.parents[2]
+ROOT = FOLDER.parents[1]
 START = """
 import json, os, signal, sys
 from pathlib import Path

@@ -65,7 +65,7 @@ def train(folder: str, fault: str = "", rank: int = -1, parallel: str = "ddp", *
                         num_bad -= 1
                         flip(out.data, 21)
                     if fault == "unstable":
-                        out = out + torch.frombuffer(bytearray(os.urandom(3)), dtype=torch.uint8)
+                        out = out + torch.frombuffer(bytearray(os.urandom(12)), dtype=torch.int32) / 2**31
                     loss = F.cross_entropy(out, y)
                     step.backward(loss)
                     step.log(lane_loss=loss)
