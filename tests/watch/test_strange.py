@@ -311,5 +311,5 @@ def test_a_thread_that_trains_is_observed_while_others_go_back(tmp_path: Path) -
     ]
     rest += ["learner.start()", "learner.join()", *lines[-2:]]
     process = watch_text(tmp_path, LOOP + "\n".join([*lines[:place], *rest]), plan=check_plan())
-    assert process.num_steps >= 58  # another one may be in a call when it shows that it trains
+    assert process.num_steps >= 50  # others may be in a call in the first steps in which it trains
     assert evaluate_rules(find_rules(), Evidence(processes=[process])).findings == []
