@@ -163,6 +163,9 @@ def main() -> int:
         known = ("--measured", str(asked.measured.resolve())) if asked.measured else ()
         limits = ("--per-script", str(PER_SCRIPT), "--results", str(mutants))
         run_part(root, "mutants.py", *draw, *limits, *known)
+    for name, path in (("wild", wild), ("mutants", mutants)):
+        if name in parts and not (path.exists() and path.read_text().strip()):
+            raise SystemExit(f"gate: {name} measured nothing, see what it printed above")
     saved = asked.out / "gate.json"
     kept: Numbers = json.loads(saved.read_text()) if saved.exists() else {}
     numbers = {name: number for name, number in kept.items() if name.startswith(("calls", "corpus"))}
