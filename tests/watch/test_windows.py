@@ -195,6 +195,15 @@ LATE = {
 """Where the loop goes wrong from step 600 on, the rule that reports it, and how many steps later at most."""
 
 
+def test_an_optimizer_that_cannot_be_read_between_windows_does_not_end_the_script(tmp_path: Path) -> None:
+    hide = "if step == 40: optimizer.param_groups[:] = map(Hidden, optimizer.param_groups)"
+    script = script_of(tmp_path, num_steps=60, start="class Hidden(dict): get = None", end=hide)
+    done = run_watched(script, folder=tmp_path, plan=check_plan())
+    assert (done.code, done.stderr) == (0, "")
+    (process,) = watch.read(tmp_path)
+    assert any("optim" in name for name in process.switched_off)
+
+
 @pytest.mark.parametrize("name", LATE)
 def test_a_mistake_that_begins_late_is_reported(tmp_path: Path, name: str) -> None:
     places, code, most = LATE[name]

@@ -14,7 +14,7 @@ import torch
 
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.hooks.backward import losses_of
-from truestep.watch.hooks.table import drop_frames, unseen
+from truestep.watch.hooks.table import Guard, drop_frames, unseen
 from truestep.watch.script.tape import Tape
 from truestep.watch.script.window import AFTER_CHANGE, EVERY, LATER, PROBE_EVERY
 
@@ -26,8 +26,16 @@ _LAST = PROBE_EVERY - 1
 class Counter:
     """Counts the steps of all optimizers."""
 
-    def __init__(self, tape: Tape, *, take_turn: Callable[[int], bool], rates: dict[int, list[Any]]) -> None:
-        self._tape, self._take_turn, self._rates = tape, take_turn, rates
+    def __init__(
+        self,
+        tape: Tape,
+        *,
+        take_turn: Callable[[int], bool],
+        rates: dict[int, list[Any]],
+        changed_rates: Callable[[Any, int], list[float] | None],
+    ) -> None:
+        self._tape, self._take_turn, self._rates, self._changed_rates = tape, take_turn, rates, changed_rates
+        self._guard = Guard(tape, "torch.optim.Optimizer.step")
         self._known = tape.things("optimizer")
         self._places: set[tuple[Any, int]] = set()
         """Where optimizers are stepped: code, and the instruction in it."""
@@ -38,7 +46,7 @@ class Counter:
     def around(self, original: Function, observed: Function) -> Function:
         """Return what makes a step: in windows the observed one, otherwise the original, and counts it."""
         tape, window, facts, places = self._tape, self._tape.window, self._facts, self._places
-        known, under_way = self._known, tape.under_way
+        known, under_way, guard = self._known, tape.under_way, self._guard
 
         def step(optimizer: Any, /, *args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
@@ -63,8 +71,11 @@ class Counter:
             except BaseException as error:
                 drop_frames(error)
                 raise
-            if tape.is_on and known[id(optimizer)][0] in facts:
-                self._count(optimizer)
+            if tape.is_on and guard.is_working and known[id(optimizer)][0] in facts:
+                try:
+                    self._count(optimizer)
+                except Exception as error:  # noqa: BLE001 - reported
+                    guard.fail(error)
             return result
 
         return unseen(step, original)
@@ -78,17 +89,13 @@ class Counter:
         for group, rate in zip(optimizer.param_groups, self._rates[number], strict=False):
             now = group.get("lr")
             if now is not rate and (type(now) is not float or now != rate):
-                noted = noted._replace(rates=self._new_rates(optimizer, number))
+                noted = noted._replace(rates=self._changed_rates(optimizer, number))
                 break
         tape.mark(noted, site, perf_counter_ns())
         if counts:
             tape.num_steps = step = tape.num_steps + 1
             if step & _LAST < 2 or step in tape.window.starts or step & (EVERY - 1) == EVERY - LATER // 2:
                 self._move(step)
-
-    def _new_rates(self, optimizer: Any, number: int) -> list[float] | None:
-        rates = self._rates[number] = [group.get("lr") for group in optimizer.param_groups]
-        return rates if all(isinstance(rate, int | float) for rate in rates) else None
 
     def _move(self, step: int) -> None:
         """A step begins at which more than counting is due."""

@@ -62,7 +62,9 @@ class Steps:
         self._turns = Turns(self._known)
         self._rates: dict[int, list[Any]] = {}
         self._counter = (
-            Counter(tape, take_turn=self._turns.take, rates=self._rates) if tape.window.may_close else None
+            Counter(tape, take_turn=self._turns.take, rates=self._rates, changed_rates=self._changed_rates)
+            if tape.window.may_close
+            else None
         )
 
     def meet(self, optimizer: Optimizer) -> Observation:
