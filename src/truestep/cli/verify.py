@@ -98,7 +98,6 @@ _Env = Annotated[
     _way(metavar="NAME=VALUE", help="Run it with this variable set; NAME= removes it. May be repeated."),
 ]
 _Compile = Annotated[bool, _way("--compile", help="torch.compile, with float64 as judge.")]
-_Precision = Annotated[bool, _way("--precision", help="bfloat16 autocast, with float64 as judge.")]
 _Against = Annotated[
     list[str] | None,
     _way(
@@ -137,7 +136,6 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     threads: _Threads = None,
     env: _Env = None,
     compile_: _Compile = False,
-    precision: _Precision = False,
     against: _Against = None,
     save: _Save = None,
     steps: _Steps = 100,
@@ -167,7 +165,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     Examples:
       truestep verify train.py                       twice, 100 steps each
       truestep verify --kill --resume-with="--resume last.pt" train.py
-      truestep verify --against HEAD~1 --precision train.py
+      truestep verify --against HEAD~1 train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
@@ -178,7 +176,6 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
             runs=runs,
             is_killed=kill,
             is_compiled=compile_,
-            is_lowered=precision,
             timeout_s=timeout,
             has_proof=not no_proof,
             **_each(processes=processes, workers=workers, threads=threads),
@@ -249,8 +246,8 @@ class _Answer:
 
     def show(self, verdict: "Verdict") -> None:
         """Print the answer."""
-        from truestep.verify.compiled import lowered_lines
-        from truestep.verify.describe import compiled_lines, resume_lines, same_text
+        from truestep.verify.compiled import compiled_lines
+        from truestep.verify.describe import resume_lines, same_text
 
         if verdict.is_interrupted:
             self._page.print("")  # after the ^C that a terminal shows
@@ -260,8 +257,7 @@ class _Answer:
             self._page.print(("same", "bold green"), f" {same_text(verdict)}")
         elif verdict.first_difference is not None:
             self._show_difference(verdict.first_difference, is_rounding=verdict.is_rounding)
-        lowered = lowered_lines(verdict.precision)
-        for line in (*resume_lines(verdict), *compiled_lines(verdict), *lowered):
+        for line in (*resume_lines(verdict), *compiled_lines(verdict.compiled)):
             self._page.print(line)
         if verdict.saved:
             self._page.print(f"fingerprint: {verdict.saved}")

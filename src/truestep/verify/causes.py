@@ -272,10 +272,6 @@ CAUSES = {
         words="compiled code is farther from the float64 result than rounding explains",
         fix="keep this module out of torch.compile (torch.compiler.disable), and report it to PyTorch",
     ),
-    "precision-lost": Cause(
-        words="under bfloat16 autocast a value is farther from the float64 result than zeros are",
-        fix="compute the module above in float32: torch.autocast(..., enabled=False) around it",
-    ),
     "unknown": Cause(
         words="not found: no known source of differences explains it",
         fix="check what leads to the operation and line above, where the difference first appears",

@@ -4,7 +4,6 @@ Owns the words. Colours and lines of a terminal are left to the command.
 """
 
 from pathlib import Path
-from typing import Any
 
 from truestep.base.cells import code_of, is_notebook, line_name
 from truestep.errors import printable
@@ -54,29 +53,6 @@ def resume_lines(verdict: Verdict) -> list[str]:
             "  fix    save to a temporary file, then os.replace(temporary, path): a kill leaves the old file",
         ]
     return lines
-
-
-def compiled_lines(verdict: Verdict) -> list[str]:
-    """Return what is known of compiled code, a line each."""
-    told = verdict.compiled
-    if told is None:
-        return []
-    lines = [
-        f"compiled {stage}: {_apart(worst)}" for stage, worst in told["stages"].items() if worst["value"]
-    ]
-    for name, words in (("breaks", "graph break"), ("recompilations", "recompiled")):
-        for item in told[name]:
-            where = f" {line_name(item['file'], item['line'])}" if item["file"] else ""
-            lines.append(f"{words}{where}  {item['text']}")
-    return lines
-
-
-def _apart(worst: dict[str, Any]) -> str:
-    if worst["apart"] is None:
-        return f"{worst['value']} is missing, has another shape or is not finite"
-    own = "not finite" if worst["eager_apart"] is None else f"{worst['eager_apart']:.1g}"
-    distances = f"{worst['apart']:.1g} from the judge, eager {own}"
-    return f"{'beyond rounding' if worst['is_beyond'] else 'rounding'}: {worst['value']} {distances}"
 
 
 def rows_of(found: Difference) -> dict[str, str]:

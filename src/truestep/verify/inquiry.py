@@ -76,8 +76,6 @@ def verify(
                 inquiry.save(asked.save)
             if asked.is_compiled and verdict.same:
                 inquiry.compare_compiled()
-            if asked.is_lowered and verdict.same:
-                inquiry.compare_lowered()
             for other in others:
                 if verdict.same:
                     inquiry.compare_with(other)
@@ -150,42 +148,22 @@ class _Inquiry:
             files.compare(self.runner.scratch.written(), was_ended=not self.verdict.is_whole)
 
     def compare_compiled(self) -> None:
-        """Compare the model's first training calls, compiled and eager."""
-        self.on_status("compiling the model, eager against aot_eager against inductor")
+        """Compare the models' first training calls, compiled and eager."""
+        self.on_status("comparing the compiled model with the eager one")
         plan = Plan(settings=((compiled.AUDIT, None),))
         ran = self.runner.run(replace(self.asked.base, kind="again"), plan=plan, side=1)
         assert self.runner.folder is not None
         told = compiled.read(self.runner.folder)
-        if told is None:
-            raise _Inconclusive(f"the model could not be compiled and compared. Its last lines:\n{ran.tail}")
-        self.verdict.compiled = compiled.with_own_files(told, self.runner.original)
-        if "reason" in told:
-            raise _Inconclusive(f"the model could not be compiled and compared ({told['reason']}).")
-        if told["found"]:
-            finding, parting = (
-                compiled.explain(told),
-                chains.Parting(place=0, step=0, parts=(told["found"]["value"],), first=None, second=None),
-            )
-            difference = self._difference(parting, finding)
-            self.verdict.same = False
-            self.verdict.first_difference = replace(difference, what=f"compiled {told['found']['value']}")
-
-    def compare_lowered(self) -> None:
-        """Compare the model's first training call under bfloat16 autocast and in float32."""
-        self.on_status("running the model in bfloat16, float32 and float64")
-        plan = Plan(settings=((compiled.AUDIT, compiled.LOWERED),))
-        ran = self.runner.run(replace(self.asked.base, kind="again"), plan=plan, side=1)
-        assert self.runner.folder is not None
-        told = compiled.read(self.runner.folder)
         if told is None or "reason" in told:
-            why = told["reason"] if told is not None else f"its last lines:\n{ran.tail}"
-            raise _Inconclusive(f"the model could not be compared in other formats ({why}).")
-        self.verdict.precision = {**told, "file": self.runner.original(told["file"])}
+            why = f" ({told['reason']})." if told is not None else f". Its last lines:\n{ran.tail}"
+            raise _Inconclusive(f"the model could not be compiled and compared{why}")
+        told["file"] = self.runner.original(told.get("file"))
+        self.verdict.compiled = told
         if told["is_beyond"]:
             parting = chains.Parting(place=0, step=0, parts=(told["value"],), first=None, second=None)
-            difference = self._difference(parting, compiled.explain_lowered(told))
+            difference = self._difference(parting, compiled.explain(told))
             self.verdict.same = False
-            self.verdict.first_difference = replace(difference, what=f"bfloat16 {told['value']}")
+            self.verdict.first_difference = replace(difference, what=f"compiled {told['value']}")
 
     def compare_with(self, other: Other) -> None:
         """Compare the first run with one of another version."""

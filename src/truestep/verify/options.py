@@ -29,8 +29,6 @@ class VerifyOptions:
     """Other interpreters, commits, and fingerprints."""
     is_compiled: bool = False
     """Whether compiled code is compared with eager code."""
-    is_lowered: bool = False
-    """Whether bfloat16 autocast is compared with float32."""
     save: Path | None = None
     """Where to write the fingerprint of the first run, if it repeats."""
     timeout_s: float | None = None
@@ -52,7 +50,7 @@ class VerifyOptions:
                 raise UsageError(f"--{name} must be {smallest} or more, got {min(given)}.")
         if self.is_portable and len({*self.processes, 1}) > 1:
             raise UsageError("--save and --against compare runs of one process. Leave out --processes.")
-        if self.runs < 2 and not self.ways and not self.against and not (self.is_compiled or self.is_lowered):
+        if self.runs < 2 and not self.ways and not self.against and not self.is_compiled:
             raise UsageError("--runs 1 compares nothing. Pass 2 or more, or an option such as --kill.")
 
     @property

@@ -89,9 +89,7 @@ class Verdict:
     is_rounding: bool = False
     """Whether what differs from another version is rounding alone."""
     compiled: dict[str, Any] | None = None
-    """What compiling the model gives: graph breaks, recompilations, and how far each stage is off."""
-    precision: dict[str, Any] | None = None
-    """How far bfloat16 and float32 are from float64, and the module and operation that lose most."""
+    """How far compiled and eager code are from float64, in the value that is farthest off."""
     resume: dict[str, Any] | None = None
     """Of a killed run: from which step it was resumed, how long that took, and a save that a kill tears."""
     files: WrittenFiles | None = None
@@ -137,7 +135,6 @@ class Verdict:
             "files": None if self.files is None else self.files.as_fields(),
             "saved": self.saved,
             "compiled": self.compiled,
-            "precision": self.precision,
             "resume": self.resume,
         }
         return fields if self.reason is None else {**fields, "reason": self.reason}

@@ -1,12 +1,11 @@
 """One forward and backward pass of a module: its values, and whether two passes differ by more than rounding.
 
 Owns how far eager code goes by rounding alone: its distance from float64, and from passes of its own whose
-inputs and weights are off by one rounding. Which passes are compared is left to `compiling` and `lowering`.
+inputs and weights are off by one rounding. Which passes are compared is left to `compiling`.
 """
 
 import copy
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,7 +21,7 @@ _SMALL = 1e-3
 """Of the largest gradient. A smaller one may be zero but for rounding."""
 _UNKNOWN = 0.1
 """If eager code is farther from the judge than this everywhere, nothing can be judged."""
-_FEW, NUM_NUDGED = 2, 10
+_FEW, _NUM_NUDGED = 2, 10
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Values = dict[str, Tensor]
@@ -60,7 +59,7 @@ def _to_double(item: Tensor) -> Tensor:
     return item.double() if item.is_floating_point() else item
 
 
-def tensors_of(value: Any) -> list[Tensor]:
+def _tensors_of(value: Any) -> list[Tensor]:
     """Return all tensors of a module, or of a structure of values."""
     if isinstance(value, nn.Module):
         return [*value.parameters(), *value.buffers()]
@@ -68,9 +67,9 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def _leaves(value: Any) -> list[Tensor]:
-    found = tensors_of(value)
+    found = _tensors_of(value)
     if not found and hasattr(value, "__dict__"):
-        found = tensors_of(dict(vars(value)))
+        found = _tensors_of(dict(vars(value)))
     return [leaf for leaf in found if _has_fractions(leaf)]
 
 
@@ -83,7 +82,7 @@ def _as_real(item: Tensor) -> Tensor:
     return torch.view_as_real(item.resolve_conj()) if item.is_complex() else item
 
 
-def named_values(found: dict[str, Tensor]) -> Values:
+def _named_values(found: dict[str, Tensor]) -> Values:
     """Return copies as real numbers in float64."""
     return {
         name: _as_real(item.detach()).double().clone() for name, item in found.items() if _has_fractions(item)
@@ -93,7 +92,7 @@ def named_values(found: dict[str, Tensor]) -> Values:
 def values_of_call(module: nn.Module, call: Call, *, compiled: Callable[..., Any] | None = None) -> Values:
     """Run forward and backward, and return outputs, buffers, and gradients of parameters and inputs."""
     args, kwargs = detached(call)
-    inputs = [item for item in tensors_of((args, kwargs)) if item.requires_grad]
+    inputs = [item for item in _tensors_of((args, kwargs)) if item.requires_grad]
     torch.manual_seed(0)
     compute = module if compiled is None else compiled
     # A module may change its input in place, which a leaf that needs a gradient does not allow.
@@ -109,7 +108,7 @@ def values_of_call(module: nn.Module, call: Call, *, compiled: Callable[..., Any
         named |= {f"input {place}": item for place, item in enumerate(inputs)}
         found |= {f"gradient of {name}": item.grad for name, item in named.items() if item.grad is not None}
     found |= {f"buffer {name}": item for name, item in module.named_buffers()}
-    return named_values(found)
+    return _named_values(found)
 
 
 def _weights(item: Tensor) -> Tensor:
@@ -128,7 +127,7 @@ def is_random_module(module: nn.Module, call: Call) -> bool:
     return any(not torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
-def nudged(items: Iterable[Tensor], seed: int) -> list[Tensor]:
+def _nudged(items: Iterable[Tensor], seed: int) -> list[Tensor]:
     """Return copies that are off by one rounding, up or down."""
     generator = torch.Generator().manual_seed(seed)
     return [
@@ -143,14 +142,14 @@ def _nudge(item: Tensor, generator: torch.Generator) -> Tensor:
 
 def nudged_passes(module: nn.Module, call: Call) -> Iterator[Values]:
     """Yield the values of eager passes with weights and inputs that are off by one rounding."""
-    for seed in range(NUM_NUDGED):
+    for seed in range(_NUM_NUDGED):
         twin = copy.deepcopy(module)
-        owned = tensors_of(twin)
-        for item, changed in zip(owned, nudged(owned, seed), strict=True):
+        owned = _tensors_of(twin)
+        for item, changed in zip(owned, _nudged(owned, seed), strict=True):
             item.data = changed
         flat, spec = pytree.tree_flatten(call)
         places = [place for place, leaf in enumerate(flat) if isinstance(leaf, Tensor)]
-        changes = nudged([flat[place] for place in places], seed + NUM_NUDGED)
+        changes = _nudged([flat[place] for place in places], seed + _NUM_NUDGED)
         for place, changed in zip(places, changes, strict=True):
             flat[place] = changed.requires_grad_(flat[place].requires_grad)
         yield values_of_call(twin, pytree.tree_unflatten(flat, spec))
@@ -169,7 +168,7 @@ def compare(
 
 def eps_of(*values: Any) -> float:
     """Return the largest rounding of the formats that are used."""
-    kinds = {item.dtype for value in values for item in tensors_of(value) if _has_fractions(item)}
+    kinds = {item.dtype for value in values for item in _tensors_of(value) if _has_fractions(item)}
     return max((torch.finfo(kind).eps for kind in kinds), default=_FLOAT32)
 
 
@@ -211,13 +210,3 @@ def _distance(item: Tensor, exact: Tensor) -> float:
 
 def _finite(apart: float) -> float | None:
     return apart if math.isfinite(apart) else None
-
-
-def own_place(is_own: Callable[[str], bool]) -> tuple[str | None, int | None]:
-    """Return the user's line that calls, below the call of the model by an audit."""
-    frame = sys._getframe(2)  # of the module; the script's call of the model comes above our own
-    while frame is not None and frame.f_code.co_filename != __file__:
-        if is_own(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
-    return None, None
