@@ -55,7 +55,7 @@ class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = AutoModel.from_pretrained(get_model_path())
-        ts.model.replace(self.encoder, "pooler", by=nn.Identity())  # of another task, and not used here
+        self.encoder.pooler = nn.Identity()  # of another task, and not used here
         self.head = nn.Linear(self.encoder.config.hidden_size, len(PARTS))
 
     def read(self, verses: ts.Padded) -> Tensor:

@@ -53,7 +53,7 @@ PARTS = {
     ),
     "model": Part(
         "Models",
-        "Small functions over any `torch.nn.Module`: [models.md](../models.md), [taps.md](../taps.md).",
+        "Small functions over any `torch.nn.Module`: [models.md](../models.md).",
         "model/__init__.py",
         full("truestep.model", *MODEL),
     ),

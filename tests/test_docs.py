@@ -124,7 +124,7 @@ def test_links_that_leave_the_documentation_lead_to_pages_of_the_site() -> None:
     from scripts.site_pages import relinked
 
     assert (
-        relinked("editing.md", "[a](../examples/digits.py#x) [b](check.md)")
+        relinked("examples.md", "[a](../examples/digits.py#x) [b](check.md)")
         == "[a](source/examples/digits.py.md#x) [b](check.md)"
     )
     assert (

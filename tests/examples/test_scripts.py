@@ -66,7 +66,6 @@ RUNS = [
 OTHERS = [
     Example(name="lightning_digits", short=("--epochs", "2")),
     Example(name="accelerate_digits", short=("--epochs", "2")),
-    Example(name="edit_answers"),
 ]
 """Not written with Run, and they save nothing: nothing to resume."""
 VERIFIED_STEPS = 8

@@ -198,14 +198,6 @@ def test_a_tied_weight_is_frozen_under_all_its_names_and_told() -> None:
     assert "tied, so changed with it: transformer.wte.weight (is lm_head.weight)" in str(frozen)
 
 
-def test_dropout_in_a_frozen_part_stays_active_and_is_told() -> None:
-    model, inputs = lstm()
-    frozen = ts.model.freeze(model, ["embedding", "lstm"])
-    assert frozen.dropouts == ("lstm.dropout",)
-    first, second = model(**inputs), model(**inputs)
-    assert not torch.equal(first, second)
-
-
 def test_a_gradient_left_on_a_frozen_parameter_is_told_and_not_touched() -> None:
     model, inputs = lstm()
     loss_of(model(**inputs)).backward()
@@ -224,14 +216,6 @@ def test_a_stale_gradient_does_move_a_frozen_weight() -> None:
     before = model.weight.clone()
     optimizer.step()
     assert not torch.equal(model.weight, before)
-
-
-def test_the_table_names_the_parts_and_their_numbers() -> None:
-    model, _ = resnet()
-    text = str(ts.model.freeze(model, ["conv1", "layer1"]))
-    assert text.splitlines()[0].split() == ["part", "frozen", "trainable", "held", "in", "eval"]
-    assert ["layer1", "2,368", "0", "4"] in [line.split() for line in text.splitlines()]
-    assert ["all", "2,584", "41,786", "4"] in [line.split() for line in text.splitlines()]
 
 
 def test_parameters_of_the_model_itself_are_frozen_too() -> None:

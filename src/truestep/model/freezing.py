@@ -3,19 +3,13 @@
 Owns the hold on such layers that outlasts `model.train()`. Which parameters are meant is up to `names`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from truestep.errors import UsageError
-from truestep.model.dropout import find_dropouts
 from truestep.model.names import What, aliases, listed, select, within
-from truestep.model.tables import printed, shortened, table
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 class _Held:
@@ -48,34 +42,20 @@ class Frozen:
     """Normalisation layers that stay in eval mode, with their running statistics, after `model.train()`."""
     tied: tuple[tuple[str, str], ...]
     """Other names of the parameters in `changed`: they are the same tensors, so they changed too."""
-    dropouts: tuple[str, ...]
-    """Dropout layers inside frozen modules: still active in train mode, see `set_dropout`."""
     with_gradient: tuple[str, ...]
     """Frozen parameters that still have a `.grad`, with which an optimizer that has them would move them."""
-    parts: tuple[tuple[str, int, int], ...]
-    """For each direct child of the model: its name, and its numbers of frozen and of trainable values."""
     num_frozen: int
     num_trainable: int
 
-    def __rich__(self) -> "Table":
-        rows = []
-        for name, frozen, learning in self.parts:
-            held = sum(layer == name or layer.startswith(f"{name}.") for layer in self.held)
-            rows.append((name, f"{frozen:,}", f"{learning:,}", str(held or "")))
-        total = ("all", f"{self.num_frozen:,}", f"{self.num_trainable:,}", str(len(self.held) or ""))
-        return table(("part", " frozen", " trainable", " held in eval"), rows, total=total)
-
     def __str__(self) -> str:
-        lines = [printed(self.__rich__())]
+        lines = [f"{self.num_frozen:,} values frozen, {self.num_trainable:,} trainable"]
         if self.held:
-            lines.append(f"running statistics stand still: {shortened(self.held)}")
+            lines.append(f"running statistics stand still: {', '.join(self.held)}")
         if self.tied:
-            lines.append("tied, so changed with it: " + shortened(f"{b} (is {a})" for a, b in self.tied))
-        if self.dropouts:
-            lines.append(f"dropout still active in train mode: {shortened(self.dropouts)}")
+            lines.append("tied, so changed with it: " + ", ".join(f"{b} (is {a})" for a, b in self.tied))
         if self.with_gradient:
             lines.append(
-                f"frozen with a gradient left: {shortened(self.with_gradient)}; "
+                f"frozen with a gradient left: {', '.join(self.with_gradient)}; "
                 "call optimizer.zero_grad() before the next step, or the optimizer still moves them"
             )
         return "\n".join(lines)
@@ -88,8 +68,8 @@ def freeze(model: nn.Module, what: What) -> Frozen:
 
     `what` is a name pattern, a type of module, or a list of these, as in `select`. A layer with running
     statistics (BatchNorm) all of whose parameters are frozen is put into eval mode and stays there when
-    `model.train()` is called. Dropout inside frozen parts is unchanged and listed: to what is trained behind
-    it, it is the same noise as before.
+    `model.train()` is called. Dropout inside frozen parts stays active: to what is trained behind it, it is
+    the same noise as before.
 
     Freeze before wrapping in DDP or building the optimizer (`trainable(model)`, `decay_groups(model, ...)`).
 
@@ -206,31 +186,7 @@ def _report(model: nn.Module, changed: list[str]) -> Frozen:
         tied=tuple(
             (name, other) for name in changed for other in names[id(parameters[name])] if other not in changed
         ),
-        dropouts=tuple(
-            str(place)
-            for place in find_dropouts(dict(model.named_modules()))
-            if place.p > 0 and _is_in_frozen(place.name, model)
-        ),
         with_gradient=tuple(name for name, parameter in frozen if parameter.grad is not None),
-        parts=tuple(_parts(model)),
         num_frozen=sum(parameter.numel() for _, parameter in frozen),
         num_trainable=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
     )
-
-
-def _is_in_frozen(name: str, model: nn.Module) -> bool:
-    """Whether the smallest module around it that has parameters has only frozen ones."""
-    while True:
-        learns = [parameter.requires_grad for parameter in model.get_submodule(name).parameters()]
-        if learns or not name:
-            return not any(learns)
-        name = name.rpartition(".")[0]
-
-
-def _parts(model: nn.Module) -> Iterator[tuple[str, int, int]]:
-    counts: dict[str, list[int]] = {}
-    for name, parameter in model.named_parameters():
-        part = name.split(".")[0] if "." in name else f"{name} (of the model itself)"
-        counts.setdefault(part, [0, 0])[parameter.requires_grad] += parameter.numel()
-    for part, (frozen, learning) in counts.items():
-        yield part, frozen, learning

@@ -12,7 +12,6 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
-from torch.distributed.tensor import DTensor
 
 from truestep.base.bits import witness
 from truestep.errors import UsageError
@@ -88,9 +87,7 @@ def _let_go(received: torch.Tensor, sums: dict[Node, torch.Tensor], *, num_parts
 def shard(model: nn.Module, *, device: torch.device, offloads: bool = False) -> None:
     """Cut a model's parameters over all processes; blocks in a ModuleList are gathered one at a time.
 
-    A model without values (on the meta device) is cut all the same: each process gets memory for its parts,
-    which `copy_part` fills. `offloads` leaves the parts in CPU memory while the device computes; that was
-    never tried on a GPU.
+    `offloads` leaves the parts in CPU memory while the device computes; that was never tried on a GPU.
     """
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     policy = CPUOffloadPolicy() if offloads else OffloadPolicy()
@@ -99,31 +96,6 @@ def shard(model: nn.Module, *, device: torch.device, offloads: bool = False) -> 
             if any(True for _ in block.parameters()) and not isinstance(block, FSDPModule):
                 fully_shard(block, mesh=mesh, offload_policy=policy)
     fully_shard(model, mesh=mesh, offload_policy=policy)
-    _reserve(model, device=torch.device("cpu") if offloads else device)
-
-
-def _reserve(model: nn.Module, *, device: torch.device) -> None:
-    """Give the parts that have none their memory; tied ones stay tied, as with `to_empty` they do not.
-
-    All at once: between full tensors that come and go, the allocator would leave holes of their size.
-    """
-    made: dict[int, nn.Parameter] = {}
-    for module in model.modules():
-        for key, parameter in module._parameters.items():
-            if parameter is None or not parameter.is_meta:
-                continue
-            if id(parameter) not in made:
-                part = torch.empty_like(parameter, device=device)
-                made[id(parameter)] = nn.Parameter(part, requires_grad=parameter.requires_grad)
-            setattr(module, key, made[id(parameter)])
-
-
-def copy_part(full: torch.Tensor, into: DTensor) -> None:
-    """Copy this process's part of a full tensor."""
-    (chunk,) = into.__create_chunk_list__()  # as torch's checkpoints ask for it
-    box = [slice(begin, begin + size) for begin, size in zip(chunk.offsets, chunk.sizes, strict=True)]
-    with torch.no_grad():
-        into.to_local().copy_(full[tuple(box)])
 
 
 class ShardSum:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,9 +15,6 @@ from truestep.run.dist import World
 from truestep.run.dist.overlap import Courier, OverlapSum, wrap
 from truestep.run.dist.reduce import TreeReduce
 from truestep.run.train.place import Parallel, Precision
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 
@@ -130,7 +127,7 @@ class Team:
             f"{name}.{path}": witness([tensor])
             for name, module in modules.items()
             for path, tensor in module.state_dict().items()
-            if hasattr(tensor, "numel") and not hasattr(tensor, "_local_tensor") and not tensor.is_meta
+            if hasattr(tensor, "numel") and not hasattr(tensor, "_local_tensor")
         }
         first, *others = self._world.gather(own)
         for rank, other in enumerate(others, start=1):
@@ -204,16 +201,6 @@ class Team:
         self.tree.close()
         group, self._group = self._group, None
         self._world.end_group(group)
-
-
-def kept(current: torch.Tensor, full: torch.Tensor, *, device: torch.device) -> torch.Tensor:
-    """Return what this process holds of a full tensor: all, or its part where the current one is a part."""
-    if not hasattr(current, "_local_tensor"):
-        return full.to(device)
-    from truestep.run.dist.shard import copy_part  # noqa: PLC0415  as above
-
-    copy_part(full, cast("DTensor", current))
-    return current
 
 
 def _check_optimizer(name: str, optimizer: Optimizer, known: set[int]) -> None:

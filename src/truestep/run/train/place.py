@@ -81,24 +81,24 @@ def _to_float32(value: Any) -> Any:
     return value
 
 
-def is_on_meta(model: nn.Module) -> bool:
-    """Whether some of a model's tensors have no values yet."""
-    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+def _require_values(model: nn.Module) -> None:
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    empty = next((name for name, tensor in tensors if tensor.is_meta), None)
+    if empty is not None:
+        raise UsageError(
+            f"{empty} is on the meta device and has no values. Give the model its values before run.place: "
+            "model.to_empty(device=run.device), then initialize it or load a checkpoint."
+        )
 
 
 def place(
     model: nn.Module, *, device: torch.device, precision: Precision, compiled: bool, recompute: Sequence[str]
 ) -> None:
-    """Move a model to a device and change how its forward runs, in place.
-
-    What has no values yet (on the meta device) stays where it is.
-    """
+    """Move a model to a device and change how its forward runs, in place."""
     if precision not in ("fp32", *_AUTOCAST):
         raise UsageError(f"precision must be 'fp32', 'bf16' or 'fp16', got {precision!r}.")
-    if is_on_meta(model):
-        model._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))
-    else:
-        model.to(device)
+    _require_values(model)
+    model.to(device)
     for pattern in recompute:
         matching = [module for name, module in model.named_modules() if _matches(name, pattern)]
         if not matching:

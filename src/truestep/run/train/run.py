@@ -11,10 +11,9 @@ import platform
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -45,14 +44,11 @@ from truestep.run.train.keeper import MAX_SHARE, Keeper, Snapshots
 from truestep.run.train.lock import FolderLock
 from truestep.run.train.loop import Position, Steps, Surroundings
 from truestep.run.train.norms import Norms
-from truestep.run.train.parallel import Team, kept
+from truestep.run.train.parallel import Team
 from truestep.run.train.progress import Terminal
 from truestep.run.train.settings import find as find_settings
 from truestep.run.train.settings import read as read_settings
 from truestep.run.train.step import NonFinite, Parts, Step
-
-if TYPE_CHECKING:
-    from truestep.model.deferred import Deferred, Init
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -161,7 +157,6 @@ class Run:
         compile: bool = False,  # noqa: A002  torch's own word for it
         recompute: Sequence[str] = (),
         parallel: placing.Parallel = "ddp",
-        init: "Init | None" = None,
         settings: str | os.PathLike[str] | None = None,
     ) -> ModuleT:
         """Move a model to the device and set how it runs; returns the same model.
@@ -171,9 +166,7 @@ class Run:
         sets how several processes share it, with the same bits: 'ddp' sums gradients while backward runs,
         'flat' after it (for models of which some parameters are not always used), 'fsdp' shards parameters
         and optimizer state: then make optimizers after this call, and an EMA before it, placed alike;
-        'fsdp-offload' also keeps the shards of a GPU in CPU memory. A model built under
-        `torch.device("meta")` is filled, one module at a time, by its `reset_parameters()` and then by
-        `init(module)`: no process ever holds all of it.
+        'fsdp-offload' also keeps the shards of a GPU in CPU memory.
         `settings` names another file than the `truestep.toml` beside the script.
         """
         if settings is not None:
@@ -182,7 +175,6 @@ class Run:
         precision = self._settings.get("precision", precision)
         compile = self._settings.get("compile", compile)  # noqa: A001
         self.device = torch.device(device) if device is not None else self.device
-        deferred = _look_at_meta(model, init)
         placing.place(model, device=self.device, precision=precision, compiled=compile, recompute=recompute)
         if precision == "fp16" and self._scaler is None:
             self._scaler = torch.amp.GradScaler(self.device.type)
@@ -190,10 +182,6 @@ class Run:
         if parallel == "fsdp-offload" and not self._team.is_offloaded:
             self._terminal.say("fsdp-offload: one process, or no GPU: nothing is offloaded")
         placement: dict[str, Any] = {"precision": precision, "compile": compile, "recompute": list(recompute)}
-        if deferred is not None:
-            placement["init"] = str(deferred)
-            keep = partial(kept, device=self.device)
-            deferred.fill(seed=self._seed, number=len(self._placements), keep=keep)
         self._placements.append(placement)
         return model
 
@@ -495,20 +483,6 @@ class Run:
         if isinstance(value, Exception):
             self._pulse.end_if_lost(value)  # before `close` says goodbye as if nothing had happened
         self._close(is_failed=value is not None)
-
-
-def _look_at_meta(model: nn.Module, init: "Init | None") -> "Deferred | None":
-    """Return how a model without values is to be filled; nothing for one that has them."""
-    if placing.is_on_meta(model):
-        from truestep.model.deferred import plan  # noqa: PLC0415  few need it, and it imports all of `model`
-
-        return plan(model, init=init)
-    if init is not None:
-        raise UsageError(
-            "init= is for models built under torch.device('meta'), and this one has its values already. Call "
-            "model.apply(init) before run.place, or build the model on the meta device."
-        )
-    return None
 
 
 def _check_arguments(seed: int, lanes: int | None, nonfinite: str, accept: Sequence[str]) -> None:
