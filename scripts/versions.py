@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = ("2.11.0", "2.13.0", "2.15.0")
-FRAMEWORKS = ("transformers", "accelerate", "lightning", "torchmetrics", "torchao", "torchdata")
+FRAMEWORKS = ("transformers", "accelerate", "lightning", "torchmetrics", "torchdata")
 VERSIONS = """
 import sys
 from importlib.metadata import PackageNotFoundError, version

@@ -27,11 +27,6 @@ RECORD = (
     '{"kind": "open", "format": 2, "t": 1.0, "id": "a", "session": "b", "cursor": 0}\n'
     '{"kind": "step", "t": 2.0, "step": 1, "loss": 0.5}\n'
 )
-QUANTISE = """
-from types import SimpleNamespace
-from truestep.tune.knobs.quantised import propose
-raise RuntimeError(propose(SimpleNamespace(evaluates="no_grad", models=()), {}).reason)
-"""
 MLFLOW = "from truestep.report.send import to_mlflow; to_mlflow('.', tracking_uri='http://127.0.0.1:1')"
 WANDB = "from truestep.report.send import to_wandb; to_wandb('.')"
 TRACKIO = "from truestep.report.send import to_trackio; to_trackio('.')"
@@ -40,8 +35,7 @@ CALLS = {
     "report": ("plotly", ["-m", "truestep", "report", "."]),
     "parquet": ("pyarrow", ["-m", "truestep", "export", ".", "--to", "parquet"]),
     "tensorboard": ("tensorboard", ["-m", "truestep", "export", ".", "--to", "tensorboard"]),
-    "pictures": ("matplotlib", ["-m", "truestep", "tune", "--picture", "a.svg", "record.jsonl"]),
-    "quantise": ("torchao", ["-c", QUANTISE]),
+    "pictures": ("matplotlib", ["-c", "from truestep.picture import Picture; Picture(width=1, height=1)"]),
     "mlflow": ("mlflow", ["-c", MLFLOW]),
     "wandb": ("wandb", ["-c", WANDB]),
     "trackio": ("trackio", ["-c", TRACKIO]),
@@ -84,10 +78,3 @@ def test_every_extra_that_users_install_is_asked_here() -> None:
     # module: tests/hang/test_attach.py.
     for_developers = {"test", "check", "bench", "docs", "metrics", "attach"}
     assert set(PROJECT["project"]["optional-dependencies"]) - for_developers == set(CALLS)
-
-
-def test_a_picture_that_cannot_be_drawn_is_refused_before_the_script_runs(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("open('ran', 'w')\n")
-    done = run_without("matplotlib", ["-m", "truestep", "tune", "--picture", "a.svg", "train.py"], tmp_path)
-    assert done.returncode == 2 and "pip install 'truestep[pictures]'" in done.stderr
-    assert not (tmp_path / "ran").exists()

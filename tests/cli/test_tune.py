@@ -15,7 +15,6 @@ from tests.tune.planting import SCRIPTS, put
 from truestep.cli import tune as command
 from truestep.cli._progress import Progress
 from truestep.errors import UsageError
-from truestep.picture import Picture
 from truestep.tune.search.compare import Comparison
 from truestep.tune.search.intervals import Interval
 from truestep.tune.search.result import Result, Trial
@@ -78,14 +77,13 @@ def test_the_answer_as_json_and_in_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_where_the_time_goes_as_text_and_as_a_picture(tmp_path: Path) -> None:
+def test_where_the_time_goes_as_text(tmp_path: Path) -> None:
     put(tmp_path, "pausing.py")
-    done = tune(tmp_path, "--profile-only", "--steps", "20", "--picture", "step.svg", "pausing.py", "2000")
+    done = tune(tmp_path, "--profile-only", "--steps", "20", "pausing.py", "2000")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("a step takes ")
     line = (SCRIPTS / "pausing.py").read_text().splitlines().index("    time.sleep(PAUSE_S)") + 1
     assert f"pausing.py:{line}  time.sleep(PAUSE_S)" in done.stdout  # the line that takes most of a step
-    assert (tmp_path / "step.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.slow
@@ -106,17 +104,11 @@ def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands
     [
         (("gone.py",), "gone.py is not a file. Options of truestep come before the script"),
         (("--knobs", "fast", "train.py"), "unknown knob 'fast'. Choose from workers, threads"),
-        (("--profile-only", "--learning-rate", "train.py"), "exclude each other. Pass one of them."),
         (("--profile-only", "--record", "runs/a", "train.py"), "--record goes with the search"),
         (("--budget", "0", "train.py"), "the budget must be more than 0 seconds, got 0."),
-        (("--steps", "20", "train.py"), "--steps goes with --profile-only or --learning-rate."),
-        (
-            ("--batch-size", "--steps", "20", "train.py"),
-            "--steps goes with --profile-only or --learning-rate.",
-        ),
+        (("--steps", "20", "train.py"), "--steps goes with --profile-only."),
         (("--profile-only", "--steps", "0", "train.py"), "--steps must be at least 1, got 0."),
-        (("--batch-size", "--budget", "60", "train.py"), "Remove it or --batch-size."),
-        (("--learning-rate", "--knobs", "workers", "train.py"), "--knobs goes with the search for settings."),
+        (("--profile-only", "--budget", "60", "train.py"), "Remove it or --profile-only."),
         (("--record", "runs/a", "--knobs", "fast", "train.py"), "unknown knob 'fast'."),
     ],
 )
@@ -144,30 +136,11 @@ class Found:
 def test_settings_that_cannot_be_written_are_told_after_the_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = command._Answer(
-        Script(path="train.py"), is_json=True, picture=None, record=None, progress=Progress("")
-    )
+    answer = command._Answer(Script(path="train.py"), is_json=True, record=None, progress=Progress(""))
     monkeypatch.setattr("truestep.tune.search.search.tune", lambda *_, **__: Found())
     with pytest.raises(UsageError, match=r"truestep.toml cannot be written"):
         answer.show_settings(knobs=None, budget_s=1)
     assert json.loads(capsys.readouterr().out) == {"settings": "found"}
-
-
-def test_a_picture_that_cannot_be_written_is_told_after_the_answer_and_the_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib")
-    answer = command._Answer(
-        Script(path="train.py"),
-        is_json=False,
-        picture=tmp_path / "gone" / "a.svg",
-        record=tmp_path,
-        progress=Progress(""),
-    )
-    with pytest.raises(UsageError, match=r"a.svg cannot be written"):
-        answer._finish(Found(), render=lambda _: ["found"], draw=lambda _: Picture(width=1, height=1))
-    assert capsys.readouterr().out == "found\n"
-    assert (tmp_path / "record.jsonl").exists()
 
 
 @pytest.mark.verdict(": what looked faster {}")
@@ -238,9 +211,7 @@ PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
 def test_what_was_not_measured_is_not_called_no_gain(
     monkeypatch: pytest.MonkeyPatch, result: Result, code: int, said: str
 ) -> None:
-    answer = command._Answer(
-        Script(path="train.py"), is_json=False, picture=None, record=None, progress=Progress("")
-    )
+    answer = command._Answer(Script(path="train.py"), is_json=False, record=None, progress=Progress(""))
     monkeypatch.setattr("truestep.tune.search.search.tune", lambda *_, **__: result)
     assert said in told_of(result)
     assert ("no clear gain" in told_of(result)) is (code == 0)

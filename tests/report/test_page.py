@@ -292,7 +292,7 @@ def test_hostile_text_makes_no_element_and_no_handler(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "status", "said"),
     [
-        ({}, "not kept", "Nothing was kept: 1 trial measured, 1 not."),
+        ({}, "no gain", "Nothing was kept: 1 trial measured, 1 not."),
         ({}, "pays", "Nothing was kept: 1 trial measured, 1 not."),
         ({"threads": 2}, "pays", "All that pays off, together: 1.4 times (1.3 to 1.5) as fast."),
     ],

@@ -21,8 +21,6 @@ from torch import nn
 from truestep import watch
 from truestep.tune.in_script import inside
 from truestep.tune.knob import Choice, ScriptFacts, Skip, all_knobs
-from truestep.tune.knobs import quantised
-from truestep.tune.knobs._blocks import blocks, find
 from truestep.tune.search.race import Contender
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -30,8 +28,6 @@ DIGESTS = tuple(name for name in watch.DIGESTS if name != "generators")  # that 
 ORDER = tuple(all_knobs())
 KEEPING = {
     "prefetch": 4,
-    "recompute": ["blocks.*"],
-    "inference_mode": True,
     "pin_memory": True,
     "allocator": "keep",
 }
@@ -114,17 +110,12 @@ FACTS = ScriptFacts(
             "has_conv": True,
             "has_conv2d": True,
             "has_matmul": True,
-            "has_linear": True,
             "has_sparse": False,
             "is_compiled": False,
             "dtype": "float32",
-            "device": "cpu",
-            "children": {},
-            "blocks": ["layers.*"],
         },
     ),
     keeps_gradients=True,
-    evaluates="no_grad",
 )
 """Of a script for which every knob is worth a try, where the device has it."""
 IDLE = {
@@ -240,11 +231,6 @@ SKIPPED: list[tuple[str, ScriptFacts, dict[str, Any], str]] = [
     ("compile", replace(FACTS, shares=IDLE), {}, "the model takes 0.8%"),
     ("cudnn_benchmark", FACTS, {}, "the model is on the CPU"),
     ("cudnn_benchmark", replace(of("models", has_conv=False), device="cuda"), {}, "no convolution"),
-    ("recompute", of("models", blocks=[]), {}, "no stack of blocks"),
-    ("inference_mode", replace(FACTS, evaluates=""), {}, "no evaluation"),
-    ("inference_mode", replace(FACTS, evaluates="inference_mode"), {}, "already"),
-    ("quantised", replace(FACTS, evaluates=""), {}, "no evaluation"),
-    ("quantised", of("models", has_linear=False), {}, "no linear layer"),
 ]
 
 
@@ -298,11 +284,6 @@ def test_bits_are_kept_by_knobs_that_say_so() -> None:
 def test_knobs_that_keep_bits_are_turned() -> None:
     (start,), (turned,) = ran("blocks.py", workers=2).told, ran("blocks.py", workers=2, **KEEPING).told
     assert start["prefetch"] == [2, 2] and turned["prefetch"] == [4, 4]
-    assert start["probes"][0]["modes"] == ["no_grad"]
-    assert turned["probes"][0]["modes"] == ["inference_mode"]
-    assert start["probes"][0]["num_passes"] == 12
-    assert turned["probes"][0]["num_passes"] == 12 + 11, "each step but the first computes twice"
-    assert turned["count"] == start["count"] == 30, "a block that counts its passes is left alone"
 
 
 @pytest.mark.slow
@@ -316,40 +297,15 @@ def test_knobs_that_change_bits_are_turned_whatever_the_script_sets() -> None:
 
 
 @pytest.mark.slow
+def test_updates_are_made_for_all_tensors_at_once() -> None:
+    assert ran("blocks.py", foreach=True).told[0]["foreach"] == [True]
+
+
+@pytest.mark.slow
 def test_models_stay_whole() -> None:
     (start,), (turned,) = ran("blocks.py", workers=2).told, ran("blocks.py", workers=1, **CHANGING).told
     assert turned["names"] == start["names"]
     assert turned["is_whole"] == [True]
-
-
-@pytest.mark.slow
-@pytest.mark.practice("P72")
-def test_p72_evaluation_is_quantised_and_scores_change_a_little() -> None:
-    """`truestep tune` measures evaluation with 8-bit linear weights: scores change by less than 5 %."""
-    (told,) = ran("blocks.py", foreach=True, quantised="int8-weights").told
-    assert told["foreach"] == [True]
-    assert told["probes"][0]["weights"] == ["Int8Tensor"]
-    assert told["probes"][0]["dtypes"] == ["torch.float32"]
-    assert told["is_whole"] == [True]
-    (start,) = ran("blocks.py", workers=2).told
-    scores = [[float.fromhex(score) for score in item["scores"]] for item in (start, told)]
-    assert scores[0] != scores[1]
-    assert scores[0] == pytest.approx(scores[1], rel=0.05)
-
-
-TORCHAO = """
-import logging
-from truestep.tune.knobs import quantised
-quantised._torchao()
-logging.getLogger("torchao").warning("a real remark")
-"""
-
-
-def test_importing_torchao_makes_no_noise_and_hides_no_remark() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", TORCHAO], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stdout == "" and done.stderr.strip() == "a real remark"
 
 
 MAPPED = """
@@ -386,7 +342,7 @@ def test_images_and_weights_are_laid_out() -> None:
 
 @pytest.mark.slow
 def test_trainings_of_every_shape_run_with_all_of_them() -> None:
-    values = {**CHANGING, **KEEPING, "recompute": ["*"], "channels_last": True, "quantised": "int8-weights"}
+    values = {**CHANGING, **KEEPING, "channels_last": True}
     start, turned = ran("odd_ones.py"), ran("odd_ones.py", **values)
     assert len(turned.told) == len(start.told) == 4
     for told in turned.told:
@@ -399,19 +355,16 @@ def test_trainings_of_every_shape_run_with_all_of_them() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["lightning", "accelerate", "trainer", "run"])
 def test_frameworks_run_with_all_of_them(framework: str) -> None:
-    values = {**CHANGING, **KEEPING, "recompute": ["own", "1.*"], "channels_last": True, "threads": 1}
+    values = {**CHANGING, **KEEPING, "channels_last": True, "threads": 1}
     (told,) = ran("frameworks.py", framework, mkdtemp(), workers=2, **values).told
     assert set(told["fused"]) == {True}
     assert told["threads"] == 1
     (probe,) = told["probes"]
     assert probe["dtypes"] == ["torch.bfloat16"]
-    num_steps = {"trainer": 6}.get(framework, 10)
-    assert probe["num_passes"] == 2 * num_steps - (framework != "trainer")
     if framework == "run":
         assert told["loader"] == 2
     else:
         assert set(told["workers"]) == {2} and set(told["prefetch"]) == {4}
-        assert probe["modes"] == ["inference_mode"]
     assert told["is_whole"] == [True]
 
 
@@ -422,28 +375,6 @@ def test_each_model_is_compiled() -> None:
     assert told["probes"][0]["num_passes"] == 0, "no pass outside of them"
     assert told["names"] == [["0.weight", "0.bias", "2.weight", "2.bias"]]
     assert told["is_whole"] == [True]
-
-
-@pytest.mark.slow
-@pytest.mark.practice("P68")
-def test_p68_recomputed_activations_save_memory_and_keep_bits() -> None:
-    """`truestep tune` enables activation checkpointing from outside: less memory, and the same bits."""
-    start, turned = ran("deep.py"), ran("deep.py", recompute=["1.*"])
-    assert turned.told[0]["grown"] < 0.6 * start.told[0]["grown"]
-    assert turned.told[0]["probes"][0]["num_passes"] == 7, "three of four passes are made twice"
-    assert turned.process.updates[-1].chain == start.process.updates[-1].chain
-
-
-def test_blocks_are_the_stacks_of_a_model() -> None:
-    layer = nn.TransformerEncoderLayer(8, 2, 16)
-    model = nn.ModuleDict({"encoder": nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)})
-    assert blocks(model) == ["encoder.layers.*"]
-    assert find(model, "encoder.layers.*") == list(model["encoder"].layers)
-    parts = [nn.Sequential(nn.Linear(2, 2), nn.Tanh()) for _ in range(2)]
-    assert blocks(nn.Sequential(nn.Linear(2, 2), *parts)) == ["1", "2"]
-    counting = [nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)) for _ in range(2)]
-    assert blocks(nn.Sequential(*counting)) == []
-    assert blocks(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))) == []
 
 
 def seen(script: str, *arguments: str) -> dict[str, Any]:
@@ -458,20 +389,19 @@ def seen(script: str, *arguments: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_facts_are_seen_in_the_first_step() -> None:
     facts = seen("blocks.py")
-    assert facts["evaluates"] == "no_grad" and facts["keeps_gradients"] and not facts["is_autocast"]
+    assert facts["keeps_gradients"] and not facts["is_autocast"]
     assert [loader["is_training"] for loader in facts["loaders"]] == [False, True]
     (model,) = facts["models"]
-    assert model["blocks"] == ["blocks.*"] and model["has_linear"] and not model["has_conv2d"]
+    assert model["has_matmul"] and not model["has_conv2d"]
     known = ScriptFacts(cores=4, device="cpu", step_s=0.1, **facts)
     assert proposed("workers", known) == [1, 2, 4]
-    assert proposed("recompute", known) == [["blocks.*"]]
     assert proposed("channels_last", known) == "the model has no Conv2d."
 
 
 @pytest.mark.slow
 def test_autocast_inside_of_the_model_is_seen() -> None:
     facts = seen("images.py", "autocast")
-    assert facts["is_autocast"] and facts["evaluates"] == "" and not facts["keeps_gradients"]
+    assert facts["is_autocast"] and not facts["keeps_gradients"]
     assert proposed("autocast", ScriptFacts(cores=4, device="cpu", step_s=0.1, **facts)) == (
         "the script already uses autocast."
     )
@@ -513,18 +443,3 @@ print(facts["matmul_precision"], fingerprint(torch.device("cpu"))["matmul_precis
 def test_a_precision_that_the_script_sets_by_backend_is_told_and_nothing_fails() -> None:
     told = subprocess.check_output([sys.executable, "-c", BY_BACKEND], text=True, timeout=120)
     assert told == 2 * "CUDA ieee, CPU tf32\n"
-
-
-def test_what_is_quantised_is_looked_for_once_in_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[nn.Module] = []
-    monkeypatch.setattr(quantised, "_Quantised", lambda module, _scheme: made.append(module) or object())
-    acts: dict[str, Any] = {}
-    tape: Any = SimpleNamespace(listen=acts.update)
-    quantised.apply("int8-weights", tape)
-    begin, end = acts["forward_begins"], acts["forward_ends"]
-    models = [nn.Linear(2, 2).eval(), nn.Linear(2, 2).eval()]
-    with torch.no_grad():
-        for model in models * 2:
-            begin(model, (), {})
-            end()
-    assert made == models

@@ -21,11 +21,10 @@ from truestep.tune.in_script.profiling import _Trace
 from truestep.tune.knob import PHASES
 from truestep.tune.profile.details import LineShare
 from truestep.tune.profile.holding import memory_from_objects, memory_from_trace
-from truestep.tune.profile.phases import Span, cut_steps
+from truestep.tune.profile.phases import cut_steps
 from truestep.tune.profile.pieces import OwnFiles
 from truestep.tune.profile.profile import LoaderUse, Profile, Share, percents, profile, shares_of
 from truestep.tune.profile.profile_page import Line, duration, render, size
-from truestep.tune.profile.step_picture import draw
 from truestep.tune.search.loading import data_advice
 from truestep.watch import Facts, Moment
 from truestep.watch.evidence.facts.loading import BatchFetched
@@ -257,30 +256,6 @@ def test_the_page_reads_well_at_80_columns(profiles: dict[str, Profile]) -> None
         lines = [_text(line) for line in render(found, advice=data_advice(found, 2))]
         assert len(lines) <= 26 and max(map(len, lines)) <= 80, "\n".join(lines)
         assert duration(found.step_s) in lines[0]
-
-
-@pytest.mark.slow
-def test_the_picture_shows_one_step(profiles: dict[str, Profile], tmp_path: Path) -> None:
-    found = profiles["cnn"]
-    spans = found.example
-    assert spans[0].begin_s == 0 and {span.phase for span in spans} >= {"data", "forward", "backward"}
-    text = draw(found).save(tmp_path / "step.svg").read_text()
-    assert "profile_cnn.py:" in text and "backward" in text
-    assert draw(found).save(tmp_path / "step.png").stat().st_size > 5000
-
-
-def test_labels_of_a_phase_at_both_ends_stay_inside_of_the_picture() -> None:
-    at_both_ends = (
-        Span(phase="optimizer", begin_s=0.0, end_s=0.001, file="train.py", line=7),
-        Span(phase="forward", begin_s=0.001, end_s=0.099, file="train.py", line=8),
-        Span(phase="optimizer", begin_s=0.099, end_s=0.1, file="train.py", line=7),
-    )
-    with draw(replace(made_up(fetch_s=0.0, rest_s=0.1), example=at_both_ends)).drawing() as figure:
-        figure.canvas.draw()
-        (axes,) = figure.axes
-        (label,) = [text for text in axes.texts if text.get_text() == "train.py:7"]
-        inside, frame = label.get_window_extent(), axes.get_window_extent()
-    assert frame.x0 <= inside.x0 and inside.x1 <= frame.x1
 
 
 def _text(line: Line) -> str:

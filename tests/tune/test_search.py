@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -179,20 +178,6 @@ def test_losses_that_were_not_seen_are_not_called_the_same(monkeypatch: pytest.M
     assert (few.words, few.steps) == ("not compared: 5 steps are too few, at least 8 are needed", 5)
     same = learning((1.0,) * 30, (1.0,) * 20)
     assert (same.words, same.steps) == ("every loss is bit-for-bit identical", 20)
-
-
-@pytest.mark.verdict("faster, but a setting for {}, which is never kept for speed")
-@pytest.mark.parametrize("purpose", ["memory", "inference"])
-def test_a_setting_for_something_else_than_speed_is_measured_and_not_kept(
-    monkeypatch: pytest.MonkeyPatch, purpose: Any
-) -> None:
-    planted = replace(knob("less", {}), purpose=purpose)
-    found = search_stubbed(monkeypatch, {"less": 1.5}, knobs={"less": planted})
-    (trial,) = found.trials
-    assert (trial.status, found.settings, found.final) == ("not kept", {}, None)
-    assert f"a setting for {purpose}" in trial.reason
-    (slow,) = search_stubbed(monkeypatch, {"less": 0.5}, knobs={"less": planted}).trials
-    assert (slow.status, slow.reason) == ("no gain", "slower")
 
 
 @pytest.mark.parametrize(

@@ -113,22 +113,6 @@ RecordFolder = Annotated[
 """The option `--record` of commands whose answers `truestep report` shows."""
 
 
-def _check_picture(path: Path | None) -> Path | None:
-    if path is not None:
-        from truestep.picture import require_pictures
-
-        require_pictures(path)
-    return path
-
-
-PictureFile = Annotated[
-    Path | None,
-    answer_option(
-        metavar="FILE",
-        callback=_check_picture,
-        help="Draw the result too, as .svg or .png. Needs pip install 'truestep[pictures]'.",
-    ),
-]
 AsFormat = Annotated[Format, answer_option("--format", metavar="text|json", help="How to print the answer.")]
 
 

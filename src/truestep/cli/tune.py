@@ -17,7 +17,6 @@ from truestep.cli._page import (
     Format,
     IsModule,
     Page,
-    PictureFile,
     RecordFolder,
     ScriptArguments,
     ScriptName,
@@ -59,19 +58,7 @@ _ProfileOnly = Annotated[
         "--profile-only", help="Instead: show where the time of a step goes, and what holds the memory."
     ),
 ]
-_LearningRate = Annotated[
-    bool, _measured("--learning-rate", help="Instead: raise the learning rate step by step, and suggest one.")
-]
-_BatchSize = Annotated[
-    bool,
-    _measured(
-        "--batch-size", help="Instead: measure speed and memory by batch size, and the largest that fits."
-    ),
-]
-_Steps = Annotated[
-    int | None,
-    _measured(metavar="N", help="How many steps to measure, for --profile-only or --learning-rate."),
-]
+_Steps = Annotated[int | None, _measured(metavar="N", help="How many steps to measure, for --profile-only.")]
 
 
 def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
@@ -81,12 +68,9 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
     knobs: _Knobs = None,
     budget: _Budget = None,
     profile_only: _ProfileOnly = False,
-    learning_rate: _LearningRate = False,
-    batch_size: _BatchSize = False,
     steps: _Steps = None,
     device: DeviceName = None,
     is_module: IsModule = False,
-    picture: PictureFile = None,
     record: RecordFolder = None,
     format_: AsFormat = Format.text,
 ) -> None:
@@ -109,58 +93,38 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep tune train.py
       truestep tune --budget 300 train.py --lr 0.1   the script gets --lr 0.1
       truestep tune --knobs workers,threads train.py
-      truestep tune --profile-only --picture step.svg train.py
-      truestep tune --learning-rate train.py
+      truestep tune --profile-only train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
-    instead = {"--profile-only": profile_only, "--learning-rate": learning_rate, "--batch-size": batch_size}
-    asked_for = [name for name, is_given in instead.items() if is_given]
-    _refuse_unused(asked_for, steps=steps, search={"--knobs": knobs, "--budget": budget, "--record": record})
+    search = {"--knobs": knobs, "--budget": budget, "--record": record}
+    _refuse_unused(profile_only=profile_only, steps=steps, search=search)
     if device is not None and not profile_only:
         raise UsageError("--device goes with --profile-only: what pays off on the CPU need not on a GPU.")
     with Progress(f"starting {given.name}") as progress:
-        answer = _Answer(
-            given, is_json=format_ is Format.json, picture=picture, record=record, progress=progress
-        )
+        answer = _Answer(given, is_json=format_ is Format.json, record=record, progress=progress)
         if profile_only:
             answer.show_profile(steps)
-        elif learning_rate:
-            answer.show_learning_rate(steps)
-        elif batch_size:
-            answer.show_batch_sizes()
         else:
             answer.show_settings(knobs=knobs, budget_s=_BUDGET_S if budget is None else budget)
 
 
-def _refuse_unused(instead: "Sequence[str]", *, steps: int | None, search: "Mapping[str, object]") -> None:
+def _refuse_unused(*, profile_only: bool, steps: int | None, search: "Mapping[str, object]") -> None:
     """Refuse options that would be ignored."""
-    if len(instead) > 1:
-        raise UsageError(
-            "--profile-only, --learning-rate and --batch-size exclude each other. Pass one of them."
-        )
     if steps is not None and steps < 1:
         raise UsageError(f"--steps must be at least 1, got {steps}.")
-    if steps is not None and not {"--profile-only", "--learning-rate"}.intersection(instead):
-        raise UsageError("--steps goes with --profile-only or --learning-rate. Pass one of them.")
+    if steps is not None and not profile_only:
+        raise UsageError("--steps goes with --profile-only. Pass both or neither.")
     unused = [name for name, value in search.items() if value is not None]
-    if instead and unused:
-        raise UsageError(f"{unused[0]} goes with the search for settings. Remove it or {instead[0]}.")
+    if profile_only and unused:
+        raise UsageError(f"{unused[0]} goes with the search for settings. Remove it or --profile-only.")
 
 
 class _Answer:
     """One answer: progress while it is found, then what was found, in the form that was asked for."""
 
-    def __init__(
-        self,
-        script: "Script",
-        *,
-        is_json: bool,
-        picture: Path | None,
-        record: Path | None,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, script: "Script", *, is_json: bool, record: Path | None, progress: Progress) -> None:
         self._script, self._on_status = script, progress.status
-        self._is_json, self._picture, self._record = is_json, picture, record
+        self._is_json, self._record = is_json, record
         self._page = Page()
         self._has_head = False
 
@@ -169,28 +133,14 @@ class _Answer:
         from truestep.tune.profile.profile import STEPS as PROFILE_STEPS
         from truestep.tune.profile.profile import profile
         from truestep.tune.profile.profile_page import render
-        from truestep.tune.profile.step_picture import draw
         from truestep.tune.search.loading import data_advice
 
         found = profile(self._script, on_status=self._on_status, steps=steps or PROFILE_STEPS)
         advice = data_advice(found, num_cores())
-        self._finish(found, render=lambda found: render(found, advice=advice), draw=draw)
-
-    def show_learning_rate(self, steps: int | None) -> None:
-        from truestep.tune.search.learning_rate import STEPS, draw, range_test, render
-
-        found = range_test(self._script, on_status=self._on_status, steps=steps or STEPS)
-        self._finish(found, render=render, draw=draw)
-
-    def show_batch_sizes(self) -> None:
-        from truestep.tune.search.batch_size import batch_sizes, draw, render
-
-        found = batch_sizes(self._script, on_status=self._on_status)
-        self._finish(found, render=render, draw=draw)
+        self._finish(found, render=lambda found: render(found, advice=advice))
 
     def show_settings(self, *, knobs: str | None, budget_s: float) -> None:
         from truestep.tune.knob import pick
-        from truestep.tune.profile.step_picture import draw
         from truestep.tune.search.search import TuneOptions
         from truestep.tune.search.search import tune as tune_script
 
@@ -203,24 +153,14 @@ class _Answer:
             self._script, asked, on_status=self._on_status, **({} if self._is_json else shown)
         )
         written, trouble = _write_settings(found)
-        self._finish(
-            found,
-            render=lambda result: _closing(result, written),
-            draw=lambda result: draw(result.profile),
-        )
+        self._finish(found, render=lambda result: _closing(result, written))
         if trouble is not None:
             raise trouble
         if found.inconclusive is not None:
             raise typer.Exit(_ENDED if found.is_interrupted else _INCONCLUSIVE)
 
-    def _finish(
-        self,
-        found: Any,
-        *,
-        render: "Callable[[Any], Sequence[str | Line]]",
-        draw: "Callable[[Any], Any]",
-    ) -> None:
-        """Print the answer, then write what was asked for: a full disk does not cost it."""
+    def _finish(self, found: Any, *, render: "Callable[[Any], Sequence[str | Line]]") -> None:
+        """Print the answer, then add it to the record: a full disk does not cost it."""
         fields = {**found.as_fields(), **device_fields(self._script)}
         if self._is_json:
             print(json.dumps(fields, indent=2))
@@ -229,10 +169,6 @@ class _Answer:
             self._page.show_device(self._script)
         if self._record is not None:
             add_to_record(self._record, kind="tune", fields=fields)
-        if self._picture is not None:
-            draw(found).save(self._picture)
-            if not self._is_json:
-                self._page.print(f"drawn: {self._picture}")
 
     def _show(self, lines: "Sequence[str | Line]") -> None:
         for line in lines:
@@ -311,7 +247,7 @@ def _unchanged(result: "Result") -> "Line":
     """Return why nothing is to be changed: not more than was measured."""
     if result.final is None:
         counts = result.outcomes
-        others = [f"{counts[name]} {name}" for name in ("refused", "not kept", "failed") if counts[name]]
+        others = [f"{counts[name]} {name}" for name in ("refused", "failed") if counts[name]]
         gained = f"no clear gain in {counts['no gain']} of {counts.total()} settings"
         words = "; ".join([gained, *others, *([result.untested] if result.untested else [])])
         return [(words, "bold")]

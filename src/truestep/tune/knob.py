@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Literal
+from typing import Any
 
 from truestep.errors import UsageError
 
@@ -38,8 +38,7 @@ class ScriptFacts:
     """Of each: `class`, `fused`, `foreach`, `can_fuse`, `can_foreach`, `parameters` (how many tensors)."""
     models: tuple[Mapping[str, Any], ...] = ()
     """Of each outermost module that is trained: `class`, `parameters` (numbers), `has_conv`, `has_conv2d`,
-    `has_matmul`, `has_linear`, `has_sparse` (gradients), `is_compiled`, `dtype`, `device`, `children` (names
-    with classes), `blocks` (patterns of its parts that can be computed twice)."""
+    `has_matmul`, `has_sparse` (gradients), `is_compiled`, `dtype`."""
     advised_workers: int | None = None
     """How many workers should be enough, predicted from where the time goes."""
     is_autocast: bool = False
@@ -48,8 +47,6 @@ class ScriptFacts:
     """Whether the script calls `zero_grad(set_to_none=False)`."""
     matmul_precision: str = "highest"
     """As `truestep.base.bits.matmul_precision` tells it."""
-    evaluates: str = ""
-    """How passes for evaluation run that were seen: `no_grad`, `inference_mode`; empty if none was."""
     asked: tuple[str, ...] = ()
     """The knobs that the user named: then slow values are tried too."""
     uses_run: bool = False
@@ -87,8 +84,6 @@ class Knob:
     """How a value is written in a script by hand: lines of Python with `{value}`, and where they go."""
     changes_bits: bool
     """Whether results may differ in their last bits; then learning is compared as well."""
-    purpose: Literal["speed", "memory", "inference"] = "speed"
-    """Knobs for memory and inference are measured, and never kept for speed."""
     setting: Callable[[Any], tuple[str, Any] | None] | None = None
     """The line of `truestep.toml` for a value that `truestep.Run` takes from there; None for others."""
     plan: Callable[[Any], dict[str, Any]] | None = None
@@ -119,11 +114,11 @@ def all_knobs() -> dict[str, Knob]:
 
 
 def pick(names: tuple[str, ...]) -> dict[str, Knob]:
-    """Return the named knobs, all for speed if none are named."""
+    """Return the named knobs, all if none are named."""
     known = all_knobs()
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(f"unknown knob {', '.join(map(repr, unknown))}. Choose from {', '.join(known)}.")
     if names:
         return {name: known[name] for name in names}
-    return {name: knob for name, knob in known.items() if knob.purpose == "speed"}
+    return known

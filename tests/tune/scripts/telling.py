@@ -12,13 +12,7 @@ class Probe:
     """Looks at a layer's passes, in training and in evaluation."""
 
     def __init__(self, layer):
-        self.dtypes, self.num_passes, self.modes, self.weights, self.last_inputs = (
-            set(),
-            0,
-            set(),
-            set(),
-            set(),
-        )
+        self.dtypes, self.num_passes, self.last_inputs = set(), 0, set()
         layer.register_forward_hook(self.look)
 
     def look(self, layer, args, output):
@@ -30,9 +24,6 @@ class Probe:
             if args[0].dim() == 4:
                 is_last = args[0].is_contiguous(memory_format=torch.channels_last)
                 self.last_inputs.add(is_last and not args[0].is_contiguous())
-        else:
-            self.modes.add("inference_mode" if torch.is_inference_mode_enabled() else "no_grad")
-            self.weights.add(getattr(vars(layer).get("forward"), "__self__", layer).weight.__class__.__name__)
 
 
 def tell(models=(), optimizers=(), loaders=(), probes=(), is_pickled=True, **more):

@@ -11,8 +11,7 @@ The error names the allocation that failed, which is rarely the one that takes t
 ## How to fix
 Use a smaller batch. If the activations of a few modules take most of the memory, recompute them in the
 backward pass (`torch.utils.checkpoint`). If parameters and optimizer state do, no batch size helps: use lower
-precision, an optimizer with less state, or shard the model. `truestep tune --batch-size` measures which batch
-fits.
+precision, an optimizer with less state, or shard the model.
 """
 
 from collections.abc import Iterator

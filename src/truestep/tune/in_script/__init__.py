@@ -1,1 +1,1 @@
-"""In the script's process: taking turns, resizing batches, raising the rate, profiling."""
+"""In the script's process: taking turns, profiling."""

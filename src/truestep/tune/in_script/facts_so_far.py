@@ -12,14 +12,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from truestep.base.bits import matmul_precision
-from truestep.tune.knobs._blocks import blocks
-from truestep.tune.knobs._evaluation import is_evaluation
 from truestep.watch.hooks.table import Hook, put
 from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
-_MAX_CHILDREN = 64
 
 
 class FactsSoFar:
@@ -29,7 +26,6 @@ class FactsSoFar:
         self._facts: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "models": []}
         self._met: set[int] = set()
         self._is_autocast = self._keeps_gradients = False
-        self._evaluates = ""
         self._sent: dict[str, Any] = {}
         tape.listen(
             epoch=self._meet_loader, forward_begins=self._meet_model, step_begins=self._meet_optimizer
@@ -50,7 +46,6 @@ class FactsSoFar:
             **{name: list(items) for name, items in self._facts.items()},
             "threads": torch.get_num_threads(),
             "is_autocast": self._is_autocast,
-            "evaluates": self._evaluates,
             "keeps_gradients": self._keeps_gradients,
             "matmul_precision": matmul_precision(),
             "uses_run": "truestep.run.train.run" in sys.modules,
@@ -83,8 +78,6 @@ class FactsSoFar:
         return not isinstance(order_of(loader), torch.utils.data.SequentialSampler)
 
     def _meet_model(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
-        if is_evaluation(module) and self._evaluates != "no_grad":
-            self._evaluates = "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
         if id(module) in self._met or not torch.is_grad_enabled():
             return
         parameters = [item for item in module.parameters() if not nn.parameter.is_lazy(item)]
@@ -101,14 +94,7 @@ class FactsSoFar:
                 "has_matmul": any(parameter.dim() > 1 for parameter in parameters),
                 "is_compiled": _is_compiled(module),
                 "dtype": str(parameters[0].dtype).removeprefix("torch."),
-                "device": parameters[0].device.type,
                 "has_sparse": any(getattr(part, "sparse", False) is True for part in parts),
-                "has_linear": any(isinstance(part, nn.Linear) for part in parts),
-                "blocks": blocks(module),
-                "children": {
-                    name: type(child).__name__
-                    for name, child in list(module.named_children())[:_MAX_CHILDREN]
-                },
             }
         )
 

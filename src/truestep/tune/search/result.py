@@ -19,7 +19,7 @@ from truestep.tune.search.compare import Comparison
 from truestep.tune.search.learning import Learning
 from truestep.tune.search.loading import Advice
 
-Status = Literal["pays", "not kept", "no gain", "refused", "failed", "skipped", "untested"]
+Status = Literal["pays", "no gain", "refused", "failed", "skipped", "untested"]
 
 
 @dataclass(frozen=True, kw_only=True)

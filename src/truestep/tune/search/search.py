@@ -79,7 +79,6 @@ class _Turned:
     value: Any
     values: Mapping[str, Any]
     changes_bits: bool
-    purpose: str = "speed"
 
     @classmethod
     def of(cls, knob: Knob, position: Choice | Trial) -> Self:
@@ -90,7 +89,6 @@ class _Turned:
             value=value,
             values={knob.name: value},
             changes_bits=knob.changes_bits,
-            purpose=knob.purpose,
         )
 
     def trial(self, status: Status, **found: Any) -> Trial:
@@ -318,11 +316,6 @@ class _Search:
             status, reason = "untested", f"{LATE}; pass a larger one"
         elif found.ratio is None:
             status, reason = "failed", found.failed or ""
-        elif found.pays and turned.purpose != "speed":
-            status, reason = (
-                "not kept",
-                f"faster, but a setting for {turned.purpose}, which is never kept for speed",
-            )
         elif found.pays:
             status, reason = "pays", ""
             if turned.changes_bits:

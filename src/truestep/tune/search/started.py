@@ -1,6 +1,6 @@
 """A script that was started in a fresh copy of the working folder, in a group of processes of its own.
 
-Owns how tune starts and ends scripts. What they are told and tell is left to `race`, `solo` and `profile`.
+Owns how tune starts and ends scripts. What they are told and tell is left to `race` and `profile`.
 """
 
 import os
