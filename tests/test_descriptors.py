@@ -14,7 +14,6 @@ from tests.run.data import shard_files
 from truestep.base import plainfile
 from truestep.record import Record
 from truestep.report.live.follow import Follower
-from truestep.report.pngs import read_png
 from truestep.run.data.shards.opened import TarSamples
 
 
@@ -54,8 +53,6 @@ def open_without_offsets(folder: Path) -> None:
 def read_a_folder(folder: Path) -> None:
     with pytest.raises(IsADirectoryError):
         plainfile.read_bytes(folder)
-    (folder / "p.png").mkdir()
-    assert read_png(folder, "p.png") == "Is a directory"
     assert Follower(folder).look().events == []
 
 

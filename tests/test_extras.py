@@ -32,10 +32,8 @@ WANDB = "from truestep.report.send import to_wandb; to_wandb('.')"
 TRACKIO = "from truestep.report.send import to_trackio; to_trackio('.')"
 SHARDS = "import truestep; truestep.Shards('memory://shards/a.tar')"
 CALLS = {
-    "report": ("plotly", ["-m", "truestep", "report", "."]),
     "parquet": ("pyarrow", ["-m", "truestep", "export", ".", "--to", "parquet"]),
     "tensorboard": ("tensorboard", ["-m", "truestep", "export", ".", "--to", "tensorboard"]),
-    "pictures": ("matplotlib", ["-c", "from truestep.picture import Picture; Picture(width=1, height=1)"]),
     "mlflow": ("mlflow", ["-c", MLFLOW]),
     "wandb": ("wandb", ["-c", WANDB]),
     "trackio": ("trackio", ["-c", TRACKIO]),

@@ -17,14 +17,12 @@ from tests.faults import Disk, all_faults, build, folder_in_memory
 from truestep.check.baseline import write_baseline
 from truestep.check.fixing import _Files
 from truestep.errors import FolderUnusable, TruestepError
-from truestep.picture import Picture
 from truestep.record import Record, read
 from truestep.report import compose
 from truestep.report.compose import write_report
 from truestep.report.export import export
 from truestep.report.runs import read_run
 from truestep.run.train import settings
-from truestep.run.train.exhibits import write_exhibit
 
 OLD = b"old, and the user's own\n"
 
@@ -47,13 +45,6 @@ def fix(root: Path) -> None:
     _Files(evidence).write({path: "new = 1\n" * 2000})
 
 
-def show(root: Path) -> None:
-    record = Record(None)
-    write_exhibit("pixels", torch.zeros(64, 64, dtype=torch.uint8), record=record, folder=root, cursor=1)
-    if record.num_lost:
-        raise TruestepError("lost, and counted")
-
-
 @dataclass(frozen=True)
 class Writer:
     """Something that writes one file."""
@@ -70,9 +61,7 @@ WRITERS = {
         settings.NAME, lambda root: settings.write({"threads": 2}, root / settings.NAME, comment="measured")
     ),
     "baseline": Writer("known.json", lambda root: write_baseline(root / "known.json", [], evidence=None)),  # type: ignore[arg-type]
-    "picture": Writer("step.svg", lambda root: Picture(width=1, height=1).save(root / "step.svg")),
     "fix": Writer("train.py", fix),
-    "exhibit": Writer("pictures/pixels-000000000001.png", show),
 }
 
 
@@ -84,8 +73,7 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture
 def original(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Picture, "to_bytes", lambda picture, kind: b"<svg/>" * 5000)  # drawing takes long
-    monkeypatch.setattr(compose, "_one", lambda story: "<html>" * 5000)  # and so does rendering
+    monkeypatch.setattr(compose, "_one", lambda story: "<html>" * 5000)  # rendering takes long
     root = tmp_path / "original"
     path = root / WRITERS[name].file
     path.parent.mkdir(parents=True)
@@ -150,7 +138,7 @@ def test_whenever_the_power_goes_a_replaced_file_is_the_old_or_the_new_one(
 
 # Links
 
-FOLLOWED, REFUSED = ["fix"], ["report", "csv", "parquet", "truestep.toml", "baseline", "picture", "exhibit"]
+FOLLOWED, REFUSED = ["fix"], ["report", "csv", "parquet", "truestep.toml", "baseline"]
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -17,9 +17,7 @@ SOURCES = sorted((ROOT / "src" / "truestep").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OPTIONAL = [
     "torchmetrics",
-    "plotly",
     "tensorboard",
-    "matplotlib",
     "pyarrow",
     "mlflow",
     "wandb",
@@ -65,9 +63,7 @@ def test_optional_dependencies_are_those_of_the_extras() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     names = (
         "metrics",
-        "report",
         "tensorboard",
-        "pictures",
         "parquet",
         "mlflow",
         "wandb",

@@ -31,7 +31,6 @@ def _truestep(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def test_report_writes_one_file_into_the_run_and_says_so(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     killed_and_resumed(tmp_path / "run")
     done = _truestep("report", "run", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,8 +1,6 @@
 """A run folder that somebody wrote who means harm."""
 
-import base64
 import json
-import os
 from pathlib import Path
 
 SCRIPT = "</script><script>document.title='owned'</script>"
@@ -14,10 +12,6 @@ COMMENT = "--><!--<script>]]>\u2028\u2029\u202eabc\u0000\ud800"
 BOLD = "<b>bold</b>"
 ALL = [SCRIPT, IMAGE, LINK, TEMPLATE, QUOTES, COMMENT]
 NUM_FINDINGS = 100_000
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
-)
-"""A picture of one pixel."""
 LAST_WORDS = "the very last finding"
 
 
@@ -51,37 +45,6 @@ def _named_badly() -> list[object]:
     return lines
 
 
-def _shown_badly(folder: Path) -> list[object]:
-    """Distributions, pictures and texts; one of the files is a real picture, all others are traps."""
-    (folder / "good.png").write_bytes(PNG)
-    (folder / "page.png").write_text(SCRIPT)
-    (folder / "huge.png").write_bytes(PNG[:16] + b"\x7f\xff\xff\xff" * 2 + PNG[24:])
-    (folder.parent / "secret.png").write_bytes(PNG)
-    (folder / "link.png").symlink_to(folder.parent / "secret.png")
-    os.mkfifo(folder / "pipe.png")
-    files: list[object] = [
-        "../secret.png",
-        "../../etc/passwd",
-        "/etc/passwd",
-        str(folder.parent / "secret.png"),
-    ]
-    files += ["link.png", "page.png", "huge.png", "pipe.png", ".", "", "\0", "x" * 9999, SCRIPT, None, 7, ALL]
-    lines: list[object] = [
-        {"kind": "picture", "time_s": 1, "name": f"{SCRIPT}{number}", "cursor": 9, "file": file}
-        for number, file in enumerate(files)
-    ]
-    lines += [{"kind": "picture", "time_s": 1, "name": QUOTES, "cursor": 9, "file": "good.png"}]
-    good = {"kind": "histogram", "time_s": 1, "name": "a", "cursor": 3, "low": -1e308, "high": 1e308}
-    good |= {"counts": [1, 2], "num": 3, "num_nonfinite": 0, "mean": 1e308, "std": 1e308}
-    lines += [good | {"name": nasty} for nasty in ALL]
-    for strange in ([SCRIPT], SCRIPT, [], [-1], [1e308] * 9, ["nan"], [10**400], [None], {}, [0] * 10**5):
-        lines.append(good | {"counts": strange})
-    lines += [good | {"low": "nan"}, good | {"cursor": -1}, good | {"cursor": 2**70}, good | {"name": ALL}]
-    lines += [{"kind": "text", "time_s": 1, "name": nasty, "cursor": 9, "text": nasty} for nasty in ALL]
-    lines += [{"kind": "text", "time_s": 1, "name": SCRIPT, "cursor": IMAGE, "text": ALL}]
-    return lines
-
-
 def hostile_run(folder: Path, *, num_findings: int = NUM_FINDINGS) -> Path:
     """Write it; the folder's own name is markup too."""
     folder = folder / "<img src=x onerror=document.title='owned'>"
@@ -103,7 +66,6 @@ def hostile_run(folder: Path, *, num_findings: int = NUM_FINDINGS) -> Path:
         {"kind": "steps", "time_s": 1, "first": 2**62, "loss": [1.0], "end_us": [1e300]},
     ]
     lines += _named_badly()
-    lines += _shown_badly(folder)
     lines += [
         {"kind": "evaluate", "time_s": 1, "name": SCRIPT, "cursor": 5, "value": [[1, 1e308], [3, 4]]},
         {

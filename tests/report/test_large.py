@@ -1,6 +1,7 @@
 """A million steps: the report stays small and quick."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -34,13 +35,15 @@ def _write(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_million_steps_make_a_report_below_5_mb_in_10_s(tmp_path: Path) -> None:
+def test_a_million_steps_make_a_report_below_1_mb_in_10_s(tmp_path: Path) -> None:
     _write(tmp_path)
     begun_s = time.process_time()  # others may use this machine as well
     path = write_report([tmp_path])
     spent_s = time.process_time() - begun_s
     page = path.read_text()
     print(f"{path.stat().st_size / 1e6:.2f} MB in {spent_s:.1f} s of the processor")
-    assert path.stat().st_size < 5e6
+    assert path.stat().st_size < 1e6
     assert spent_s < 10
-    assert f"{SPIKE + 1}," in page and "highest 77 at step 654,322" in page
+    assert "highest 77 at step 654,322" in page
+    points = re.findall(r"L([\d.]+) ([\d.]+)", page)
+    assert min(points, key=lambda point: float(point[1]))[0] == "654.3", "the spike is drawn"

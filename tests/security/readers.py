@@ -22,7 +22,6 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import pyarrow
 import torch
@@ -218,9 +217,6 @@ def _write_record(folder: Path) -> None:
     made.write("steps", first=0, loss=[1.0, 0.5, 0.25, "nan"], end_us=[10, 20, 30, 40], wait_us=[1, 1, 1, 1])
     made.write("values", name="learning_rate", steps=[0, 1, 2], values=[0.1, 0.1, 0.2])
     made.write("evaluate", name="accuracy", cursor=4, value={"accuracy": 0.5, "each": [0.1, 0.9]})
-    made.write("histogram", name="w", cursor=4, counts=[1, 2, 3], low=-1.0, high=1.0)
-    made.write("picture", name="p", cursor=4, file="pictures/p.png", width=1, height=1)
-    made.write("text", name="t", cursor=4, text="hello")
     made.write("snapshot", cursor=4, held_s=0.01)
     made.write("damage", path="step-1", reason="torn")
     made.write("start", **start, cursor=3, processes=2, note="", settings={}, **facts)
@@ -238,14 +234,6 @@ def _write_record(folder: Path) -> None:
     made.write("tune", script="t.py", trials=[{**trial, "found": {"ratio": ratio}}], settings={"workers": 2})
     made.write("end")
     made.close()
-    (folder / "pictures").mkdir()
-    (folder / "pictures" / "p.png").write_bytes(_PNG)
-
-
-_PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63606060f80f00010401"
-    "00b5f0e38d0000000049454e44ae426082"
-)
 
 
 def _read_record(folder: Path) -> None:
@@ -256,13 +244,9 @@ def _read_record(folder: Path) -> None:
 
 
 def _write_report(folder: Path) -> None:
-    from truestep.report import page
     from truestep.report.compose import write_report
-    from truestep.report.plotly_script import Packed
 
-    # Two megabytes that are the same on every page would take half of the time.
-    with mock.patch.object(page, "plotly_script", return_value=Packed(base64="", csp_hash="")):
-        write_report([folder])
+    write_report([folder])
 
 
 def _look_live(folder: Path) -> None:
@@ -460,12 +444,7 @@ READERS = (
     Reader(name="resume", prepare=_train, spoil=_RUN, read=_train, mend=_seal),
     Reader(name="run.json", prepare=_write_identity, spoil={"run.json": _JSON}, read=_read_identity),
     Reader(name="record", prepare=_write_record, spoil={"record.jsonl": _LINES}, read=_read_record),
-    Reader(
-        name="report",
-        prepare=_write_record,
-        spoil={"record.jsonl": _LINES, "pictures/*": _BYTES},
-        read=_write_report,
-    ),
+    Reader(name="report", prepare=_write_record, spoil={"record.jsonl": _LINES}, read=_write_report),
     Reader(name="watch and export", prepare=_write_record, spoil={"record.jsonl": _LINES}, read=_look_live),
     Reader(name="truestep.toml", prepare=_write_settings, spoil={"*.toml": _TOML}, read=_read_settings),
     Reader(name="pyproject.toml", prepare=_write_project, spoil={"*.toml": _TOML}, read=_read_project),

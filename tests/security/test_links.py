@@ -122,7 +122,6 @@ def train(folder: Path, epochs: int = 2) -> str:
                 step.backward(model(x).sum())
             step.update(optimizer)
             step.log(shown=1.0)
-        run.log("pixels", torch.zeros(4, 4, dtype=torch.uint8))
     return digest_state(model.state_dict())
 
 

@@ -132,10 +132,10 @@ def test_a_record_and_its_report_have_no_secret_arguments(
 def test_a_refused_folder_can_be_used_once_the_link_is_gone(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "pictures").symlink_to("../theirs")
-    with pytest.raises(FolderUnusable, match=r"run/pictures is a symbolic link.*Delete it or move it away"):
+    (tmp_path / "run" / "snapshots").symlink_to("../theirs")
+    with pytest.raises(FolderUnusable, match=r"run/snapshots is a symbolic link.*Delete it or move it away"):
         train(tmp_path / "run")
-    (tmp_path / "run" / "pictures").unlink()
+    (tmp_path / "run" / "snapshots").unlink()
     train(tmp_path / "run")
 
 

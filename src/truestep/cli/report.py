@@ -30,7 +30,7 @@ def report(
     evaluations, answers of check, verify and tune, the recipe and the machine. Several runs are drawn over
     each other, with their differences.
 
-    The page opens from disk and needs no network. Needs plotly: pip install 'truestep[report]'
+    The page opens from disk and needs no network.
 
     Exit codes:
       0  the page was written

@@ -3,7 +3,8 @@
 Owns the composition, for one run and for several over each other. How each part looks is left to the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,20 @@ import numpy as np
 
 from truestep.base.runfiles import replacing
 from truestep.errors import UsageError
-from truestep.report import charts, measures, sections, shown
+from truestep.report import charts, measures, sections
 from truestep.report.charts import Chart
 from truestep.report.goodput import goodput
 from truestep.report.markup import Markup, join, table, tag
 from truestep.report.numerals import compared_steps, count, duration, plain, size
 from truestep.report.page import Chapter, Tile, render
-from truestep.report.runs import Story, read_run
+from truestep.report.runs import Mark, Story, read_run
 from truestep.report.sections import Section
 from truestep.report.thin import Series
-from truestep.report.verdicts import check_tone, check_words, count_findings, missing, unsure
+from truestep.report.verdicts import check_tone, check_words, count_findings, findings_in, missing, unsure
 
 _MAX_CHARTS = 24
 """Of the script's own values; the table has all of them."""
-_RATE, _MEMORY, _NORM = "learning_rate", "memory_bytes", "grad_norm"
+_RATE, _MEMORY, _NORM, _LOSS_SCALE = "learning_rate", "memory_bytes", "grad_norm", "loss_scale"
 _MB = 10**6
 _MAX_VALUE = 200
 """Characters of a value in the table of evaluations: a matrix is drawn, not spelled out."""
@@ -37,7 +38,6 @@ _SAMENESS = {
 _OWN: tuple[Callable[[Story], Section | None], ...] = (
     sections.findings,
     sections.verdict,
-    shown.shown,
     sections.tuning,
     goodput,
     sections.happened,
@@ -77,7 +77,7 @@ def _one(story: Story) -> str:
     loss, *measured = _measured([story])
     closing = [sections.happened(story), sections.facts(story), sections.unread(story)]
     said = [sections.findings(story), sections.verdict(story)]
-    parts = [loss, *said, *measured, shown.shown(story), sections.tuning(story), goodput(story), *closing]
+    parts = [loss, *said, *measured, sections.tuning(story), goodput(story), *closing]
     found = [section for section in parts if section is not None]
     return render(
         story.name,
@@ -218,7 +218,6 @@ def _measured(stories: Sequence[Story]) -> list[Section | None]:
         _optimisation(stories),
         _evaluations(stories),
         _logged(stories),
-        shown.distributions(stories),
         _speed(stories),
     ]
 
@@ -234,12 +233,40 @@ def _section(
 
 def _loss(stories: Sequence[Story]) -> Section | None:
     named = _named(stories, lambda story: story.loss, name="each step")
-    chart = charts.curves("Loss of each step", named, stories=stories, is_smoothed=True, height=380)
+    if len(stories) == 1:  # where several are compared, a run has one colour
+        series = {**measures.evaluation_series(stories[0]), **stories[0].values}
+        named += [(name, found) for name, found in series.items() if _is_loss(name)]
+    chart = charts.curves("Loss of each step", named, marks=_marks(stories), may_log=True, is_smoothed=True)
     num = sum(len(story.loss) for story in stories)
     if chart is None and num:
         words = f"None of the {num:,} recorded losses is a number."
         return Section(key="loss", title="Loss", body=tag("p", words, class_="lead"))
     return _section("loss", "Loss", [chart])
+
+
+def _is_loss(name: str) -> bool:
+    """Whether a value belongs beside the loss of each step, as that of a validation set does."""
+    return "loss" in name.lower() and name != _LOSS_SCALE
+
+
+def _marks(stories: Sequence[Story]) -> list[Mark]:
+    """Return what happened in the runs and what `check` found, of several runs with its name."""
+    return [
+        replace(mark, words=f"{story.name}: {mark.words}") if len(stories) > 1 else mark
+        for story in stories
+        for mark in (*story.marks, *_found(story))
+    ]
+
+
+def _found(story: Story) -> Iterator[Mark]:
+    answer = story.last_answer("check")
+    by_step: dict[int, list[str]] = {}
+    for item in findings_in(answer or {}):
+        step = item.get("step")
+        if item.get("severity") in ("error", "warning") and type(step) is int and 0 < step <= story.num_steps:
+            by_step.setdefault(step, []).append(f"{item.get('code', '')} {item.get('message', '')}".strip())
+    for step, words in sorted(by_step.items()):
+        yield Mark(step=step, kind="finding", words=f"step {step:,}: {'; '.join(words[:3])}", time_s=0.0)
 
 
 def _optimisation(stories: Sequence[Story]) -> Section | None:
@@ -261,7 +288,7 @@ def _optimisation(stories: Sequence[Story]) -> Section | None:
         )
     )
     titles = {
-        "loss_scale": "Loss scale",
+        _LOSS_SCALE: "Loss scale",
         "skipped": "Steps without an update",
         "nonfinite": "Steps skipped on the device",
     }
@@ -271,11 +298,11 @@ def _optimisation(stories: Sequence[Story]) -> Section | None:
 
 
 def _logged(stories: Sequence[Story]) -> Section | None:
-    house = {_MEMORY, _NORM, "loss_scale", "skipped", "nonfinite"}
+    house = {_MEMORY, _NORM, _LOSS_SCALE, "skipped", "nonfinite"}
     names = [
         name
         for name in dict.fromkeys(name for story in stories for name in story.values)
-        if name not in house and name.split(".")[0] != _RATE
+        if name not in house and name.split(".")[0] != _RATE and not (len(stories) == 1 and _is_loss(name))
     ]
     drawn = [charts.curves(name, _named(stories, _of(name), name=name)) for name in names[:_MAX_CHARTS]]
     return _section("values", "Logged values", drawn, after=sections.logged(stories) if names else None)
@@ -284,7 +311,7 @@ def _logged(stories: Sequence[Story]) -> Section | None:
 def _evaluations(stories: Sequence[Story]) -> Section | None:
     found = {story.name: measures.evaluation_series(story) for story in stories}
     long = [name for by_name in found.values() for name, series in by_name.items() if len(series) > 1]
-    names = list(dict.fromkeys(long))[:_MAX_CHARTS]
+    names = [name for name in dict.fromkeys(long) if len(stories) > 1 or not _is_loss(name)][:_MAX_CHARTS]
     drawn = [
         charts.curves(name, _named(stories, lambda story, key=name: found[story.name].get(key), name=name))  # type: ignore[misc]
         for name in names
@@ -314,8 +341,8 @@ def _speed(stories: Sequence[Story]) -> Section | None:
     shares = {story.name: measures.profile(story) or measures.time_shares(story) for story in stories}
     shares = {name: row for name, row in shares.items() if row}
     drawn = [
-        charts.curves("Steps per second", rates, stories=stories, is_smoothed=True, has_zero=True),
-        charts.bars("Where a step's time goes", shares, unit="share of a step") if shares else None,
+        charts.curves("Steps per second", rates, marks=_marks(stories), is_smoothed=True, has_zero=True),
+        charts.shares("Where a step's time goes", shares, unit="share of a step") if shares else None,
         _memory(stories),
     ]
     return _section("speed", "Speed and memory", drawn)

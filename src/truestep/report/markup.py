@@ -1,6 +1,6 @@
 """HTML from parts: every text is escaped, whoever wrote it, unless it was made here.
 
-Owns escaping, for HTML, for data inside a page, and for the few tags that charts would take for markup.
+Owns escaping, for HTML and for data inside a page.
 """
 
 import html
@@ -11,7 +11,7 @@ from typing import Any
 _CONTROLS = [*range(9), 11, 12, *range(14, 32), 127, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _VISIBLE = {code: f"\\u{code:04x}" for code in _CONTROLS}
 """Characters that nobody sees and that turn text around or end it: shown by their number instead."""
-_VOID = frozenset({"meta", "input", "br", "hr", "img"})
+_VOID = frozenset({"meta", "input", "br", "hr"})
 
 
 class Markup(str):
@@ -70,11 +70,3 @@ def data(value: Any) -> Markup:
     for char in "<>&":
         written = written.replace(char, f"\\u{ord(char):04x}")
     return Markup(written)
-
-
-def chart_text(value: object, *, max_length: int = 60) -> str:
-    """Return a text for a chart, which reads a few tags and entities and fills in `%{...}`."""
-    words = str(value).translate(_VISIBLE).replace("\n", " ")
-    if len(words) > max_length:
-        words = words[: max_length - 1] + "…"
-    return html.escape(words, quote=False).replace("%{", "%\u200b{")

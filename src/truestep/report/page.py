@@ -4,6 +4,9 @@ Owns the document, its style and script, and the policy that lets only these run
 `sections`'.
 """
 
+import base64
+import gzip
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +16,10 @@ from typing import Any
 
 from truestep.report.charts import Chart
 from truestep.report.markup import Markup, data, join, tag
-from truestep.report.plotly_script import csp_hash, pack, plotly_script
 from truestep.report.sections import NUM_SHOWN, Section
 
 _MAX_PLAIN = 200_000
-"""Characters of a chart or list that stand in the page as they are; longer ones are packed."""
+"""Characters of a list that stand in the page as they are; longer ones are packed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,10 @@ def _asset(name: str) -> str:
 def render(title: str, *, verdict: Markup, tiles: Sequence[Tile], chapters: Sequence[Chapter]) -> str:
     """Return the whole document."""
     script, style = _asset("report.js"), _asset("report.css")
-    plotly = plotly_script()
+    script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src {csp_hash(script.encode())} {plotly.csp_hash}; "
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src 'sha256-{script_hash}'; "
+        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     )
     head = tag(
         "head",
@@ -70,7 +72,6 @@ def render(title: str, *, verdict: Markup, tiles: Sequence[Tile], chapters: Sequ
         _banner(title, verdict, tiles),
         tag("div", _contents(numbered), tag("main", main, id="content"), class_="columns"),
         tag("footer", tag("p", "Made by truestep report. Times are in UTC.")),
-        tag("script", Markup(plotly.base64), type="text/plain", id="plotly"),
         tag("script", Markup(script)),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
@@ -135,33 +136,20 @@ def _block(value: Any, key: str) -> Markup:
     written = json.dumps(value, separators=(",", ":"))
     if len(written) <= _MAX_PLAIN:
         return tag("script", data(value), type="application/json", id=key)
-    return tag("script", Markup(pack(written.encode())), type="text/plain", id=key)
+    packed = base64.b64encode(gzip.compress(written.encode(), 6, mtime=0)).decode()
+    return tag("script", Markup(packed), type="text/plain", id=key)
 
 
 def _chart(chart: Chart, key: str) -> Markup:
-    pressed = "true" if chart.is_log else "false"
-    control = tag("button", "log scale", type="button", class_="log", aria_pressed=pressed, data_chart=key)
-    figure = {
-        "data": chart.traces,
-        "layout": chart.layout,
-        "height": chart.height,
-        "is_log": chart.is_log,
-    }
+    drawing = None
+    if chart.drawing is not None:
+        named = {"aria_labelledby": f"{key}-title", "aria_describedby": f"{key}-words"}
+        drawing = tag("div", chart.drawing, id=key, class_="chart", role="group", **named)
     return tag(
         "figure",
-        tag("figcaption", tag("h3", chart.title, id=f"{key}-title"), control if chart.can_log else None),
-        tag(
-            "div",
-            id=key,
-            class_="chart",
-            role="img",
-            style=f"height:{chart.height}px",
-            aria_labelledby=f"{key}-title",
-            aria_describedby=f"{key}-words",
-        ),
+        tag("figcaption", tag("h3", chart.title, id=f"{key}-title")),
+        drawing,
         tag("p", chart.words, id=f"{key}-words", class_="words"),
-        _block(figure, f"{key}-data"),
-        class_="square" if chart.is_square else None,
     )
 
 

@@ -18,12 +18,13 @@ from truestep.base import plainfile
 from truestep.errors import UsageError
 from truestep.record import number, step_number
 from truestep.report.curve import Curve
-from truestep.report.exhibits import Exhibits
 from truestep.report.numerals import count
 from truestep.report.thin import Floats, Series
 
 _MAX_WHOLE = 2**53
 _MAX_TIME_S = 1e11
+_FORMER = ("histogram", "picture", "text")
+"""Kinds of lines that 0.1 wrote: they are no damage, and nothing shows them any more."""
 
 
 @dataclass(kw_only=True)
@@ -89,8 +90,6 @@ class Facts:
         self.lives: list[Life] = []
         self.marks: list[Mark] = []
         self.evaluations: list[Evaluation] = []
-        self.exhibits = Exhibits()
-        """What the script showed: distributions, pictures, texts."""
         self.answers: dict[str, list[dict[str, Any]]] = {"check": [], "verify": [], "tune": []}
         """What these commands said, oldest first."""
         self.total: int | None = None
@@ -109,9 +108,7 @@ class Facts:
             "steps": self._add_steps,
             "values": self._add_values,
             "evaluate": self._evaluate,
-            "histogram": self.exhibits.take,
-            "picture": self.exhibits.take,
-            "text": self.exhibits.take,
+            **dict.fromkeys(_FORMER, lambda _event: None),
             "snapshot": self._snapshot,
             "lineage": self._lineage,
             "unverified": self._unverified,
@@ -171,7 +168,6 @@ class Facts:
             before.num_void, before.void_s = num_void, whole_s - self._all_s
             self._mark_between(before, life)
         self.evaluations = [item for item in self.evaluations if item.cursor <= cursor]
-        self.exhibits.cut(cursor)
         self._base_s, self._end_s = self._all_s, 0.0
         self.lives.append(life)
 

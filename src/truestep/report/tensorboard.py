@@ -4,7 +4,6 @@ Owns what is written when a run is resumed: TensorBoard is told which steps are 
 """
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,19 +12,14 @@ import numpy
 
 from truestep.base.runfiles import require_own
 from truestep.errors import UsageError
-from truestep.record import number
 from truestep.report.answers import CURVE, answers, findings_curve
-from truestep.report.exhibits import edges, read_histogram
 from truestep.report.live.state import Live
-from truestep.report.pngs import read_png
 from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices, storable
 
 _EVALUATE = "evaluate/"
 _CELL = 16
 """Pixels for each cell of a matrix, fewer if it would become wider or higher than the next number."""
 _MAX_PIXELS = 1024
-_CHANNELS = {0: 1, 4: 2, 2: 3, 6: 4}
-"""Of a PNG by its colour type; a palette has three."""
 
 
 class Events:
@@ -34,7 +28,6 @@ class Events:
     def __init__(self, folder: Path) -> None:
         try:
             import tensorboard  # noqa: F401, PLC0415 - torch's message does not say what to install
-            from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
         except ImportError as error:
             raise UsageError(
@@ -42,7 +35,6 @@ class Events:
             ) from error
         self._folder = folder
         self._make: Any = SummaryWriter
-        self._summary: Any = Summary
         self._writer: Any = None
         self._num_lives = 0
         self._run_id = ""
@@ -81,7 +73,6 @@ class Events:
                     dataformats="HW",
                 )
                 self._written[key] = step
-        self._add_exhibits(live)
         self._add_answers(live)
         self._writer.flush()
 
@@ -96,54 +87,6 @@ class Events:
             if answer.command == "check":
                 for step, value in findings_curve(live.facts):
                     self._writer.add_scalar(CURVE, value, step, walltime=time_s)
-
-    def _add_exhibits(self, live: Live) -> None:
-        """Write distributions, pictures and texts; the report tells of lines that make no sense."""
-        add = {"histogram": self._add_histogram, "picture": self._add_picture, "text": self._add_text}
-        last = dict(self._written)
-        for (kind, name, step), event in sorted(live.facts.exhibits.lines.items(), key=lambda item: item[0]):
-            key = f"{kind} {name}"
-            if step > last.get(key, -1):
-                with suppress(KeyError, TypeError, ValueError, OverflowError):
-                    add[kind](storable(name), event, step=step, folder=live.folder)
-                self._written[key] = step
-
-    def _add_histogram(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:  # noqa: ARG002
-        low, high, counts = read_histogram(event)
-        num, mean, std = float(counts.sum()), number(event["mean"]), number(event["std"])
-        if not 0 < num < float("inf"):
-            return
-        if low == high:
-            counts = counts.sum(keepdims=True)
-        self._writer.add_histogram_raw(
-            name,
-            min=low,
-            max=high,
-            num=num,
-            sum=mean * num,
-            sum_squares=(mean * mean + std * std) * num,
-            bucket_limits=edges(low, high, num_bins=len(counts))[1:].tolist(),
-            bucket_counts=counts.tolist(),
-            global_step=step,
-            walltime=event["time_s"],
-        )
-
-    def _add_picture(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:
-        found = read_png(folder, event["file"])
-        if isinstance(found, str):
-            return
-        # The file's own bytes: `add_image` would take the picture apart and put it together again.
-        image = self._summary.Image(
-            height=found.height,
-            width=found.width,
-            colorspace=_CHANNELS.get(found.data[25], 3),
-            encoded_image_string=found.data,
-        )
-        summary = self._summary(value=[self._summary.Value(tag=name, image=image)])
-        self._writer.file_writer.add_summary(summary, step, walltime=event["time_s"])
-
-    def _add_text(self, name: str, event: dict[str, Any], *, step: int, folder: Path) -> None:  # noqa: ARG002
-        self._writer.add_text(name, storable(event["text"]), step, walltime=event["time_s"])
 
     def _open(self, cursor: int | None) -> None:
         """Begin a file; steps from the cursor on that are in earlier ones are void, none of them for None."""

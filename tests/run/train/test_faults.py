@@ -34,7 +34,6 @@ def train(root: Path) -> str:
             for x in step:
                 step.backward(model(x).square().mean() + torch.rand(()) * model.weight.sum())
             step.update(optimizer)
-        run.log("pixels", torch.zeros(2, 2, dtype=torch.uint8))
     return digest_state(model.state_dict())
 
 
@@ -94,8 +93,7 @@ def is_complete(root: Path) -> bool:
     kinds = [event["kind"] for event in record.read(folder / "record.jsonl")]
     newest = max((path.name for path in folder.glob("snapshots/step-*/")), default="")
     is_written = kinds[0] == "start" and kinds[-1] == "end" and "save-failed" not in kinds
-    is_shown = bool(list(folder.glob("pictures/*.png"))) and "picture" in kinds
-    return is_written and is_shown and newest == f"step-{NUM_STEPS:012d}"
+    return is_written and newest == f"step-{NUM_STEPS:012d}"
 
 
 def check_faults(

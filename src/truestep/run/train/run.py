@@ -34,7 +34,6 @@ from truestep.run.train.audit import Audit, AuditPlan
 from truestep.run.train.carried import CarriedState
 from truestep.run.train.evaluate import Conditions, Metric, evaluate
 from truestep.run.train.exchange import Exchange
-from truestep.run.train.exhibits import Exhibit, write_exhibit
 from truestep.run.train.fingerprint import fingerprint, pin_settings
 from truestep.run.train.gradients import FiniteCheck, Gradients
 from truestep.run.train.interrupt import Interrupt
@@ -123,8 +122,7 @@ class Run:
             runfiles.make_folder(self.folder)
             self._lock = FolderLock(self.folder)
             try:
-                for name in ("snapshots", "pictures"):  # now, not in the middle of training
-                    runfiles.require_own(self.folder / name)
+                runfiles.require_own(self.folder / "snapshots")  # now, not in the middle of training
                 run_id = _identify(self.folder)
                 self._record = record.Record(self.folder / "record.jsonl")
             except BaseException:
@@ -424,17 +422,6 @@ class Run:
         self._record.write("evaluate", name=name, cursor=self.cursor, value=value)
         return value
 
-    def log(self, name: str, thing: Exhibit) -> None:
-        """Show something beside the curves: how a tensor's values are spread, a picture, or a text.
-
-        A tensor or array is recorded as a histogram. A `truestep.picture.Picture`, the path of a PNG file, or
-        pixels (uint8, H x W or H x W x 3) are kept as a PNG file in the run's folder. Single numbers are
-        `step.log`'s. Logged again under the same name after as many steps, the last one counts. Nothing is
-        exchanged between processes: what the first one was given is taken. A tensor on a GPU is waited for.
-        """
-        folder = self.folder if self._world.is_first else None
-        write_exhibit(name, thing, record=self._record, folder=folder, cursor=self.cursor)
-
     def _leave_loop(self, *, is_failed: bool) -> None:
         """End the loop that the script left; unless by a failure, that is where its phase ends for good."""
         if self._loop is not None:
@@ -470,7 +457,7 @@ class Run:
         num_lost, self._record.num_lost = self._record.num_lost, 0
         if num_lost:
             self._terminal.warn(
-                f"{num_lost} lines or pictures could not be written to {self.folder}, so reports of this run "
+                f"{num_lost} lines could not be written to {self.folder}, so reports of this run "
                 f"have gaps. Check that its disk is not full. Training was not affected."
             )
 

@@ -543,7 +543,7 @@ def _one_number(name: str, value: Scalar, *, is_at_hand: bool) -> Scalar:
     shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
     raise UsageError(
         f"step.log takes one number for each name, got {type(value).__name__}{shape} for {name!r}. Pass its "
-        f"mean(), or show how its values are spread with run.log({name!r}, ...)."
+        f"mean()."
     )
 
 
