@@ -76,7 +76,6 @@ PARTS = {
         [
             "truestep.record.read_steps",
             "truestep.report.compose.write_report",
-            *full("truestep.report.send", "to_mlflow", "to_wandb", "to_trackio"),
         ],
     ),
     "rules": Part(

@@ -27,16 +27,10 @@ RECORD = (
     '{"kind": "open", "format": 2, "t": 1.0, "id": "a", "session": "b", "cursor": 0}\n'
     '{"kind": "step", "t": 2.0, "step": 1, "loss": 0.5}\n'
 )
-MLFLOW = "from truestep.report.send import to_mlflow; to_mlflow('.', tracking_uri='http://127.0.0.1:1')"
-WANDB = "from truestep.report.send import to_wandb; to_wandb('.')"
-TRACKIO = "from truestep.report.send import to_trackio; to_trackio('.')"
 SHARDS = "import truestep; truestep.Shards('memory://shards/a.tar')"
 CALLS = {
     "parquet": ("pyarrow", ["-m", "truestep", "export", ".", "--to", "parquet"]),
     "tensorboard": ("tensorboard", ["-m", "truestep", "export", ".", "--to", "tensorboard"]),
-    "mlflow": ("mlflow", ["-c", MLFLOW]),
-    "wandb": ("wandb", ["-c", WANDB]),
-    "trackio": ("trackio", ["-c", TRACKIO]),
     "shards": ("fsspec", ["-c", SHARDS]),
     "mcp": ("mcp", ["-m", "truestep", "mcp"]),
 }

@@ -19,9 +19,6 @@ OPTIONAL = [
     "torchmetrics",
     "tensorboard",
     "pyarrow",
-    "mlflow",
-    "wandb",
-    "trackio",
     "fsspec",
     "mcp",
 ]
@@ -65,9 +62,6 @@ def test_optional_dependencies_are_those_of_the_extras() -> None:
         "metrics",
         "tensorboard",
         "parquet",
-        "mlflow",
-        "wandb",
-        "trackio",
         "shards",
         "mcp",
     )

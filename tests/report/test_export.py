@@ -1,14 +1,9 @@
 """Exports: read back by the tools that they are for."""
 
-import contextlib
 import csv
-import os
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,6 @@ from truestep.errors import UsageError
 from truestep.report.export import export, open_run
 from truestep.report.live import Live
 from truestep.report.readings import evaluation_curves, evaluation_matrices
-from truestep.report.send import to_mlflow, to_wandb
 from truestep.report.tensorboard import Events, _picture
 
 CONFUSION = [[9, 1], [0, 10]]
@@ -237,8 +231,6 @@ def test_values_logged_under_names_of_ours_are_columns_of_their_own(tmp_path: Pa
     [
         ("pyarrow", lambda run: export(run, "parquet")),
         ("tensorboard", lambda run: export(run, "tensorboard")),
-        ("mlflow", lambda run: to_mlflow(run, tracking_uri="http://127.0.0.1:1")),
-        ("wandb", to_wandb),
     ],
 )
 def test_a_missing_package_is_named_with_what_to_install(
@@ -251,140 +243,3 @@ def test_a_missing_package_is_named_with_what_to_install(
     extra = {"pyarrow": "parquet"}.get(package, package)
     with pytest.raises(UsageError, match=rf"Install it: pip install 'truestep\[{extra}\]'"):
         call(tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
-def test_weights_and_biases_takes_a_run_offline(tmp_path: Path) -> None:
-    resumed_run(tmp_path / "run")
-    code = (
-        "import sys; from truestep.report.send import to_wandb;"
-        "print(to_wandb(sys.argv[1], mode='offline', folder=sys.argv[2]))"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "run"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    run_id = done.stdout.split()[-1]
-    (file,) = tmp_path.glob(f"wandb/offline-run-*-{run_id}/*.wandb")
-    history, config = wandb_history(file)
-    assert [row["_step"] for row in history] == [0, 1, 2, 3, 4, 5, 6]
-    assert [row.get("loss") for row in history if row["_step"] != 4] == [
-        1.0,
-        0.1 + 0.2,
-        1 / 3,
-        0.25,
-        0.125,
-        None,
-    ]
-    assert history[6]["evaluate/accuracy"] == 0.75
-    assert config["recipe.seed"] == "7"
-
-
-def wandb_history(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What the package wrote, taken apart with its own messages."""
-    import json
-
-    from wandb.proto import wandb_internal_pb2
-
-    history: list[dict[str, Any]] = []
-    config: dict[str, Any] = {}
-    for data in wandb_messages(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.HasField("history"):
-            items = record.history.item
-            history.append(
-                {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
-            )
-        if record.HasField("run"):
-            config |= {item.key: json.loads(item.value_json) for item in record.run.config.update if item.key}
-    return history, config
-
-
-def wandb_messages(data: bytes) -> Iterator[bytes]:
-    """The file is a log as LevelDB has it: blocks of 32 KiB, chunks with checksum, length and kind."""
-    at, message = 7, b""
-    while at + 7 <= len(data):
-        if 2**15 - at % 2**15 < 7:
-            at += 2**15 - at % 2**15
-            continue
-        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        message += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # whole, or the last chunk
-            yield message
-            message = b""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed")
-def test_a_real_mlflow_server_takes_a_run(tmp_path: Path) -> None:
-    resumed_run(tmp_path / "run")
-    with mlflow_server(tmp_path) as address:
-        run_id = to_mlflow(tmp_path / "run", tracking_uri=address, name="digits")
-        from mlflow.tracking import MlflowClient
-
-        client = MlflowClient(tracking_uri=address)
-        sent = client.get_run(run_id)
-        loss = client.get_metric_history(run_id, "loss")
-    assert (sent.info.run_name, sent.info.status) == ("digits", "FINISHED")
-    assert sent.data.params["recipe.seed"] == "7"
-    assert sent.data.metrics["evaluate/accuracy"] == 0.75
-    pairs = sorted((item.step, item.value) for item in loss if item.step != 4)
-    assert pairs == [(0, 1.0), (1, 0.1 + 0.2), (2, 1 / 3), (3, 0.25), (5, 0.125)]
-    assert len(loss) == 6
-
-
-class mlflow_server:  # noqa: N801 - used as a function
-    """A real server on this machine, ended afterwards."""
-
-    def __init__(self, folder: Path) -> None:
-        import socket
-
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        store = f"sqlite:///{folder / 'mlflow.db'}"
-        options = [
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--backend-store-uri",
-            store,
-            "--workers",
-            "1",
-        ]
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "mlflow",
-                "server",
-                *options,
-                "--default-artifact-root",
-                str(folder / "artifacts"),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> str:
-        import urllib.request
-
-        deadline_s = time.monotonic() + 400  # it makes a database first, and the machine may be busy
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
-                    return f"http://127.0.0.1:{self.port}"
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline_s:
-                    self.__exit__()
-                    raise
-                time.sleep(0.5)
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, 15)
-        self.process.wait(30)

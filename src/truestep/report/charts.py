@@ -69,7 +69,9 @@ class Scale:
                 float(f"1e{power}") for power in range(math.ceil(self.low), math.floor(self.high) + 1, every)
             ]
         rough = self.high / 6 - self.low / 6
-        unit = 10.0 ** math.floor(math.log10(rough)) if rough > 1e-300 else rough
+        if rough < 1e-300:
+            return [self.low, self.high]
+        unit = 10.0 ** math.floor(math.log10(rough))
         step = next((unit * times for times in (1, 2, 5) if unit * times >= rough), 10 * unit)
         first = math.ceil(self.low / step)
         return [number * step for number in range(first, first + 12) if number * step <= self.high]

@@ -1,11 +1,10 @@
-"""The live view: a run followed while it trains, in the terminal and in the browser.
+"""The live view: a run followed while it trains, in the terminal.
 
 Reads the run's folder and nothing else: however many look at it, the run does not know.
 """
 
 from truestep.report.live.follow import Follower, NewEvents
 from truestep.report.live.screen import watch
-from truestep.report.live.serve import Server
 from truestep.report.live.state import Live
 
-__all__ = ["Follower", "Live", "NewEvents", "Server", "watch"]
+__all__ = ["Follower", "Live", "NewEvents", "watch"]

@@ -1,7 +1,4 @@
-"""The state of a run as plain values for JSON, small enough to be sent again and again.
-
-Owns what the page is given. Strings go as they are: the page never takes them for markup.
-"""
+"""The state of a run as plain values for JSON, with the last value of each curve."""
 
 import math
 import time
@@ -13,8 +10,6 @@ from truestep.report.verdicts import findings_in
 if TYPE_CHECKING:
     from truestep.report.live.state import Live
 
-_NUM_POINTS = 1200
-_NUM_COURSE = 300
 _MAX_CURVES = 60
 _MAX_FINDINGS = 200
 _MAX_MARKS = 200
@@ -23,7 +18,7 @@ _FINDING = ("code", "name", "severity", "file", "line", "message", "evidence", "
 
 
 def as_fields(live: "Live") -> dict[str, Any]:
-    """Return everything that the page shows; lists that are cut say how long they are."""
+    """Return where a run stands; lists that are cut say how long they are."""
     facts, marks = live.facts, live.marks()
     findings, verdict = list(findings_in(facts.last_answer("check") or {})), facts.last_answer("verify")
     curves = [_curve(name, live) for name in list(live.curves)[:_MAX_CURVES]]
@@ -62,13 +57,8 @@ def _finite(value: float | None) -> float | None:
 
 def _curve(name: str, live: "Live") -> dict[str, Any]:
     curve = live.curves[name]
-    steps, values = live.points(name, _NUM_POINTS)
-    course = live.mean(name, _NUM_COURSE) if name == "loss" else ([], [])
     return {
         "name": name[:_MAX_TEXT],
-        "steps": steps,
-        "values": values,
-        "course": {"steps": course[0], "values": course[1]},
         "last": value_of(name, curve.values[-1]),
         "num": len(curve),
         "num_nonfinite": curve.num_nonfinite,
