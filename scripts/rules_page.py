@@ -55,17 +55,30 @@ def build_index(rules: list[Rule]) -> Iterator[str]:
 
 def source_of(rule: Rule) -> str:
     """Return the path of a rule's file in the repository."""
-    return Path(inspect.getfile(rule.check)).relative_to(ROOT).as_posix()
+    return Path(inspect.getfile(inspect.unwrap(rule.check))).relative_to(ROOT).as_posix()
 
 
 def build_pages() -> dict[str, tuple[str, str]]:
-    """Return the page of each rule: its path on the site, the file that it is built from, and its text."""
+    """Return the page of each file with rules: its path on the site, the file, and its text."""
     pages = {}
-    for rule in find_rules():
-        scripts = scripts_of(rule.meta.code)
-        lines = build_page(rule, **_shown(scripts)) if scripts else build_page(rule)
-        pages[f"rules/{rule.meta.code}.md"] = (source_of(rule), "\n".join(lines) + "\n")
-    return pages
+    for source, group in groupby(sorted(find_rules(), key=source_of), key=source_of):
+        rules = list(group)
+        if len(rules) == 1:
+            name, text = rules[0].meta.code, _page_of(rules[0])
+        else:
+            name = f"{family_of(rules[0])}-{Path(source).stem}"
+            text = "\n\n".join([f"# {name}", *(_page_of(rule).replace("\n## ", "\n### ") for rule in rules)])
+            text = re.sub(r"^# (?=[A-Z]+\d\d)", "## ", text, flags=re.MULTILINE)
+            for rule in rules:
+                text = text.replace(f"]({rule.meta.code}.md)", f"](#{rule.meta.code.lower()}-{rule.name})")
+        pages[f"rules/{name}.md"] = (source, text)
+    return dict(sorted(pages.items()))
+
+
+def _page_of(rule: Rule) -> str:
+    scripts = scripts_of(rule.meta.code)
+    lines = build_page(rule, **_shown(scripts)) if scripts else build_page(rule)
+    return "\n".join(lines) + "\n"
 
 
 def _shown(scripts: Scripts) -> dict[str, str]:

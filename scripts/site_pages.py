@@ -44,7 +44,7 @@ class HostLists(Extension):
 
 
 def _family(page: Path) -> str:
-    return page.stem.rstrip("0123456789")
+    return page.stem.partition("-")[0].rstrip("0123456789")
 
 
 @cache

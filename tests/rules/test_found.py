@@ -14,21 +14,13 @@ SHOWN = {
         "`truestep doctor` reports a missing or outdated driver, and a GPU that torch has no kernels for.",
         "outdated-driver unsupported-card missing-driver",
     ),
-    "P02": (
-        "`truestep doctor` reports a toolkit whose CUDA differs from that of torch's build.",
-        "differing-toolkit",
-    ),
-    "P03": (
-        "`truestep doctor` reports a bitsandbytes without a library for this CUDA.",
-        "foreign-bitsandbytes",
-    ),
     "P04": (
         "`truestep doctor` reports a `CUDA_VISIBLE_DEVICES` that excludes the machine's GPUs.",
         "hidden-devices",
     ),
     "P06": (
-        "`truestep doctor` reports packages that need another torch, and a retired NVML binding.",
-        "unmet-requirement retired-nvml-binding",
+        "`truestep doctor` reports packages that need another torch.",
+        "unmet-requirement",
     ),
     "P09": (
         'A stored `state_dict()` that is the live weights, so that "best" equals last, is found.',

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,6 @@ COMPANIONS = (
     "evaluate",
     "lightning",
     "numpy",
-    "nvidia-ml-py",
-    "pynvml",
     "pytorch-lightning",
     "torchao",
     "torchaudio",
@@ -43,7 +42,6 @@ COMPANIONS = (
     "triton",
 )
 VARIABLES = (
-    "BNB_CUDA_VERSION",
     "CUDA_HOME",
     "CUDA_VISIBLE_DEVICES",
     "LD_LIBRARY_PATH",
@@ -75,7 +73,7 @@ def probe() -> Machine:
 
 
 def _about_host() -> dict[str, Any]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "platform": sys.platform,
         "processor": platform.machine(),
@@ -83,8 +81,7 @@ def _about_host() -> dict[str, Any]:
         "num_cores": os.cpu_count() or 1,
         "num_usable_cores": num_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "max_files": None if soft == resource.RLIM_INFINITY else soft,
-        "max_files_hard": None if hard == resource.RLIM_INFINITY else hard,
+        "max_files": None if max_files == resource.RLIM_INFINITY else max_files,
         **_about_shared_memory(),
     }
 
@@ -193,9 +190,6 @@ def _about_packages() -> dict[str, Any]:
     return {
         "packages": present,
         "needs": [vars(need) for need in needs if need.name in present or need.name == "torch"],
-        "quantizers": sorted(
-            path.name for path in _files("bitsandbytes") if path.name.startswith("libbitsandbytes")
-        ),
     }
 
 
@@ -204,13 +198,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _files(name: str) -> list[metadata.PackagePath]:
-    try:
-        return metadata.files(name) or []
-    except metadata.PackageNotFoundError:
-        return []
 
 
 def _needs_of(owner: str) -> list[Need]:
@@ -301,10 +288,8 @@ def _about_cuda(torch: Any) -> dict[str, Any]:
             torch.cuda.init()
         except (RuntimeError, AssertionError) as error:
             facts["cuda_error"] = facts["cuda_error"] or str(error)
-    try:
+    with suppress(RuntimeError):  # torch refuses one of another version
         facts["cudnn"] = torch.backends.cudnn.version()
-    except RuntimeError as error:
-        facts["cudnn_error"] = str(error)
     return facts
 
 

@@ -118,7 +118,8 @@ def find_rules(folders: Iterable[Path] = ()) -> list[Rule]:
 def _own_rules() -> Iterator[Rule]:
     home = Path(__file__).parent
     for path in sorted(set(home.glob("*/[a-z]*.py")) - set(home.glob("kit/*.py"))):
-        yield read_rule(import_module(f"truestep.rules.{path.parent.name}.{path.stem}"))
+        module = import_module(f"truestep.rules.{path.parent.name}.{path.stem}")
+        yield from [item for item in vars(module).values() if isinstance(item, Rule)] or [read_rule(module)]
 
 
 def _offered_rules() -> Iterator[Rule]:
@@ -153,14 +154,16 @@ def read_rule(module: ModuleType) -> Rule:
             f"{file}: code must be like LOOP01 and severity one of {', '.join(SEVERITIES)}, "
             f"got {meta.code!r} and {meta.severity!r}."
         )
-    document = module.__doc__.strip()
-    if f"## {SECTIONS[-1]}" not in document:
-        document += f"\n\n## {SECTIONS[-1]}\n{meta.fix}"
     return Rule(
         name=Path(file).stem.replace("_", "-"),
         meta=meta,
         check=module.check,
-        document=document,
+        document=documented(module.__doc__.strip(), meta.fix),
         is_observed=meta.is_observed or getattr(module, "is_observed", None),
         make_edits=getattr(module, "make_edits", None),
     )
+
+
+def documented(document: str, fix: str) -> str:
+    """Return a rule's documentation with all its sections."""
+    return document if f"## {SECTIONS[-1]}" in document else f"{document}\n\n## {SECTIONS[-1]}\n{fix}"

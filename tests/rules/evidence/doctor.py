@@ -15,11 +15,8 @@ _BUSY = Device(name="NVIDIA A100-SXM4-40GB", capability="8.0")
 _PLAIN = {**_LOST, "torch": "2.9.1+cpu", "build_cuda": None, "archs": ()}
 _ARCHS = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 _OLDER = {"archs": _ARCHS, "torch": "2.9.1+cu126", "build_cuda": "12.6"}
-_REFUSED = "cuDNN version incompatibility: compiled against (9, 10, 2) but found runtime version (8, 9, 7)."
-_PATH = {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"}
 _OLD = Need(owner="torchvision", name="torch", wanted="==2.8.0")
 _WIDE = Need(owner="lightning", name="torch", wanted="<4.0,>=2.1.0")
-_LIBRARIES = ("libbitsandbytes_cpu.so", "libbitsandbytes_cuda118.so", "libbitsandbytes_cuda126.so")
 _TWO = {"numpy": "2.0.1"}
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -42,22 +39,9 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**_LOST, "variables": {"CUDA_VISIBLE_DEVICES": "2"}},
         {"variables": {"CUDA_VISIBLE_DEVICES": "0"}},
     ),
-    "ENV08": ({"toolkit": "11.5"}, {"toolkit": "12.4"}),
-    "ENV09": ({"cudnn": None, "cudnn_error": _REFUSED, "variables": _PATH}, {"variables": _PATH}),
     "ENV10": (
         {"packages": {"torchvision": "0.23.0"}, "needs": (_OLD,)},
         {"packages": {"lightning": "2.5.6"}, "needs": (_WIDE,)},
-    ),
-    "ENV11": (
-        {"packages": {"torchvision": "0.24.1+cpu"}},
-        {"packages": {"torchvision": "0.24.1", "torchao": "0.14.1"}},
-    ),
-    "ENV12": (
-        {"packages": {"bitsandbytes": "0.45.0"}, "quantizers": _LIBRARIES},
-        {
-            "packages": {"bitsandbytes": "0.48.1"},
-            "quantizers": (*_LIBRARIES, "libbitsandbytes_cuda128.so"),
-        },
     ),
     "ENV13": (
         {"torch": "2.2.2+cu121", "packages": _TWO, "numpy_error": "Numpy is not available"},
@@ -72,6 +56,4 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"shm_bytes": 64 * MIB, "shm_free_bytes": 64 * MIB},
         {"shm_bytes": 2 * GIB, "shm_free_bytes": 2 * GIB},
     ),
-    "ENV17": ({"max_files": 256, "max_files_hard": 4096}, {"max_files": 1024, "max_files_hard": 4096}),
-    "ENV18": ({"packages": {"pynvml": "11.5.3"}}, {"packages": {"nvidia-ml-py": "13.580.82"}}),
 }

@@ -27,6 +27,5 @@ SOUND = Machine(
     shm_bytes=128 * GIB,
     shm_free_bytes=127 * GIB,
     max_files=65536,
-    max_files_hard=1048576,
 )
 """A machine with a GPU on which nothing is wrong."""

@@ -14,6 +14,8 @@ from truestep.rules.evidence import Evidence
 
 MIB = 2**20
 GIB = 2**30
+_FORMER = {"cudnn_error", "quantizers", "max_files_hard"}
+"""Facts that 0.1 wrote, which no rule reads any more."""
 _TOO_MUCH = 2**63
 """No number about a machine is that large, and arithmetic with larger ones can fail."""
 
@@ -49,7 +51,6 @@ class Machine:
     cuda_error: str | None = None
     """What starting CUDA failed with."""
     cudnn: int | None = None
-    cudnn_error: str | None = None
     numpy_error: str | None = None
     """What turning a tensor into an array failed with."""
     devices: tuple[Device, ...] = ()
@@ -68,8 +69,6 @@ class Machine:
 
     packages: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
-    quantizers: tuple[str, ...] = ()
-    """The compiled libraries in bitsandbytes."""
 
     num_cores: int = 1
     num_usable_cores: int = 1
@@ -82,7 +81,6 @@ class Machine:
     shm_bytes: int | None = None
     shm_free_bytes: int | None = None
     max_files: int | None = None
-    max_files_hard: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -123,6 +121,7 @@ class Machine:
     @staticmethod
     def from_fields(values: Mapping[str, Any]) -> "Machine":
         """Return what `as_fields` gave; facts that are left out count as not there."""
+        values = {name: value for name, value in values.items() if name not in _FORMER}
         unknown = sorted(set(values) - {item.name for item in fields(Machine)})
         if unknown:
             raise UsageError(
