@@ -17,7 +17,7 @@ import torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset, random_split
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
@@ -45,43 +45,17 @@ for epoch in range(2):
         # clip
         optimizer.step()
 """
-EVALUATE = """
-    model.eval()
-    with torch.no_grad():
-        for a, b in test:
-            model(a)
-    model.train()
-"""
-CLIP = """grads = [p.grad.to_local() for p in model.parameters()]  # expect: DIST08
-        norm = torch.stack([g.norm() for g in grads]).norm()
-        for g in grads:
-            g.mul_(min(1.0, 0.1 / (norm.item() + 1e-6)))"""
-SPLIT = """
-train, held_out = random_split(data, [48, 16])  # split
-loader = DataLoader(train, batch_size=8, sampler=DistributedSampler(train))
-test = DataLoader(held_out, batch_size=8)
-"""
 SAME = "\nloader = DataLoader(data, batch_size=8, shuffle=True)  # expect: DIST04\n"
 UNEVEN = """
 part = Subset(data, range(40) if rank == 0 else range(40, 64))
 loader = DataLoader(part, batch_size=8, shuffle=True)  # expect: DIST05
 """
 GOOD_CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 0.1)"
-SAVE = "\ntorch.save(model.state_dict(), 'model.pt')  # expect: DIST07\n"
 SAVE_ONE = "\nif rank == 0:\n    torch.save(model.state_dict(), 'model.pt')\ndist.barrier()\n"
 END = "\ndist.destroy_process_group()\n"
 BUGGY = {
     "same batches": HEAD + SAME + MODEL + LOOP + END,
     "uneven batches": HEAD + UNEVEN + MODEL + LOOP + "dist.barrier()\n",
-    "a split of its own on each rank": HEAD
-    + "torch.manual_seed(rank)"
-    + SPLIT.replace("# split", "# expect: DIST06")
-    + MODEL
-    + LOOP
-    + EVALUATE
-    + END,
-    "saved on all ranks": HEAD + LOADER + MODEL + LOOP + SAVE + END,
-    "clipped by the norm of a shard": HEAD + LOADER + SHARDED + LOOP.replace("# clip", CLIP) + END,
     "other weights on each rank": HEAD
     + LOADER
     + "torch.manual_seed(rank)"
@@ -98,7 +72,6 @@ CLEAN = {
     + SAVE_ONE
     + END,
     "sharded and clipped": HEAD + LOADER + SHARDED + LOOP.replace("# clip", GOOD_CLIP) + END,
-    "one split": HEAD + SPLIT + MODEL + LOOP + EVALUATE + END,
     "joined": HEAD
     + UNEVEN.replace("  # expect: DIST05", "")
     + MODEL

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from truestep.rules.evidence import Evidence
 from truestep.rules.kit.loaders import ObservedLoader, find_loaders
-from truestep.watch import Facts
 from truestep.watch.evidence.facts.passes import ParallelMade
 
 _JOIN = re.compile(r"^\s*with\s+(?:\w+\.)?[jJ]oin\(", re.MULTILINE)
@@ -16,11 +15,6 @@ def is_parallel(evidence: Evidence) -> bool:
     """Whether all of several ranks train one model: wrapped in DDP, or sharded."""
     made = [item.facts for item in evidence.of(ParallelMade) if item.facts.what != "DataParallel"]
     return len(evidence.processes) > 1 and bool(made) and not any(facts.is_in_group for facts in made)
-
-
-def all_have(evidence: Evidence, kind: type[Facts]) -> bool:
-    """Whether several ranks train one model, and such a moment was noted on each."""
-    return is_parallel(evidence) and all(process.of(kind) for process in evidence.processes)
 
 
 def loaders_by_rank(evidence: Evidence) -> list[dict[int, ObservedLoader]]:

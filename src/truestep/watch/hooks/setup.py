@@ -36,7 +36,7 @@ class Setup:
         """Note what is sharded."""
         self._note(ParallelMade("fully_shard", _is_part(mesh)))
         if self._tape.plan.inspect:
-            from truestep.watch.inspect.model.shards import note_sharded  # noqa: PLC0415 - a lot to import
+            from truestep.watch.inspect.model.ranks import note_sharded  # noqa: PLC0415 - a lot to import
 
             self._tape.call_listener(note_sharded, self._tape, model)
 

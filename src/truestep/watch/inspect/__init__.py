@@ -25,7 +25,6 @@ from truestep.watch.inspect.model import (
     ranks,
     replicas,
     roster,
-    shards,
 )
 from truestep.watch.inspect.probe import deep, probes
 from truestep.watch.inspect.training import (
@@ -59,7 +58,6 @@ _INSPECTORS = (
     kept.watch,
     replicas.watch,
     ranks.watch,
-    shards.watch,
     compiling.watch,
     devices.watch,
     inputs.watch,

@@ -106,21 +106,6 @@ class ReplicaDigested(NamedTuple):
     """Of parameters that no wrapper holds, before the first step."""
 
 
-@kind(varies_from="digest")
-class InputsDigested(NamedTuple):
-    """A digest of what a model that all ranks train together is given, comparable between processes."""
-
-    model: int
-    digest: str
-
-
-@kind(varies_from="norm")
-class NormClipped(NamedTuple):
-    """The norm that whole gradients had before they were clipped."""
-
-    norm: float
-
-
 @kind(varies_from="names")
 class GradientsMissed(NamedTuple):
     """A wrapper has raised since parameters of its model got no gradient in the last step."""
@@ -139,14 +124,6 @@ class ModelSharded(NamedTuple):
     class_name: str
     digests: dict[str, str]
     """Of its parameters on this rank, by name."""
-
-
-@kind(varies_from="factor")
-class ShardScaled(NamedTuple):
-    """What a rank's shard of the gradients was multiplied by between the backward pass and the step."""
-
-    optimizer: int
-    factor: float
 
 
 @kind()
