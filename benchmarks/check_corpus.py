@@ -49,13 +49,11 @@ IMPORTS = "import torch, torch._dynamo, torch.utils.data"
 ABOUT = {
     "TA100": {"LOOP11", "DATA07"},
     "TA103": {"PROBE04", "PAR06"},
-    "TA104": {"LOOP12", "PAR03", "PAR05", "PAR06", "PROBE03"},
+    "TA104": {"LOOP12", "PAR03", "PAR05", "PAR06"},
     "TA105": {"PROBE04", "PROBE06"},
     "TA301": {"DATA07"},
     "TA302": {"DATA07"},
     "TA305": {"DATA07"},
-    "TA401": {"PAR09"},
-    "TA402": {"PAR08"},
     "TA500": {"PAR01", "PAR03", "PAR06"},
     "TA501": {"PAR02"},
 }

@@ -54,7 +54,7 @@ def test_each_finding_with_a_line_becomes_one_problem() -> None:
             evidence="a\n  b.py:3\n    c",
         ),
         found("DATA04", message="sorted by class", line=4, file="/repo/with space/a:b.py", step=3),
-        found("PAR09", message="a remark", severity="info"),
+        found("PROBE07", message="a remark", severity="info"),
         found("REPRO01", file=None, line=None),
         text=text,
     )
@@ -75,7 +75,7 @@ def test_each_finding_with_a_line_becomes_one_problem() -> None:
         },
         {
             "severity": "info",
-            "code": "PAR09",
+            "code": "PROBE07",
             "file": "/repo/sub/train.py",
             "line": "3",
             "message": "a remark",

@@ -52,10 +52,10 @@ def test_an_annotation_is_one_line_whatever_is_in_it() -> None:
 
 def test_annotations_have_the_level_of_the_finding_and_its_consequences_in_the_text() -> None:
     follows = (found("LOOP10", message="the loss is not finite"),)
-    findings = [found("LOOP01", follows=follows), found("PAR09", file=None, line=None)]
+    findings = [found("LOOP01", follows=follows), found("PROBE07", file=None, line=None)]
     first, remark = as_annotations(findings, inconclusive=None)
     assert first.endswith("%0ASo: LOOP10 the loss is not finite")
-    assert remark.startswith("::notice title=PAR09 coupled-decay::")
+    assert remark.startswith("::notice title=PROBE07 update-scale::")
 
 
 def test_every_form_for_code_hosts_shows_that_a_run_was_inconclusive() -> None:

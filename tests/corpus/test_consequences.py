@@ -18,11 +18,8 @@ SEEN = {
     ("LOOP10", "LOOP02"): "loop10_view_matcher",
     ("LOOP12", "LOOP05"): "loop12_molecule_policy",
     ("LOOP12", "PAR06"): "loop12_molecule_policy",
-    ("LOOP12", "PROBE03"): "loop12_molecule_policy",
     ("LOSS04", "PROBE01"): "loss04_soft_routing",
     ("LOSS05", "PAR06"): "loss05_fraud_detector",
-    ("PROBE03", "LOOP02"): "probe03_lightning_gan",
-    ("PROBE03", "PAR06"): "probe03_lightning_gan",
     ("PROBE04", "PROBE06"): "probe04_star_detector",
 }
 """Causes and consequences, and a script of the corpus that shows both."""
@@ -37,8 +34,6 @@ BY_MECHANISM = {
     ("ENV06", "ENV04"): "a card without kernels cannot run the first operation",
     ("LOOP09", "PAR07"): "a learning rate of nearly nothing moves no weight",
     ("LOOP11", "LOOP18"): "weights that are not finite make such a loss",
-    ("LOOP13", "LONG06"): "the graphs of all earlier steps stay in memory",
-    ("LOOP15", "LONG06"): "graphs that are kept stay in memory",
 }
 """Those that no script of the corpus shows, and why they hold."""
 

@@ -280,15 +280,6 @@ for epoch in range(3):
     both(
         "DATA10", "few-values", TABLE.format(data="x, y = table.round(), table[:, -1].round().clamp(-1, 1)")
     ),
-    both("LOOP20", "starts-at-infinity", DESCENT.format(start="1e9", rate="", test="best_loss > val_loss")),
-    both(
-        "LOOP20",
-        "unknown-metric",
-        DESCENT.format(start="0.0", rate="", test="score > best")
-        .replace("best_loss", "best")
-        .replace("val_loss = loss.item()", "score = model.weight.sum().item()")
-        .replace("val_loss", "score"),
-    ),
     both(
         "PROBE09",
         "state-of-each-sample",
@@ -360,20 +351,6 @@ keep = torch.arange(10)[None] < (torch.arange(16) % 5 + 4)[:, None]
         "DATA10",
         "column-of-the-target",
         TABLE.format(data="x, y = table, table[:, -1]").replace("targets)", "targets)  # expect: DATA10"),
-    ),
-    both(
-        "LOOP20",
-        "keeps-the-worst",
-        DESCENT.format(start="0.0", rate="", test="val_loss > best_loss").replace(
-            "best_loss:", "best_loss:  # expect: LOOP20"
-        ),
-    ),
-    both(
-        "LOOP20",
-        "keeps-the-worst-after-the-first",
-        DESCENT.format(start="None", rate="", test="best_loss is None or val_loss > best_loss").replace(
-            "best_loss:", "best_loss:  # expect: LOOP20"
-        ),
     ),
     both(
         "PROBE10",

@@ -18,7 +18,6 @@ CASES = {
         ),
     ),
     "second-step": ("LOOP17", LOOP + "    optimizer.step()\n"),
-    "detached": ("PROBE03", LOOP.replace("guess = model(x)", "guess = model(x).detach().requires_grad_()")),
     "nonfinite": ("LOOP11", LOOP.replace("loss.backward()", "(loss * float('inf')).backward()")),
 }
 

@@ -132,33 +132,6 @@ def case(code: str, name: str, text: str) -> object:
 
 
 SPARED = [
-    case(
-        "LOOP20",
-        "flag-of-an-accuracy",
-        FLAGGED.format(
-            test="is_best = acc > best_acc",
-            update="best_acc = max(acc, best_acc)",
-            keep="save_checkpoint(model.state_dict(), is_best)",
-        ),
-    ),
-    case(
-        "LOOP20",
-        "flag-of-a-step-back",
-        FLAGGED.format(
-            test="is_worse = val_loss > best_loss",
-            update="best_loss = min(val_loss, best_loss)",
-            keep="model.load_state_dict(kept) if is_worse and kept else print(val_loss)",
-        ),
-    ),
-    case(
-        "LOOP20",
-        "flag-that-waits",
-        FLAGGED.format(
-            test="is_worse = val_loss >= best_loss",
-            update="if not is_worse: best_loss, kept = val_loss, copy.deepcopy(model.state_dict())",
-            keep="if is_worse: print('waits')",
-        ),
-    ),
     case("LOSS13", "weighted", VAE.format(loss="F.mse_loss(restored, x) + 1e-3 * kl.sum()")),
     case("LOSS13", "both-by-sample", VAE.format(loss="F.mse_loss(restored, x) * 16 + kl.sum() / len(x)")),
     case(
@@ -261,24 +234,6 @@ def test_a_correct_script_that_looks_wrong_is_not_reported(code: str, text: str)
 
 
 FOUND = [
-    case(
-        "LOOP20",
-        "flag-of-a-loss",
-        FLAGGED.format(
-            test="is_best = val_loss > best_loss  # expect: LOOP20",
-            update="best_loss = max(val_loss, best_loss)",
-            keep="save_checkpoint(model.state_dict(), is_best)",
-        ),
-    ),
-    case(
-        "LOOP20",
-        "flag-under-a-condition",
-        FLAGGED.format(
-            test="improved = best_acc > acc  # expect: LOOP20",
-            update="if improved:",
-            keep="    best_acc, kept = acc, copy.deepcopy(model.state_dict())",
-        ),
-    ),
     case(
         "DATA16",
         "signed",

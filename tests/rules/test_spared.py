@@ -9,7 +9,6 @@ from tests.gathering import run_text
 from tests.rule_examples import buggy
 from truestep.rules import Evidence, Finding, find_rules
 from truestep.watch import Facts, Moment, Process
-from truestep.watch.evidence.facts.loading import BatchFetched
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 from truestep.watch.evidence.facts.structure import CheckpointLoaded, OptimizerNotResumed
 
@@ -193,42 +192,6 @@ def test_a_set_that_is_handed_over_as_it_is_has_no_order(line: str) -> None:
 )
 def test_a_set_whose_items_are_lined_up_is_told(line: str) -> None:
     assert read("REPRO02", line, seen(BACKWARD))
-
-
-VAE = """
-class VAELoss(nn.Module):
-    def forward(self, recon, x, mu):
-        return F.mse_loss(recon, x, reduction="sum") + mu.square().sum()
-
-criterion = VAELoss()
-total = 0.0
-for x in loader:
-    loss = criterion(*model(x))
-    loss.backward()
-    total += loss.item()
-print(total / len(loader.dataset))
-"""
-
-
-def averages_in(text: str) -> list[Finding]:
-    line = line_of(text, "for x in loader")
-    moments = [
-        moment
-        for step in range(4)
-        for moment in (
-            seen(BatchFetched(0, [[32, 8]]), line, step=step),
-            seen(FORWARD._replace(tensors=[[32, 8]]), line + 1, step=step),
-        )
-    ]
-    return read("LOSS09", text, *moments)
-
-
-def test_a_loss_of_the_scripts_own_may_be_a_sum() -> None:
-    assert averages_in(VAE) == []
-    assert averages_in(VAE.replace("class VAELoss(nn.Module):", "class Other:")) == [], "from another file"
-    assert averages_in(VAE.replace("criterion = VAELoss()", "criterion = nn.MSELoss()"))
-    mean = VAE.replace('F.mse_loss(recon, x, reduction="sum") + mu.square().sum()', "F.mse_loss(recon, x)")
-    assert averages_in(mean), "its source says that it is a mean"
 
 
 def resumed(key: str) -> list[Finding]:

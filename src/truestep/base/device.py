@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from truestep.base.memory import host_free_bytes, process_peak_bytes
+from truestep.base.memory import process_peak_bytes
 
 _WITHOUT_LATE_COPIES = ("cpu", "meta", "mps")
 
@@ -42,16 +42,6 @@ def peak_bytes() -> int:
     if module_in_use() is not None:
         return torch.accelerator.max_memory_allocated()
     return process_peak_bytes()
-
-
-def free_bytes() -> int | None:
-    """Return how much more this process can have: on the device if it uses one, else of the host's memory."""
-    device = module_in_use()
-    if device is not None:
-        free, total = device.mem_get_info()
-        reserved = torch.accelerator.memory_reserved()
-        return int(min(total, free + reserved)) - torch.accelerator.memory_allocated()
-    return host_free_bytes()
 
 
 def is_copied_late(tensor: torch.Tensor) -> bool:

@@ -10,7 +10,6 @@ import os
 import re
 import resource
 import sys
-from contextlib import suppress
 from typing import ClassVar
 
 from truestep.errors import UsageError
@@ -25,8 +24,6 @@ _SMALL, _SMALL_ROOM = 2**31, 2**28
 _OWN_MAPPING = 2**18
 """From which size on a copy's memory is mapped by itself."""
 OUT_OF_MEMORY = re.compile(r"out of ?memory|can't allocate memory|Cannot allocate memory", re.IGNORECASE)
-_REQUESTED = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?(\w+)", re.IGNORECASE)
-_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def process_peak_bytes() -> int:
@@ -44,15 +41,6 @@ def keep_freed() -> None:
     if mallopt is not None:
         mallopt(_TRIM_THRESHOLD, FREE_BYTES)
         mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
-
-
-def own_bytes() -> int | None:
-    """Return the memory that no other process shares: a forked one shares until it writes.
-
-    None if not on Linux.
-    """
-    lines = [line for line in _read("/proc/self/smaps_rollup").splitlines() if line.startswith(b"Private_")]
-    return sum(int(line.split()[1]) for line in lines) * _KIB if lines else None
 
 
 def room_bytes() -> int | None:
@@ -116,28 +104,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
-
-
-def requested_bytes(text: str) -> int | None:
-    """Return how much an error of that kind says was asked for.
-
-    >>> requested_bytes("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    2147483648
-    """
-    found = _REQUESTED.search(text)
-    return None if found is None or found[2] not in _UNITS else int(float(found[1]) * _UNITS[found[2]])
-
-
-def host_free_bytes() -> int | None:
-    """Return how much more of the host's memory this process can have; None if that is not known."""
-    found = []
-    for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
-        most, used = resource.getrlimit(limit)[0], _status(name)
-        if most != resource.RLIM_INFINITY and used is not None:
-            found.append(max(0, most - used))
-    with suppress(UsageError):
-        found.append(available_bytes())
-    return min(found, default=None)
 
 
 def available_bytes() -> int:

@@ -6,7 +6,6 @@ Owns the words. Colours and lines of a terminal are left to the command.
 from pathlib import Path
 
 from truestep.base.cells import is_notebook, place
-from truestep.base.memory import in_bytes
 from truestep.check.evaluate import RuleFinding
 from truestep.check.examine import Result
 from truestep.errors import printable
@@ -69,17 +68,6 @@ def count_text(result: Result) -> str:
     num = {name: sum(item.severity == name for item in result.findings) for name in _NAMES}
     parts = [f"{count} {_NAMES[name][count != 1]}" for name, count in num.items() if count]
     return ", ".join(parts) or "nothing found"
-
-
-def memory_text(result: Result) -> list[str]:
-    """Return the peak of memory that was expected before the first step, as a line; none if it was not."""
-    found = result.expected_memory
-    if found is None:
-        return []
-    limit = "" if found.limit_bytes is None else f" of {in_bytes(found.limit_bytes)}"
-    rest = f", without that of {', '.join(found.without_state)}" if found.without_state else ""
-    words = f"peak of memory expected before the first step: {in_bytes(found.peak_bytes)}{limit}"
-    return [f"{words} on {found.device} (optimizer state {in_bytes(found.state_bytes)}{rest})"]
 
 
 def outcome_text(result: Result) -> str:

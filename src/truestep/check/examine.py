@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from truestep.check.baseline import leave_out_known, read_baseline
 from truestep.check.early import EarlyFindings, Key, OnFinding, key_of
@@ -22,10 +21,8 @@ from truestep.check.suppress import Comment, hide, unknown_names
 from truestep.check.unseen import not_seen
 from truestep.errors import UsageError
 from truestep.rules.evidence import Evidence
-from truestep.rules.long.out_of_memory import exhausted, expected_memory, plain_account
 from truestep.rules.rule import Rule, find_rules
 from truestep.watch import Operation, Plan, Script
-from truestep.watch.evidence.facts.course import MemoryExpected
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import Scratch
@@ -87,17 +84,6 @@ class Result:
     def ranks(self) -> list[RankTimes]:
         """The ranks side by side; nothing for one process."""
         return compare_ranks(self.evidence.processes)
-
-    @cached_property
-    def memory(self) -> dict[str, Any] | None:
-        """What held memory when it ran out; None if it did not."""
-        found = exhausted(self.evidence)
-        return None if not found else plain_account(found[0].facts)
-
-    @cached_property
-    def expected_memory(self) -> MemoryExpected | None:
-        """The peak that was expected before the first step, on an accelerator; None elsewhere."""
-        return expected_memory(self.evidence)
 
     @property
     def has_mistakes(self) -> bool:
@@ -184,7 +170,7 @@ def examine(
     listener = listener or Listener()
     everything = find_rules(settings.rules)
     rules = [rule for rule in settings.choose(everything) if not is_of_doctor(rule)]
-    plan = check_plan(options.steps, deep=options.deep)
+    plan = check_plan(options.steps)
     if settings.baseline is not None:
         read_baseline(settings.baseline)
     before_start()

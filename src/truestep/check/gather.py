@@ -29,11 +29,9 @@ _INTERRUPTED = 130
 """The exit code of a script that did not end when it was asked to."""
 
 
-def check_plan(steps: int | None = None, *, deep: bool = False) -> watch.Plan:
+def check_plan(steps: int | None = None) -> watch.Plan:
     """Return what is kept: all moments, and each operation of the first steps without its values."""
-    return watch.Plan(
-        inspect=True, operations=(0, _LAST_LOOKED_AT), bits="none", steps=steps, hangs=True, deep=deep
-    )
+    return watch.Plan(inspect=True, operations=(0, _LAST_LOOKED_AT), bits="none", steps=steps, hangs=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +40,6 @@ class CheckOptions:
 
     steps: int | None = None
     """Optimizer steps after which it is stopped."""
-    deep: bool = False
-    """Whether a copy of the model is trained, to see what it can learn."""
     processes: int | None = None
     """How many torchrun starts; without it the script is started as `python` would start it."""
     timeout_s: float | None = None

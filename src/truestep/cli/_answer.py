@@ -148,8 +148,6 @@ def result_fields(result: "Result") -> dict[str, Any]:
         "failed_observers": switched_off(result),
         "not_checked": not_checked(result),
         "ranks": [row.as_fields() for row in result.ranks],
-        "memory": result.memory,
-        "expected_memory": result.expected_memory and result.expected_memory._asdict(),
     }
 
 
@@ -255,10 +253,6 @@ class TextAnswer:
         self._show_ranks()
         self._show_end()
         if answer.is_verbose:
-            from truestep.check.describe import memory_text
-
-            for text in memory_text(result):
-                self._page.print((text, "dim"))
             for rule in result.evaluation.not_observed:
                 self._page.print((f"did not apply: {rule.meta.code} {rule.name}", "dim"))
 

@@ -64,14 +64,6 @@ _Timeout = Annotated[
     starting_option(metavar="SECONDS", help="End the script after this time and report the findings so far."),
 ]
 _Processes = Annotated[int | None, starting_option(metavar="N", help="Start N processes through torchrun.")]
-_Deep = Annotated[
-    bool,
-    starting_option(
-        "--deep",
-        help="Also train a copy of the model on its first batches, in a copy of the process, and report "
-        "what it learns. Takes up to two minutes.",
-    ),
-]
 _Select = Annotated[
     str | None,
     _rules_option(
@@ -134,7 +126,6 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     timeout: _Timeout = None,
     processes: _Processes = None,
     device: DeviceName = None,
-    deep: _Deep = False,
     is_module: IsModule = False,
     select: _Select = None,
     ignore: _Ignore = None,
@@ -178,7 +169,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep check --format sarif --output check.sarif train.py
     """
     given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
-    options = _options(steps=steps, processes=processes, timeout=timeout, deep=deep)
+    options = _options(steps=steps, processes=processes, timeout=timeout)
     to = _To(format_, output, show, record)
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
         settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline, verbose=verbose)
@@ -199,16 +190,14 @@ def _settings(
     return replace(settings, is_verbose=verbose)
 
 
-def _options(
-    *, steps: int | None, processes: int | None, timeout: float | None, deep: bool
-) -> "CheckOptions":
+def _options(*, steps: int | None, processes: int | None, timeout: float | None) -> "CheckOptions":
     from truestep.check import CheckOptions
 
     if processes is not None and processes < 1:
         raise UsageError(f"--processes must be at least 1, got {processes}.")
     if timeout is not None and not timeout > 0:
         raise UsageError(f"--timeout must be more than 0 seconds, got {timeout:g}.")
-    return CheckOptions(steps=steps, processes=processes, timeout_s=timeout, deep=deep)
+    return CheckOptions(steps=steps, processes=processes, timeout_s=timeout)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -80,8 +80,6 @@ class Plan:
     """Whether what rules need is kept too: gradients, structure of models, losses, samples."""
     hangs: bool = False
     """Whether each of several processes writes down where it stands when it makes no progress."""
-    deep: bool = False
-    """Whether a copy of the model is trained on the first batches, to see what it can learn."""
     flush_s: float = 0.5
     """What a killed process may lose. With digests every step is written at once."""
 

@@ -40,7 +40,7 @@ RULE = Meta(
     code="LOOP02",
     severity="error",
     needs=(BackwardPass, BackwardExamined),
-    caused_by=("LOOP10", "PROBE03"),
+    caused_by=("LOOP10",),
     fix="Call zero_grad() once for every optimizer.step(), before its first backward pass or after the step.",
 )
 _MIN_TIMES, _MIN_IDLE = 2, 3

@@ -26,26 +26,21 @@ from truestep.watch.inspect.model import (
     replicas,
     roster,
 )
-from truestep.watch.inspect.probe import deep, probes
+from truestep.watch.inspect.probe import probes
 from truestep.watch.inspect.training import (
     arrivals,
     by_hand,
     course,
-    derivatives,
-    exhausted,
     gradients,
     graphs,
     losses,
-    metrics,
     motion,
-    padding,
     schedules,
     views,
 )
 from truestep.watch.script.tape import Tape
 
 _INSPECTORS = (
-    exhausted.watch,  # it reads the peak of the device's memory: before the others take any
     by_hand.watch,  # before those whom it tells of steps
     gradients.watch,
     graphs.watch,
@@ -53,7 +48,6 @@ _INSPECTORS = (
     modes.watch,
     motion.watch,
     probes.watch,
-    deep.watch,
     roster.watch,
     kept.watch,
     replicas.watch,
@@ -63,9 +57,6 @@ _INSPECTORS = (
     inputs.watch,
     levels.watch,
     losses.watch,
-    padding.watch,
-    derivatives.watch,
-    metrics.watch,
     views.watch,
     samples.watch,
     overlaps.watch,

@@ -16,14 +16,12 @@ from torch._ops import OpOverload
 from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES, Row
 from truestep.watch.operations import recorder
 from truestep.watch.operations.callers import Caller, frame_above
-from truestep.watch.operations.ledger import Entry, Ledger
 from truestep.watch.operations.recorder import Mode, OperationRecorder
 from truestep.watch.operations.traces import (
     OperationSchema,
     draws_from,
     find_generator,
     gather,
-    memory_of,
     scalars_of,
     tensors_in,
 )
@@ -58,7 +56,6 @@ class LightRecorder(OperationRecorder):
         self._places: dict[tuple[int, int, int], Place] = {}
         self._views: set[tuple[int, int]] = set()
         self._sizes: dict[int, int] = {}
-        self.ledger = Ledger()
         self._away: Mode | None = None
         """The mode of the main thread, if it is taken off for a while."""
         tape.listen(forward_begins=self.meet_forward)
@@ -92,8 +89,6 @@ class LightRecorder(OperationRecorder):
         if self._is_entered:
             self._tape.ignore(*self._while_on.values())
         super().close()
-        if self._tape.num_steps > self._last:
-            self.ledger.clear()
 
     def meet_forward(  # limits: the tape calls it like this
         self, module: Any, _args: Any, _kwargs: Any
@@ -288,22 +283,10 @@ class LightRecorder(OperationRecorder):
                 row.outs = outs
             if row.phase == _SETUP:
                 self._traces.num_lasting = row.index + 1
-            elif row.phase != _BACKWARD:
-                for tensor in results:
-                    is_alias = is_view or memory_of(tensor) in owned
-                    self.ledger.add(tensor, is_view=is_alias, module=row.module, site=row.site)
             self._keep(row)
         self._windows.num_noted += 1
         if self._windows.num_noted >= _MAX_PER_STEP:
             self.is_open = False  # until the next step, or the first forward pass
-
-    def holders(self) -> list[tuple[Entry, str, str | None, int | None]]:
-        """Return the memory that is in use, with the module that made it, the file and the line."""
-        texts, sites = self._tables.known()
-        return [
-            (entry, texts[entry.module], sites[entry.site][0] or None, sites[entry.site][1] or None)
-            for entry in self.ledger.live()
-        ]
 
     def _place(self, frame: Any, func: OpOverload) -> Place:
         """Return the place of the user's that calls, with how often it has in this step."""

@@ -260,11 +260,6 @@ class TableWriter:
         words = " ".join(filter(None, (where, path)))
         return f"backward of {words}" if is_backward and words else words
 
-    def known(self) -> tuple[list[str], list[tuple[str, int, str]]]:
-        """Return all texts and lines, by their numbers."""
-        with self._lock:
-            return list(self._texts), list(self._sites)
-
     def take(self) -> dict[str, list[Any]]:
         """Return what was added since the last time."""
         with self._lock:

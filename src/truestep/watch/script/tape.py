@@ -62,7 +62,6 @@ EVENTS = (
     "pausing",  # nothing: from here on steps are only counted
     "probed",  # the tensors that a backward pass begins at, in a step that is only counted
     "ending",  # nothing: enough steps were made, and the script is about to be left
-    "failed",  # what the script has raised and not caught
     "closing",  # nothing: the script has ended, or was ended
     "run_arrives",  # the class of our own runs: its module was imported
     "saved",  # the path of the file that was saved, None if it has no name
@@ -336,8 +335,6 @@ class Tape:
     def fail(self, error: BaseException) -> None:
         """The script has raised."""
         self.failed_with = error
-        if self.is_on:
-            self.emit("failed", error)
 
     def count_step(self) -> None:
         """Count a step."""

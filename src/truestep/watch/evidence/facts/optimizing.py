@@ -50,16 +50,6 @@ class SchedulerStep(NamedTuple):
     class_name: str
 
 
-@kind(varies_from="value")
-class MetricGiven(NamedTuple):
-    """A scheduler is given a metric."""
-
-    scheduler: int
-    mode: str
-    """What it takes for better: `min` or `max`."""
-    value: float
-
-
 class ScheduleSettings(NamedTuple):
     """What a scheduler was made with, as far as it says for how many steps."""
 
@@ -275,14 +265,6 @@ class LossLevel(NamedTuple):
 
     loss: float | str
     """A word if it is not finite."""
-
-
-@kind(varies_from="has_gradient")
-class GradientsPresent(NamedTuple):
-    """Whether an optimizer's parameters have gradients."""
-
-    optimizer: int
-    has_gradient: bool
 
 
 @kind(varies_from="num_trained")

@@ -193,26 +193,6 @@ class MaskProbed(NamedTuple):
     """The line of the first attention."""
 
 
-@kind(varies_from="single")
-class LearningTested(NamedTuple):
-    """What a copy of the model has learned from the first batches."""
-
-    model: int
-    reason: str
-    """Why nothing was tried; empty if it was."""
-    loss: str
-    num_classes: int
-    """0 if it is no loss over classes."""
-    single: list[float]
-    """The losses of one batch while the copy was trained on it."""
-    true: list[float]
-    """Those of held-out batches, while it was trained on others: with true labels, and with permuted ones."""
-    permuted: list[float]
-    num_steps: int
-    num_batches: int
-    took_s: float
-
-
 class LayerState(NamedTuple):
     """What an activation gave for one batch."""
 
@@ -330,14 +310,6 @@ class ProbabilitiesScored(NamedTuple):
     """How many lie at the lowest or highest value, if that is near 0 or 1, or beyond."""
 
 
-@kind()
-class DerivativeTaken(NamedTuple):
-    """`torch.autograd.grad` of what trained weights have computed, for inputs and not for weights."""
-
-    has_graph: bool
-    """Whether what it gave has a graph of its own: `create_graph=True`."""
-
-
 @kind(varies_from="operation_index")
 class ExtremesZero(NamedTuple):
     """A smallest or largest value that is exactly 0 in all rows, of which each has other values too."""
@@ -351,17 +323,6 @@ class ExponentsZero(NamedTuple):
     """An exponential of nothing but zeros, through which a gradient flows."""
 
     operation_index: int
-
-
-@kind(varies_from="num_samples")
-class PaddedEndRead(NamedTuple):
-    """The last position of padded sequences is read, which is padding for some of them."""
-
-    num_samples: int
-    num_ended: int
-    num_places: int
-    is_zero: bool
-    """Whether what is read is zero itself; otherwise it is computed from an input that ends in zeros."""
 
 
 class CompiledPiece(NamedTuple):

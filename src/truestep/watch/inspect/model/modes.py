@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.watch.evidence.facts.optimizing import GradientsPresent, OptimizerOwns
+from truestep.watch.evidence.facts.optimizing import OptimizerOwns
 from truestep.watch.evidence.facts.passes import (
     LayersListed,
     PassesUsed,
     PassExamined,
 )
 from truestep.watch.script import parts
-from truestep.watch.script.leaves import find_tensors, has_value, is_readable
+from truestep.watch.script.leaves import find_tensors, is_readable
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -234,8 +234,6 @@ class _Modes:
         if self._owned.get(number) != len(self._models):
             self._owned[number] = len(self._models)
             self._note_owners(optimizer, number)
-        if self._tape.is_looked_at:
-            self._tape.note(GradientsPresent(number, _has_gradient(optimizer)))
 
     def _note_owners(self, optimizer: Optimizer, number: int) -> None:
         optimized = {id(item) for group in optimizer.param_groups for item in group["params"]}
@@ -264,15 +262,6 @@ class _Modes:
         if self._owned.get(number) != len(self._models):
             self._owned[number] = len(self._models)
             self._note_owners(owner, number)
-
-
-def _has_gradient(optimizer: Optimizer) -> bool:
-    """Whether any parameter that is trained has a gradient other than zero."""
-    for group in optimizer.param_groups:
-        for item in group["params"]:
-            if item.requires_grad and item.grad is not None and (item.grad.is_sparse or has_value(item.grad)):
-                return True
-    return False
 
 
 def _first_tensor(values: Any) -> Tensor | None:

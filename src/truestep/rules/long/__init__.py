@@ -1,1 +1,0 @@
-"""Rules about what goes wrong slowly, in long runs."""
