@@ -63,25 +63,6 @@ class Model(nn.Module):
 
 model = Model()
 """
-DESCENT = """
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-best_loss, wait = {start}, 0
-for step in range(10):
-    x = torch.randn(8, 4)
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    {rate}
-    optimizer.step()
-    val_loss = loss.item()
-    if {test}:
-        best_loss, wait = val_loss, 0
-    else:
-        wait += 1
-"""
-
-
 TABLE = """
 from torch.utils.data import DataLoader, TensorDataset
 table = torch.randn(160, 5)

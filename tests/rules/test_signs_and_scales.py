@@ -74,49 +74,6 @@ for step in range(6):
         {update}
 print(average(x).mean())
 """
-SERIES = """
-from torch.utils.data import DataLoader, TensorDataset
-series = torch.cumsum(torch.randn(400), 0)
-x = torch.stack([series[i:i + 10] for i in range(0, 390, {stride})])
-y = x.mean(1, keepdim=True)
-train, val = {split}
-loaders = DataLoader(TensorDataset(x[train], y[train]), 20), DataLoader(TensorDataset(x[val], y[val]), 20)
-model = nn.Linear(10, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-for epoch in range(2):
-    model.train()
-    for a, b in loaders[0]:
-        loss = F.mse_loss(model(a), b)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        for a, b in loaders[1]:
-            print(F.mse_loss(model(a), b).item())
-"""
-
-FLAGGED = """
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-best_loss, best_acc, kept = 9.0, 0.0, None
-
-def save_checkpoint(state, is_best):
-    global kept
-    if is_best:
-        kept = copy.deepcopy(state)
-
-for epoch in range(6):
-    x = torch.randn(64, 4)
-    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    val_loss, acc = loss.item(), 1 / (1 + loss.item())
-    {test}
-    {update}
-    {keep}
-"""
 
 
 def lines_found(code: str, text: str) -> set[int | None]:
@@ -189,14 +146,6 @@ with torch.no_grad():
 """,
     ),
     case(
-        "DATA05",
-        "bumps-at-whole-places",
-        SERIES.format(stride=1, split="slice(0, 300), slice(300, 390)").replace(
-            "y = x.mean",
-            "x = torch.exp(-0.3 * (torch.arange(10.0) - torch.randint(2, 8, (390, 1))) ** 2)\ny = x.mean",
-        ),
-    ),
-    case(
         "PAR13",
         "averaged",
         AVERAGE.format(
@@ -214,16 +163,6 @@ with torch.no_grad():
         "PAR13",
         "rows-of-one-table",
         AVERAGE.format(update="rows = torch.ones(2, 3) if step == 0 else rows; rows[0].lerp_(rows[1], 0.1)"),
-    ),
-    case("DATA05", "split-by-time", SERIES.format(stride=1, split="slice(0, 300), slice(300, 390)")),
-    case("DATA05", "apart", SERIES.format(stride=10, split="torch.arange(0, 39, 2), torch.arange(1, 39, 2)")),
-    case(
-        "DATA05",
-        "blocks",
-        SERIES.format(
-            stride=1,
-            split="[i for i in range(390) if i % 60 < 40], [i for i in range(390) if i % 60 >= 50]",
-        ),
     ),
 ]
 

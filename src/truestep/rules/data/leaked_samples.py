@@ -3,8 +3,7 @@
 ## What it finds
 Samples that a training loader and an evaluation loader for the same model both return: bit-for-bit equal, or
 the same indices of the same dataset. Without loaders: rows of data named validation or test that the model
-was trained on before. Also windows of a series that were split at random: most evaluated windows are training
-windows moved by one place.
+was trained on before.
 
 ## Why it matters
 A model is good on what it was trained on. The score on such samples does not predict the score on new ones.
@@ -12,7 +11,7 @@ If you choose the best epoch or setting by it, you choose the one that memorizes
 
 ## How to fix
 Split first, then oversample and augment only the training part. Give the evaluation loader the held-out
-part. Split a series by time, and leave a gap as long as a window between the parts.
+part.
 """
 
 import ast
@@ -24,7 +23,7 @@ from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
 from truestep.rules.kit.loaders import ObservedLoader, find_loaders
 from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import name_of
-from truestep.watch.evidence.facts.loading import RowsReused, WindowsOverlap
+from truestep.watch.evidence.facts.loading import RowsReused
 from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
@@ -36,8 +35,6 @@ RULE = Meta(
 _LEAST_SHARED, _LEAST_SHARE = 3, 0.04
 _LEAST_DISTINCT, _LEAST_WIDTH = 6, 8
 _MOST_OWN, _LEAST_SHARE_DISCRETE = 0.02, 0.2
-_LEAST_WINDOWS = 0.5
-_SHUFFLES = frozenset({"randperm", "permutation", "shuffle", "random_split", "train_test_split", "sample"})
 _BY_INDEX = "same indices of one dataset"
 _SPLITS_OF_OTHERS = frozenset({"split", "rsplit", "splitlines", "splitext", "tensor_split", "array_split"})
 
@@ -78,39 +75,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             evidence=f"{num} of {total} samples of the loader at line {loader.epochs[0].line} ({how}) also "
             f"come from the training loader at line {line}",
         )
-    if not any(shared.values()):
-        yield from _check_windows(evidence, training, scored)
 
 
 def _num_tensors(loader: ObservedLoader) -> int:
     """Return how many tensors a batch has; 0 if that is not known."""
     return max((len(batch.facts.tensors) for batch in loader.batches[:1]), default=0)
-
-
-def _check_windows(
-    evidence: Evidence, training: list[ObservedLoader], scored: list[ObservedLoader]
-) -> Iterator[Finding]:
-    """Find windows of one series in both parts; a split by time shares a few at its border."""
-    trained, evaluated = ({loader.number for loader in part} for part in (training, scored))
-    for moment in evidence.of(WindowsOverlap):
-        facts = moment.facts
-        is_split = facts.loader in evaluated - trained and facts.other in trained - evaluated
-        if not is_split or facts.num_shared < _LEAST_WINDOWS * facts.num_samples:
-            continue
-        loader = next(item for item in scored if item.number == facts.loader)
-        source = evidence.source(loader.epochs[0].file)
-        nodes = walk(source.tree) if source is not None else ()
-        splits = {node.lineno for node in nodes if isinstance(node, ast.Call) and _is_shuffle(node)}
-        yield Finding.at(
-            loader.epochs[0],
-            "the evaluated windows overlap the windows that the model is trained on",
-            line=splits.pop() if len(splits) == 1 else loader.epochs[0].line,
-            severity="warning",
-            evidence=f"{facts.num_shared} of {facts.num_samples} windows of the loader at line "
-            f"{loader.epochs[0].line} are training windows moved by one place",
-            fix="Split the series by time before you cut windows, not the windows at random.",
-        )
-        return
 
 
 def _check_rows(evidence: Evidence) -> Iterator[Finding]:
@@ -160,10 +129,6 @@ def _is_split(call: ast.Call) -> bool:
     """Whether it is `train_test_split` or the like, and not a method of texts or tensors."""
     name = name_of(call.func) or ""
     return "split" in name.lower() and (isinstance(call.func, ast.Name) or name not in _SPLITS_OF_OTHERS)
-
-
-def _is_shuffle(call: ast.Call) -> bool:
-    return name_of(call.func) in _SHUFFLES
 
 
 def _is_on_purpose(

@@ -2,8 +2,7 @@
 
 ## What it finds
 A training loader that returns samples in their stored order, where equal labels are next to each other. Most
-batches contain a single class although the data have several, far more often than in a random order. The
-same holds for batches that the script slices one after another from tensors that it never shuffles.
+batches contain a single class although the data have several, far more often than in a random order.
 
 ## Why it matters
 A batch of one class pulls the model towards always predicting that class, and the next block towards another.
@@ -21,33 +20,28 @@ from itertools import pairwise
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import Edit, call_at, last_argument, replace_node, text_of
-from truestep.rules.kit.grouping import grouped
 from truestep.rules.kit.loaders import ObservedLoader, find_loaders
-from truestep.watch import Moment
-from truestep.watch.evidence.facts.loading import Labels, LabelsSliced
+from truestep.watch.evidence.facts.loading import Labels
 from truestep.watch.evidence.facts.passes import BackwardPass
 
 RULE = Meta(
     code="DATA04",
     severity="warning",
-    is_observed=lambda evidence: evidence.has(LabelsSliced) or any(map(_labels, _trained(evidence))),
+    is_observed=lambda evidence: any(map(_labels, _trained(evidence))),
     needs=(BackwardPass,),
     fix="Pass shuffle=True to this DataLoader.",
 )
 _LEAST_BATCHES, _LEAST_IN_BATCH = 4, 4
 _MOST_EXPECTED, _LEAST_ALIKE = 0.3, 0.6
 _MOST_CHANGES = 0.25
-_LEAST_SLICES = 3
 _MAX_BEFORE_SHUFFLE = 2
 """Arguments of a DataLoader that stand before `shuffle`."""
-_CUTTING = frozenset({"slice", "split", "narrow", "chunk"})
 _RECURRENT = ("lstm", "gru", "rnn")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find blocks of labels in an order that nobody mixes."""
     is_recurrent = any(word in item.name for item in evidence.operations for word in _RECURRENT)
-    yield from _check_slices(evidence, is_recurrent)
     for loader in _trained(evidence):
         labels = _labels(loader)
         if not loader.facts.is_ordered or len(labels) < _LEAST_BATCHES:
@@ -62,45 +56,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"{blocks.num_kinds}; by chance {blocks.expected_alike:.1f} would. The label changes "
                 f"{blocks.num_changes} times in the epoch instead of {blocks.expected_changes:.0f}",
             )
-
-
-def _check_slices(evidence: Evidence, is_recurrent: bool) -> Iterator[Finding]:
-    """Find batches that follow each other in one tensor of labels, which lie in blocks."""
-    by_storage = grouped(evidence.of(LabelsSliced), "facts.storage")
-    for moments in by_storage.values():
-        first = moments[0].facts
-        offsets = [moment.facts.offset for moment in moments]
-        is_in_turn = offsets == [first.size * place for place in range(len(moments))]
-        if len(moments) < _LEAST_SLICES or not is_in_turn or len(first.labels) < _LEAST_BATCHES:
-            continue
-        blocks = _Blocks(first.labels)
-        is_stream = is_recurrent and not blocks.is_sorted
-        if blocks.num_kinds > 1 and not is_stream and blocks.are_unlikely():
-            yield Finding.at(
-                moments[0],
-                "batches are sliced in order from data that are sorted by label: they contain one class",
-                line=_cut_at(evidence, moments[0]),
-                evidence=f"the first batches start at labels {', '.join(map(str, offsets))} of "
-                f"{first.length}; {blocks.num_alike} of {blocks.num_batches} such batches contain a single "
-                f"class of {blocks.num_kinds}; by chance {blocks.expected_alike:.1f} would",
-                fix="Slice a random order instead: order = torch.randperm(len(x)), in each epoch.",
-            )
-
-
-def _cut_at(evidence: Evidence, moment: Moment[LabelsSliced]) -> int | None:
-    """Return the line that cuts the batch; that of the loss if it is not known."""
-    flow = evidence.flow
-    loss = flow.at(moment.facts.operation)
-    if loss is None or len(loss.ins) < 2:
-        return moment.line
-    target, line = loss.ins[1], moment.line
-    for item in flow.all:
-        is_cut = item.kind in _CUTTING and item.ins[0].producer == target.producer
-        if item.index >= loss.index:
-            break
-        if is_cut and item.file == moment.file and item.outs and item.outs[0].shape == target.shape:
-            line = item.line
-    return line
 
 
 def _trained(evidence: Evidence) -> list[ObservedLoader]:

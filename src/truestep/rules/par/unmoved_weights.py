@@ -3,8 +3,7 @@
 ## What it finds
 Parameters whose gradient is not zero and whose values are bit-for-bit identical before and after each step
 that was checked. The learning rate is zero, the step is too small for the number format, or a custom
-optimizer changes a copy. Also models in bfloat16 or float16 in which most weights still have their first
-values after the whole run, although they have gradients.
+optimizer changes a copy.
 
 ## Why it matters
 These weights learn nothing. In bfloat16 a weight has 8 bits: an update below 1/256 of the weight is rounded
@@ -15,21 +14,17 @@ Keep weights in float32 and compute in bfloat16 with `torch.autocast`. Check the
 rate. In a custom optimizer, change parameters in place: `p.add_(update)`, not `p = p + update`.
 """
 
-import ast
 from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.optimizers import where_made
 from truestep.rules.kit.roster import few
-from truestep.rules.kit.syntax import walk
-from truestep.rules.kit.where import name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     OptimizerStep,
     SchedulerMade,
     UnmovedParameter,
-    WeightsRounded,
     WeightsUnmoved,
 )
 from truestep.watch.evidence.facts.structure import ParametersListed
@@ -43,16 +38,12 @@ RULE = Meta(
 )
 _MIN_STEPS = 3
 _MIN_GRADIENT = 1e-5
-_MIN_RUN, _MIN_VALUES, _MOST = 16, 256, 0.75
-_BITS = {"bfloat16": 8, "float16": 11}
-_CASTS = frozenset({"to", "bfloat16", "half", "set_default_dtype"})
+_MIN_RUN = 16
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find weights that steps leave as they are."""
-    rounded = list(_find_rounded(evidence))
-    yield from rounded
-    for moment in evidence.of(WeightsUnmoved) if not rounded else ():
+    for moment in evidence.of(WeightsUnmoved):
         stills = [still for still in moment.facts.parameters if still.gradient >= _MIN_GRADIENT]
         rated = [still for still in stills if still.num_rated >= _MIN_STEPS]
         if rated and _is_rising(evidence, moment.facts.optimizer):
@@ -63,54 +54,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield _report(moment, stills, "the learning rate is 0 at each step", **_origin(evidence, moment))
 
 
-def _find_rounded(evidence: Evidence) -> Iterator[Finding]:
-    """Find models whose updates are rounded away. A rate that still rises may yet be large enough."""
-    for moment in evidence.of(WeightsRounded):
-        facts = moment.facts
-        is_enough = facts.num_steps >= _MIN_RUN and facts.num_values >= _MIN_VALUES
-        if not is_enough or _is_rising(evidence, facts.optimizer, until=facts.num_steps):
-            continue
-        if facts.num_same >= _MOST * facts.num_values:
-            bits = _BITS[facts.dtype]
-            yield Finding.at(
-                moment,
-                f"updates are rounded away: {facts.num_same / facts.num_values:.0%} of weights never change",
-                step=1,
-                evidence=f"{facts.num_same} of {facts.num_values} weights that were compared, in "
-                f"{facts.num_parameters} {facts.dtype} parameters ({few(facts.names)}), have a gradient "
-                f"and are the same after {facts.num_steps} steps of {facts.class_name}; {facts.dtype} has "
-                f"{bits} bits, so a weight of {facts.weight:.2g} only changes by steps of about "
-                f"{facts.weight / 2**bits:.1g}",
-                **_cast_at(evidence, facts.dtype),
-            )
-
-
-def _is_rising(evidence: Evidence, optimizer: int, *, until: int | None = None) -> bool:
-    """Whether the learning rate was raised until shortly before the end, or that many steps."""
-    steps = [moment for moment in evidence.of(OptimizerStep) if moment.facts.optimizer == optimizer][:until]
+def _is_rising(evidence: Evidence, optimizer: int) -> bool:
+    """Whether the learning rate was raised until shortly before the end."""
+    steps = [moment for moment in evidence.of(OptimizerStep) if moment.facts.optimizer == optimizer]
     changes = [(place, max(step.facts.rates)) for place, step in enumerate(steps) if step.facts.rates]
     if not changes:
         return False
     rates = [rate for _, rate in changes]
     is_last = len(steps) - changes[-1][0] < _MIN_RUN
     return is_last and rates[-1] > rates[0] and rates[-1] >= max(rates)
-
-
-def _cast_at(evidence: Evidence, dtype: str) -> dict[str, Any]:
-    """Return the only line that makes the model, or all tensors, of that type."""
-    short = {"bfloat16": ("bfloat16",), "float16": ("float16", "half")}[dtype]
-    lines = {
-        (source.path, node.lineno)
-        for source in evidence.sources
-        for node in walk(source.tree)
-        if isinstance(node, ast.Call) and name_of(node.func) in _CASTS
-        if any(name_of(item) in short for item in (node.func, *node.args, *_values(node)))
-    }
-    return dict(zip(("file", "line"), lines.pop(), strict=True)) if len(lines) == 1 else {}
-
-
-def _values(call: ast.Call) -> list[ast.expr]:
-    return [item.value for item in call.keywords]
 
 
 def _origin(evidence: Evidence, moment: Moment[WeightsUnmoved]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.loaders import ObservedLoader, find_loaders
-from truestep.rules.perf._generated import generated
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -47,13 +46,11 @@ _NUM_LOOKED_AT = 8
 def is_observed(evidence: Evidence) -> bool:
     """Whether enough steps could be measured."""
     loaders = [loader for loader in find_loaders(evidence) if loader.is_training]
-    waits = [_waits(loader) for loader in loaders] or [item[2] for item in _generated(evidence)]
-    return any(len(item) >= _LEAST_STEPS for item in waits)
+    return any(len(_waits(loader)) >= _LEAST_STEPS for loader in loaders)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find training loaders, and generators of batches, that keep the loop waiting."""
-    yield from _check_generated(evidence)
+    """Find training loaders that keep the loop waiting."""
     for loader in find_loaders(evidence):
         waits = _waits(loader) if loader.is_training else []
         if len(waits) < _LEAST_STEPS:
@@ -70,26 +67,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"(medians of {len(waits)} steps); {loader.facts.num_workers} workers",
                 cost=f"{share:.0%} of each step's time",
                 severity=None if _is_heavy(loader, waits) else "info",
-            )
-
-
-def _generated(evidence: Evidence) -> list[tuple[Moment[Any], int, list[tuple[float, float]]]]:
-    return list(generated(evidence, first=_NUM_LOOKED_AT)) if not find_loaders(evidence) else []
-
-
-def _check_generated(evidence: Evidence) -> Iterator[Finding]:
-    for moment, line, waits in _generated(evidence):
-        if len(waits) < _LEAST_STEPS:
-            continue
-        wait_s, share = _low(wait for wait, _ in waits), _low(wait / step for wait, step in waits)
-        if wait_s >= _LEAST_TO_WARN_S and share >= _LEAST_SHARE_OF_WORKERS:
-            yield Finding.at(
-                moment,
-                "training waits for its data",
-                line=line,
-                evidence=f"the generator takes {1000 * wait_s:.1f} ms for a batch, the whole step "
-                f"{1000 * median(step for _, step in waits):.1f} ms ({len(waits)} steps)",
-                cost=f"{share:.0%} of each step's time",
             )
 
 

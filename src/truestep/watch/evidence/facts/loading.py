@@ -174,33 +174,6 @@ class RowsReused(NamedTuple):
     """Files and lines of the user's that are under way, innermost first."""
 
 
-@kind(varies_from="operation")
-class LabelsSliced(NamedTuple):
-    """A slice of the labels is used."""
-
-    operation: int
-    """The index of the loss."""
-    offset: int
-    """Where in the storage the slice begins, its size, and that of the storage."""
-    size: int
-    length: int
-    storage: int
-    labels: list[Labels]
-    """For the first slice: of all slices of its size."""
-
-
-@kind(varies_from="num_rows")
-class RowsAligned(NamedTuple):
-    """Inputs and the loss's targets, both rows of one batch: whether they belong together as in the batch."""
-
-    num_rows: int
-    num_other: int
-    """Inputs that are compared with another target than their own."""
-    is_mapped: bool
-    """Whether equal labels of the batch are equal again: they may have been replaced, and not moved."""
-    target_shape: tuple[int, ...]
-
-
 @kind(varies_from="num_rows")
 class PairsCompared(NamedTuple):
     """Inputs and their targets in two rounds through the data."""
@@ -288,16 +261,6 @@ class Spread(NamedTuple):
     highest: float
     mean: float
     std: float
-
-
-@kind(varies_from="num_samples")
-class WindowsOverlap(NamedTuple):
-    """Samples of a loader that are those of another one, moved by one place: windows of one series."""
-
-    loader: int
-    other: int
-    num_samples: int
-    num_shared: int
 
 
 @kind(varies_from="shape")

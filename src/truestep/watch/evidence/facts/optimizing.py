@@ -223,25 +223,6 @@ class GradientsZero(NamedTuple):
     num_parameters: int
 
 
-@kind(varies_from="num_steps")
-class WeightsRounded(NamedTuple):
-    """Weights of few bits that have gradients: how many still have their first values after all steps."""
-
-    optimizer: int
-    class_name: str
-    """Of torch's own optimizers: others may keep what is rounded away."""
-    dtype: str
-    num_steps: int
-    num_values: int
-    """How many weights were compared, and how many are the same."""
-    num_same: int
-    num_parameters: int
-    names: list[str]
-    """The parameters with weights that are the same."""
-    weight: float
-    """The middle size of the compared weights."""
-
-
 class MatrixUpdate(NamedTuple):
     """How large the numbers of a matrix are, as the root of their mean square."""
 

@@ -1,20 +1,18 @@
 """Pairs of what a model is given and what its loss compares with: one input, one target.
 
-Owns reading them from forward and backward passes, as far as it is certain which belongs to which, and three
-questions: does an input keep its target from epoch to epoch, does the input contain the target, and has it
-the target that its loader gave it.
+Owns reading them from forward and backward passes, as far as it is certain which belongs to which, and two
+questions: does an input keep its target from epoch to epoch, and does the input contain the target.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
-from operator import ne
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.loading import PairsCompared, RowsAligned, TargetInInput
+from truestep.watch.evidence.facts.loading import PairsCompared, TargetInInput
 from truestep.watch.inspect.data.samples import digest_rows, is_readable
 from truestep.watch.script import parts
 from truestep.watch.script.autograd import find_nodes
@@ -28,7 +26,6 @@ _MAX_ROUNDS, _MAX_WAITING = 3, 4
 _MOST_REPEATED, _AGAIN = 0.02, 0.5
 _MAX_COLUMNS, _LEAST_COLUMNS = 1 << 14, 3
 _LEAST_SAMPLES, _LEAST_VALUES = 48, 2
-_MAX_BATCHES, _MAX_PARTS, _MAX_ALIGNED = 4, 6, 8
 _SAVING = (
     *("NllLossBackward0", "NllLoss2DBackward0", "MseLossBackward0", "SmoothL1LossBackward0"),
     *("HuberLossBackward0", "BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0"),
@@ -37,7 +34,7 @@ _SAVING = (
 
 def watch(tape: Tape) -> None:
     """Follow pairs through the first epochs."""
-    tape.attend(_Pairs(tape), "batch", "forward_begins", "backward_begins", "counted", "closing")
+    tape.attend(_Pairs(tape), "forward_begins", "backward_begins", "counted", "closing")
 
 
 class _Pairs:
@@ -47,20 +44,13 @@ class _Pairs:
         """Of this step: the site of a forward pass, and its input."""
         self._rounds = _Rounds()
         self._columns = _Columns()
-        self._batches = _Batches()
         self._num_read = 0
 
     @property
     def _is_done(self) -> bool:
         if self._num_read > _MAX_READ:
             return True
-        return self._rounds.is_done and self._columns.is_done and self._batches.is_done
-
-    def batch(self, _loader: int, batch: Any) -> None:
-        if self._is_done or self._batches.is_done:
-            self._tape.ignore(self.batch)
-            return
-        self._batches.add(batch)
+        return self._rounds.is_done and self._columns.is_done
 
     def forward_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_done:
@@ -84,8 +74,6 @@ class _Pairs:
             return
         self._num_read += len(given)
         self._columns.compare(given, targets[0], site)
-        if not self._batches.is_done and (aligned := self._batches.compare(given, targets[0])) is not None:
-            self._tape.note(aligned)
         if not self._rounds.is_done and given.shape != targets[0].shape:
             self._note(self._rounds.add(given, targets[0], site))
 
@@ -107,42 +95,6 @@ def _targets(losses: tuple[Tensor, ...]) -> Iterator[Tensor]:
         target = node._saved_target
         if target.dim() and is_readable(target) and not target.requires_grad:
             yield target
-
-
-class _Batches:
-    """The rows of the last batches, and whether inputs and targets have kept their order."""
-
-    def __init__(self) -> None:
-        self._last: deque[list[list[int]]] = deque(maxlen=_MAX_BATCHES)
-        self._num_added = self._num_compared = 0
-
-    @property
-    def is_done(self) -> bool:
-        return self._num_compared >= _MAX_ALIGNED or self._num_added >= 4 * _MAX_ALIGNED
-
-    def add(self, batch: Any) -> None:
-        """Keep digests of what a loader has handed out."""
-        found = [leaf for _, leaf in find_tensors(batch) if leaf.dim() and is_readable(leaf)]
-        if 2 <= len(found) <= _MAX_PARTS and len(found[0]) >= _LEAST_ROWS:
-            self._num_added += 1
-            self._last.append([digest_rows(item)[0] for item in found if len(item) == len(found[0])])
-
-    def compare(self, given: Tensor, target: Tensor) -> RowsAligned | None:
-        """Return how many inputs have another target than in their batch; None if that is not known."""
-        rows, labels = digest_rows(given)[0], digest_rows(target)[0]
-        for batch in self._last:
-            inputs = [item for item in batch if set(item) == set(rows) and len(set(item)) == len(rows)]
-            targets = [item for item in batch if sorted(item) == sorted(labels) and item not in inputs]
-            if len(inputs) == 1 and len(targets) == 1 and len(set(labels)) > 1:
-                by_row = dict(zip(inputs[0], targets[0], strict=True))
-                own = [by_row[row] for row in rows]
-                is_mapped = len(set(zip(own, labels, strict=True))) == len(set(own))
-                if target.is_floating_point() and len(set(own)) == len(own):
-                    is_mapped = False
-                self._num_compared += 1
-                num_other = sum(map(ne, own, labels))
-                return RowsAligned(len(rows), num_other, is_mapped, tuple(target.shape))
-        return None
 
 
 class _Rounds:

@@ -274,11 +274,6 @@ def digest_rows(tensor: Tensor) -> tuple[list[int], int]:
     return _digest(rows), _num_distinct(rows)
 
 
-def digest_array(values: Array) -> list[int]:
-    """Return a digest of each of its rows, of at most `_MAX_ELEMENTS` numbers."""
-    return _digest(np.ascontiguousarray(values.reshape(len(values), -1)))
-
-
 def _rows(tensor: Tensor) -> Array:
     values = array_of(tensor)
     rows = values.reshape(len(values), -1)

@@ -18,8 +18,6 @@ from truestep.watch.evidence.facts.passes import (
     ProbabilitiesScored,
     ScoresNormalised,
 )
-from truestep.watch.evidence.kinds import Facts
-from truestep.watch.inspect.data.slices import read_slice
 from truestep.watch.inspect.data.tokens import Tokens
 from truestep.watch.script import parts
 from truestep.watch.script.host import on_host
@@ -108,7 +106,6 @@ class _Losses:
         scores, target, weight, reduction, ignored = args[:5]
         if not scores.requires_grad or not _is_plain(scores) or not 0 < target.numel() <= _MAX_TARGETS:
             return
-        self._note(read_slice(index, target))
         target, weight = on_host(target), None if weight is None else on_host(weight)
         kept = target[target != ignored]
         shifts, padding, end = self._tokens.compare(target, ignored=ignored, weight=weight)
@@ -138,7 +135,6 @@ class _Losses:
         given = args[0]
         if not given.requires_grad or not _is_plain(given) or not 0 < given.numel() <= _MAX_TARGETS:
             return
-        self._note(read_slice(index, args[1]))
         given = on_host(given.detach())
         low, high = float(given.min()), float(given.max())
         at_low = float((given == low).float().mean()) if low < _EDGE else 0.0
@@ -156,10 +152,6 @@ class _Losses:
         if bool(((columns == 0) | (columns == 1)).all()):
             positives = [int(number) for number in columns.sum(0, dtype=torch.float64).tolist()]
             self._tape.note(PositivesWeighted(weight.flatten().tolist(), positives, len(columns)))
-
-    def _note(self, facts: Facts | None) -> None:
-        if facts is not None:
-            self._tape.note(facts)
 
 
 def _is_plain(tensor: Tensor) -> bool:

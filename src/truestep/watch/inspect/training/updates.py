@@ -14,7 +14,6 @@ from torch.optim import Optimizer
 from truestep.watch.evidence.facts.optimizing import (
     GradientsZero,
     UnmovedParameter,
-    WeightsRounded,
     WeightsUnmoved,
 )
 from truestep.watch.inspect.training.closeness import Closeness
@@ -25,22 +24,16 @@ from truestep.watch.script.tape import Tape
 _MAX_PARAMETERS = 24
 _MAX_WEIGHTS = 512
 _MIN_STEPS = 3
-_FIRST_COMPARED = 32
-_FEW_BITS = (torch.bfloat16, torch.float16)
 
 
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note parameters that no step moves, and optimizers that only get zeros."""
-    names = Names(tape)
-    updates = _Updates(tape, closeness, names)
+    updates = _Updates(tape, closeness, Names(tape))
     tape.attend(updates, "step_begins", "step_ends", near=True)
     tape.attend(updates, "closing")
     zeros = _Zeros(tape, closeness)
     tape.attend(zeros, "step_begins", near=True)
     tape.attend(zeros, "closing")
-    rounded = _Rounded(tape, closeness, names)
-    tape.attend(rounded, "step_begins", near=True)
-    tape.attend(rounded, "step_ends", "closing")
 
 
 @dataclass
@@ -145,81 +138,6 @@ class _Zeros:
         for site, facts in self._zero.values():
             if facts.num_steps >= _MIN_STEPS:
                 self._tape.mark(facts, site, perf_counter_ns())
-
-
-@dataclass
-class _First:
-    """Some weights of a parameter as they were at the first step, and which had a gradient each time."""
-
-    parameter: "weakref.ref[Tensor]"
-    name: str
-    step: int
-    values: Tensor
-    has_gradient: Tensor
-
-
-class _Rounded:
-    """Compares weights of few bits at the end with those at the first step."""
-
-    def __init__(self, tape: Tape, closeness: Closeness, names: Names) -> None:
-        self._tape = tape
-        self._close = closeness
-        self._names = names
-        self._first: dict[tuple[int, str], tuple[str, int, dict[int, _First]]] = {}
-        self._num_steps: dict[int, int] = {}
-        self._last: dict[tuple[int, str], WeightsRounded] = {}
-
-    def step_begins(self, optimizer: Optimizer, number: int) -> None:
-        if not self._close or not type(optimizer).__module__.startswith("torch.optim"):
-            return
-        usable = [item for group in optimizer.param_groups for item in group["params"]]
-        for parameter in [item for item in usable if item.dtype in _FEW_BITS and _is_usable(item)]:
-            key = (number, str(parameter.dtype).removeprefix("torch."))
-            site = self._tape.sites.here(2)
-            _, _, known = self._first.setdefault(key, (type(optimizer).__qualname__, site, {}))
-            has_gradient = _sample(parameter.grad) != 0
-            first = known.get(id(parameter))
-            if first is not None and first.parameter() is parameter:
-                first.has_gradient &= has_gradient
-            elif len(known) < _MAX_PARAMETERS:
-                values = _sample(parameter).clone()
-                name = self._names.of(parameter)
-                first = _First(Ref(parameter), name, self._tape.num_steps, values, has_gradient)
-                known[id(parameter)] = first
-
-    def step_ends(self, _optimizer: Optimizer, number: int) -> None:
-        """Compare at steps that become rarer: what a function has made is gone when the script ends."""
-        if not self._first:
-            return
-        num = self._num_steps[number] = self._num_steps.get(number, 0) + 1
-        if num >= _FIRST_COMPARED and not num & (num - 1):
-            self._measure(is_on_host=True)
-
-    def closing(self) -> None:
-        self._measure(is_on_host=False)
-        for key, facts in self._last.items():
-            self._tape.mark(facts, self._first[key][1], perf_counter_ns())
-
-    def _measure(self, *, is_on_host: bool) -> None:
-        for key, (class_name, _, known) in self._first.items():
-            alive = [(item.parameter(), item) for item in known.values()]
-            rows = [(now, item) for now, item in alive if now is not None]
-            if not rows or (is_on_host and not all(now.is_cpu for now, _ in rows)):
-                continue  # nothing is read from a device while the script trains
-            same = [(_sample(now) == item.values) & item.has_gradient for now, item in rows]
-            values = torch.cat([item.values[item.has_gradient].abs().float().cpu() for _, item in rows])
-            if values.numel():
-                self._last[key] = WeightsRounded(
-                    optimizer=key[0],
-                    class_name=class_name,
-                    dtype=key[1],
-                    num_steps=self._tape.num_steps - min(item.step for _, item in rows),
-                    num_values=values.numel(),
-                    num_same=sum(int(item.sum()) for item in same),
-                    num_parameters=len(rows),
-                    names=[item.name for (_, item), one in zip(rows, same, strict=True) if one.any()],
-                    weight=float(values.median()),
-                )
 
 
 def _sample(tensor: Tensor) -> Tensor:

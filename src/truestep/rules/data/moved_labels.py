@@ -1,33 +1,42 @@
-"""Labels that are put in another order than the inputs of their scores."""
+"""Labels are moved along the batch, and compared with the outputs of other samples.
+
+## What it finds
+Labels that are rolled, flipped or shuffled on their way into the loss while the inputs keep their order, or
+outputs that are while the labels keep theirs. The rule follows the operations of the first steps and of
+evaluations. Targets of sequences that are moved to the next token are not reported.
+
+## Why it matters
+A label that belongs to another sample is noise. Training runs, accuracy suffers, and no shape is wrong.
+
+## How to fix
+Draw one permutation and index both with it: `order = torch.randperm(len(x))`, then `x[order]` and `y[order]`.
+"""
 
 from collections.abc import Iterator
 from math import prod
 
-from truestep.rules import Evidence, Finding
+from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.flow import BINARY, NLL, SQUARED, OperationGraph, place_of
 from truestep.rules.kit.loaders import find_loaders
-from truestep.watch import Moment, Operation
-from truestep.watch.evidence.facts.loading import LoaderUsed, RowsAligned
-from truestep.watch.evidence.facts.passes import ClassesScored
+from truestep.watch import Operation
+from truestep.watch.evidence.facts.loading import LoaderUsed
+from truestep.watch.evidence.facts.passes import BackwardPass, ClassesScored
 from truestep.watch.evidence.operation import In
 
+RULE = Meta(
+    code="DATA14",
+    severity="error",
+    needs=(BackwardPass,),
+    fix="Change the order of inputs and labels together, or of neither.",
+)
 _REORDERING = frozenset(["index", "index_select", "index_put", "gather", "take", "flip", "roll", "scatter"])
 _LOSSES = NLL | SQUARED | BINARY
 _ROLLING = ("roll", "flip")
 _LEAST_STEPS, _LEAST_ROWS = 2, 2
 _MANY = 0.5
-_FIX = "Change the order of inputs and labels together, or of neither."
 
 
-def find_reordered(evidence: Evidence) -> Iterator[Finding]:
-    """Find labels that are compared with the outputs of other samples."""
-    found = [*_find_moved(evidence)]
-    yield from found
-    if not found:
-        yield from _check_batches(evidence)
-
-
-def _find_moved(evidence: Evidence) -> Iterator[Finding]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """Find labels that are moved along the batch right before a loss whose scores are in order."""
     flow = evidence.flow
     batches = _shuffled_batches(evidence)
@@ -56,7 +65,6 @@ def _find_moved(evidence: Evidence) -> Iterator[Finding]:
                 f"{'outputs' if item.ins[0].has_grad else 'labels'} of shape {tuple(item.ins[0].shape)} "
                 "along the batch, and nothing moves the others; the loss "
                 f"{place_of(loss, item.file)} compares them",
-                fix=_FIX,
             )
 
 
@@ -150,34 +158,3 @@ def _may_be(given: In, source: In) -> bool:
         return given.producer == source.producer
     is_like = given.producer is None and not given.has_grad and prod(given.shape) == prod(source.shape)
     return is_like and (given.memory == source.memory or not given.memory or not source.memory)
-
-
-def _check_batches(evidence: Evidence) -> Iterator[Finding]:
-    """Find targets of other rows than the loader gave, if nothing puts the model's rows in another order."""
-    moments = evidence.of(RowsAligned)
-    moved = [item for item in evidence.flow.all if _is_reordering(item)]
-    is_inside = any(item.phase == "forward" or any(given.has_grad for given in item.ins) for item in moved)
-    if is_inside or not moved or len(moments) < _LEAST_STEPS:
-        return
-    if not all(moment.facts.num_other for moment in moments) or all(
-        moment.facts.is_mapped for moment in moments
-    ):
-        return
-    first = moments[0]
-    yield Finding.at(
-        first,
-        line=_moved_at(moved, first),
-        message="labels are compared with the outputs of other samples",
-        count=len(moments),
-        evidence=f"in all {len(moments)} checked steps, inputs had other labels in the loss than in the "
-        f"loader's batch: {first.facts.num_other} of {first.facts.num_rows} in the first one",
-        fix=_FIX,
-    )
-
-
-def _moved_at(moved: list[Operation], moment: Moment[RowsAligned]) -> int | None:
-    """Return the line that puts the labels in order; that of the backward pass if it is not known."""
-    shape = tuple(moment.facts.target_shape)
-    same = [item.line for item in moved if item.file == moment.file and item.step == moment.step]
-    fits = [i.line for i in moved if i.file == moment.file and i.outs and tuple(i.outs[0].shape) == shape]
-    return fits[0] if fits else same[0] if same else moment.line
