@@ -136,13 +136,3 @@ def test_what_a_batch_sampler_draws_is_what_is_noted() -> None:
     ran = run_text(START + BATCHES.format(SUBSET))
     first = ran.evidence.of(LoaderOrder)[0].facts
     assert first.indices == [*range(0, 96, 2)]
-
-
-def test_weights_of_a_batch_sampler_are_read() -> None:
-    labels = "labels = (torch.arange(96) % 8 == 0).long()\ndata = TensorDataset(x, labels)\n"
-    wrong = "WeightedRandomSampler(torch.where(labels == 1, 0.1, 0.9), 96)"
-    text = labels + BATCHES.format(wrong).replace(
-        "    train(loader)", "    for x, y in loader:\n        model(x)"
-    )
-    ran = run_text(START + text)
-    assert len(list(RULES["DATA12"].check(ran.evidence))) == 1

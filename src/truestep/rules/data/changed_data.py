@@ -2,8 +2,7 @@
 
 ## What it finds
 A dataset whose `__getitem__` works in place on the tensor or array that it stores: the rule reads one
-sample twice, in a copy of the process, and looks at what is stored. Also a loop that cuts slices from a
-tensor, works on them in place and comes back to them in the next epoch.
+sample twice, in a copy of the process, and looks at what is stored.
 
 ## Why it matters
 Indexing gives a view, not a copy. Noise, masks and normalization pile up from epoch to epoch: after ten
@@ -15,18 +14,16 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.loaders import find_loaders
-from truestep.watch.evidence.facts.loading import SliceChanged, StoredChanged
+from truestep.watch.evidence.facts.loading import StoredChanged
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 
 RULE = Meta(
     code="DATA11",
     severity="error",
-    is_observed=lambda evidence: bool(evidence.of(StoredChanged)) or bool(evidence.of(SliceChanged)),
-    needs=(OptimizerStep,),
+    needs=(OptimizerStep, StoredChanged),
     fix="Work on a copy: clone the sample first, or write x = (x - mean) / std instead of x -= mean.",
 )
 _LEAST_SHARE, _LEAST_VALUES = 0.5, 4
-_LEAST_SLICES, _LEAST_AGAIN = 2, 2
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -51,17 +48,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             evidence=f"reading sample 0 changed {facts.num_first} stored values, reading it again "
             f"{facts.num_second}, expected 0; one went from {before:.3g} to {once:.3g} to {twice:.3g}",
         )
-    for changed in evidence.of(SliceChanged):
-        seen = changed.facts
-        is_again = seen.num_slices >= _LEAST_SLICES and seen.num_again >= _LEAST_AGAIN
-        if seen.place is not None and is_again and seen.num_changed == seen.num_again:
-            yield Finding(
-                message="the batch is a view of the data, and is changed in place",
-                file=seen.place.file,
-                line=seen.place.line,
-                evidence=f"{seen.num_slices} slices were used, and each of the {seen.num_again} that "
-                "came again had other values, expected none",
-            )
 
 
 def _is_read_again(evidence: Evidence, loader: int) -> bool:

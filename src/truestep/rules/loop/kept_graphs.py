@@ -55,39 +55,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         facts = moment.facts
         file, line, _ = facts.backward_at
         source = evidence.source(file)
-        keeper = None
-        if source is not None:
-            keeper = (
-                _output_line(source, line) if facts.is_output else _keeping_line(source, line, facts.is_part)
-            )
-        if facts.is_output and keeper is None:
+        if facts.is_output:
             continue  # who holds them may have a reason
+        keeper = None if source is None else _keeping_line(source, line, facts.is_part)
         holder = f"in a {facts.holder}" if facts.holder else "through their outputs"
         yield Finding(
-            message=f"{'outputs' if facts.is_output else 'losses'} are stored with their graphs: memory "
-            "grows with every step",
+            message="losses are stored with their graphs: memory grows with every step",
             file=file,
             line=keeper or line,
             step=facts.steps[0],
             evidence=f"the graphs of steps {', '.join(map(str, facts.steps))} (backward at line {line}) "
             f"were still in memory at step {facts.last_step}, held {holder}",
         )
-
-
-def _output_line(source: Source, line: int) -> int | None:
-    """Return the line that keeps what a loss is computed from."""
-    scopes, scope = scopes_of(source.tree), scope_at(source, line)
-    losses = _passed_names(scope, line)
-    for node in own_nodes(scope):
-        if not isinstance(node, ast.Assign) or not {name_of(item) for item in node.targets} & losses:
-            continue
-        calls = nodes(node.value, ast.Call)
-        given = [item.id for call in calls for item in arguments(call) if isinstance(item, ast.Name)]
-        for name in given:
-            found = _search(scopes, scope, {name}, _MAX_DEPTH)
-            if found:
-                return found
-    return None
 
 
 def _passed_names(scope: Scope, line: int) -> set[str]:
@@ -99,11 +78,9 @@ def _passed_names(scope: Scope, line: int) -> set[str]:
 def _keeping_line(source: Source, line: int, is_part: bool) -> int | None:
     scopes, scope = scopes_of(source.tree), scope_at(source, line)
     names = _passed_names(scope, line)
-    if not names:
-        return _line_before_handing_over(scopes)
     if is_part:
         names |= _terms(scope, names)
-    return _search(scopes, scope, names, 0) or _handing_line(scope, names)
+    return _search(scopes, scope, names, 0)
 
 
 def _terms(scope: Scope, names: set[str]) -> set[str]:
@@ -123,33 +100,6 @@ def _terms(scope: Scope, names: set[str]) -> set[str]:
         if is_sum or isinstance(node, ast.AugAssign):
             found |= identifiers(value)
     return found
-
-
-def _line_before_handing_over(scopes: list[Scope]) -> int | None:
-    """Return the line that keeps what a function then returns: a framework calls `backward` on it."""
-    for scope in scopes:
-        returned = {
-            name
-            for node in own_nodes(scope)
-            if isinstance(scope, Function) and isinstance(node, ast.Return)
-            for name in identifiers(node)
-        }
-        for node in own_nodes(scope) if returned else ():
-            if _keeps(node, _with_aliases(scope, returned)) and not _callees(scopes, node):
-                return int(getattr(node, "lineno", 0)) or None
-    return None
-
-
-def _handing_line(scope: Scope, names: set[str]) -> int | None:
-    """Return the line that gives a loss to something and takes nothing back, as a logger of a library."""
-    names = _with_aliases(scope, names)
-    for node in own_nodes(scope):
-        call = node.value if isinstance(node, ast.Expr) else None
-        if not isinstance(call, ast.Call) or _is_safe(call) or _is_backward(call):
-            continue
-        if any(_has_bare(item, names) for item in arguments(call)):
-            return call.lineno
-    return None
 
 
 def _is_backward(call: ast.Call) -> bool:

@@ -2,8 +2,7 @@
 
 ## What it finds
 A model that is loaded from its own state: `target.load_state_dict(target.state_dict())`, or target and policy
-are one object. Also a target, teacher or reference model that is a second name for the model being trained,
-and a moving average of weights that averages each weight with itself.
+are one object. Also a target, teacher or reference model that is a second name for the model being trained.
 
 ## Why it matters
 A target network must stay fixed while the policy learns. If both are one object, it moves with every step. If
@@ -20,10 +19,9 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import Edit, call_at, copy_node, replace_node, statement_at
-from truestep.rules.kit.flow import OperationGraph, number_of
 from truestep.rules.kit.syntax import walk
-from truestep.rules.kit.where import assignments, calls, covers, is_called_at, name_of
-from truestep.watch import Moment, Operation
+from truestep.rules.kit.where import assignments, calls, is_called_at, name_of
+from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerOwns, OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass
 from truestep.watch.evidence.facts.structure import ModelRefilled
@@ -37,8 +35,7 @@ RULE = Meta(
 _TARGET = re.compile(
     r"target|teacher|(^|_)ema(_|$)|momentum|(^|_)old(_|$)|(^|_)ref(erence)?(_|$)|frozen", re.IGNORECASE
 )
-_WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict", "buffers"})
-_MOST, _TWO, _TOLERANCE = 0.9, 2, 1e-6
+_MOST = 0.9
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -46,8 +43,6 @@ def is_observed(evidence: Evidence) -> bool:
     if any(moment.facts.taken is not None for moment in evidence.of(ModelRefilled)):
         return True
     names = {name for source in evidence.sources for name in _called_names(source)}
-    if any(item.is_in_place for item in evidence.flow.named("lerp", "mul")):
-        return True
     return any(_TARGET.search(name) for name in names)
 
 
@@ -76,73 +71,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"all {facts.num_tensors} tensors loaded at line {moment.line} share its own memory",
             )
     yield from _find_aliases(evidence, places)
-    yield from _find_own_average(evidence, places)
-
-
-def _find_own_average(evidence: Evidence, places: set[tuple[str | None, int | None]]) -> Iterator[Finding]:
-    """Find averages, `t.mul_(m).add_(s, alpha=1 - m)` or `t.lerp_(s, w)`, whose two tensors are one."""
-    flow = evidence.flow
-    steps: dict[tuple[str | None, int | None], set[int]] = {}
-    others = set()
-    for item in (one for one in flow.named("add", "lerp") if one.is_in_place):
-        place = (item.file, item.line)
-        if len(item.ins) != _TWO or item.phase == "forward" or not _is_average(flow, item):
-            continue
-        one, other = item.ins
-        if one.producer is not None and one.producer == other.producer and one.shape == other.shape:
-            steps.setdefault(place, set()).add(item.step)
-        elif one.producer is not None:
-            others.add(place)
-    for place, found in steps.items():
-        source = evidence.source(place[0])
-        models = _averaged_models(source, place[1]) if source is not None else []
-        if source is None or not models or place in others or len(found) < _TWO:
-            continue
-        line = _aliased_at(source, place[1], models)
-        if line is not None and (place[0], line) not in places:  # else the update names one weight twice
-            places.add((place[0], line))
-            yield Finding(
-                message="the averaged model is the model being trained: each weight is averaged with itself",
-                file=place[0],
-                line=line,
-                step=min(found) + 1,
-                count=len(found),
-                evidence=f"in {len(found)} steps both weights of the update at line {place[1]} had the same "
-                "memory",
-                fix="Make the averaged model a copy: copy.deepcopy(model).",
-            )
-
-
-def _is_average(flow: OperationGraph, item: Operation) -> bool:
-    """Whether it is the second half of an average, or a whole one: shares that add up to 1."""
-    if item.kind == "lerp":
-        return True
-    before = flow.maker(item.ins[0])
-    if before is None or before.kind != "mul" or not before.is_in_place or len(before.ins) != 1:
-        return False
-    share, rest = number_of(before), item.options.get("alpha")
-    if share is None or not isinstance(rest, int | float):
-        return False
-    return abs(share + rest - 1) < _TOLERANCE and 0 < share < 1
-
-
-def _averaged_models(source: Source, line: int | None) -> list[str]:
-    """Return the models over whose weights the loop around a line runs."""
-    loops = [node for node in walk(source.tree) if isinstance(node, ast.For) and covers(node, line)]
-    inner = max(loops, key=lambda node: node.lineno, default=None)
-    found = [node for node in walk(inner.iter) if isinstance(node, ast.Attribute)] if inner else []
-    return [name_of(node.value) or "" for node in found if node.attr in _WEIGHTS]
-
-
-def _aliased_at(source: Source, line: int | None, models: list[str]) -> int | None:
-    """Return where one of these models became a second name of another one."""
-    classes = [node for node in walk(source.tree) if isinstance(node, ast.ClassDef) and covers(node, line)]
-    where = max(classes, key=lambda node: node.lineno) if classes else source.tree
-    for name in models:
-        for statement, value in assignments(where, name):
-            if _is_plain(value):
-                return statement.lineno
-    return None
 
 
 def _assigned_at(evidence: Evidence, moment: Moment[ModelRefilled]) -> tuple[str, int] | None:

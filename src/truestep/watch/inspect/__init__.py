@@ -5,7 +5,6 @@ reads values only at the steps that are looked at.
 """
 
 from truestep.watch.inspect.data import (
-    balance,
     inputs,
     levels,
     pairs,
@@ -35,7 +34,6 @@ from truestep.watch.inspect.training import (
     losses,
     motion,
     schedules,
-    views,
 )
 from truestep.watch.script.tape import Tape
 
@@ -56,11 +54,9 @@ _INSPECTORS = (
     inputs.watch,
     levels.watch,
     losses.watch,
-    views.watch,
     samples.watch,
     pairs.watch,
     stored.watch,
-    balance.watch,
     redraws.watch,
     rows.watch,
     seeding.watch,

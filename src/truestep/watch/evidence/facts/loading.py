@@ -220,39 +220,6 @@ class StoredChanged(NamedTuple):
     """The line that changes it."""
 
 
-@kind(varies_from="num_slices")
-class SliceChanged(NamedTuple):
-    """Slices of a tensor that a model is given, and that are worked on in place."""
-
-    place: Place | None
-    """The line that does."""
-    num_slices: int
-    num_again: int
-    """How often the model was given a slice that it had been given before."""
-    num_changed: int
-    """How often that had other values."""
-
-
-@kind(varies_from="counts")
-class ClassDraws(NamedTuple):
-    """How often a weighted sampler draws each class."""
-
-    loader: int
-    counts: dict[int, int]
-    """How many samples of each class the data have."""
-    shares: dict[int, float]
-    """Which share of the draws each class gets."""
-
-
-@kind()
-class SamplesUnweighted(NamedTuple):
-    """A weighted sampler has fewer weights than there are samples: the rest is never drawn."""
-
-    loader: int
-    num_weights: int
-    num_samples: int
-
-
 class Spread(NamedTuple):
     """How large finite values are."""
 

@@ -131,19 +131,6 @@ class SamplesMixed(NamedTuple):
     operation: str | None
 
 
-@kind(varies_from="shape")
-class ViewsEqual(NamedTuple):
-    """Two passes of a model in one step: given the same, they gave the same, and the loss compares both."""
-
-    model: int
-    first_at: Place
-    second_at: Place
-    shape: list[int]
-    """Of what each was given first."""
-    num_values: int
-    """How many numbers were compared."""
-
-
 @kind(varies_from="num_samples")
 class PlaceInBatch(NamedTuple):
     """Whether a sample's output depends on its place in the batch."""
@@ -280,26 +267,6 @@ class ClassesScored(NamedTuple):
     end: IgnoredEnd | None
 
 
-@kind(varies_from="weights")
-class ClassesWeighted(NamedTuple):
-    """The weights of a loss over classes, and the targets that it was given with them."""
-
-    weights: list[float]
-    counts: dict[int, int]
-
-
-@kind(varies_from="weights")
-class PositivesWeighted(NamedTuple):
-    """The `pos_weight` of a loss over two classes, and the targets that it was given with it."""
-
-    weights: list[float]
-    """One for all outputs, or one for each."""
-    positives: list[int]
-    """How many targets are 1, for each weight."""
-    num_targets: int
-    """How many there are for each weight."""
-
-
 @kind(varies_from="operation_index")
 class ProbabilitiesScored(NamedTuple):
     """What a loss over two classes was given."""
@@ -308,21 +275,6 @@ class ProbabilitiesScored(NamedTuple):
     num_values: int
     edge_share: float
     """How many lie at the lowest or highest value, if that is near 0 or 1, or beyond."""
-
-
-@kind(varies_from="operation_index")
-class ExtremesZero(NamedTuple):
-    """A smallest or largest value that is exactly 0 in all rows, of which each has other values too."""
-
-    operation_index: int
-    num_rows: int
-
-
-@kind(varies_from="operation_index")
-class ExponentsZero(NamedTuple):
-    """An exponential of nothing but zeros, through which a gradient flows."""
-
-    operation_index: int
 
 
 class CompiledPiece(NamedTuple):

@@ -1,7 +1,6 @@
 """Stored data that reading changes: indexing gives a view, and work in place on it stays.
 
-Owns reading one sample twice, in a forked copy of the process, and slices that a loop cuts from a tensor,
-works on in place and comes back to.
+Owns reading one sample twice, in a forked copy of the process.
 """
 
 import sys
@@ -10,33 +9,23 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import IterableDataset, Subset
 
-from truestep.watch.evidence.facts.loading import SliceChanged, StoredChanged
+from truestep.watch.evidence.facts.loading import StoredChanged
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.inspect.data.samples import digest_rows, is_readable
+from truestep.watch.inspect.data.samples import is_readable
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
 from truestep.watch.script.leaves import find_tensors
-from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
 _MAX_LOADERS, _MAX_BYTES, _MAX_ITEMS = 4, 16 << 20, 64
 _PATIENCE_S = 5.0
-_MAX_SLICES, _MAX_VISITS = 512, 2048
-_IN_PLACE = (
-    *("add_.Tensor", "sub_.Tensor", "mul_.Tensor", "div_.Tensor", "add_.Scalar", "mul_.Scalar"),
-    *("clamp_.default", "masked_fill_.Scalar", "addcmul_.default", "neg_.default", "pow_.Scalar"),
-)
 
 
 def watch(tape: Tape) -> None:
-    """Read a sample of each new dataset twice, and follow slices that are changed in place."""
+    """Read a sample of each new dataset twice."""
     tape.listen(epoch=_Datasets(tape).epoch)
-    slices = _Slices(tape)
-    for name in _IN_PLACE if tape.plan.operations is not None else ():
-        tape.read_operation(f"aten.{name}", slices.read_change)
-    tape.attend(slices, "forward_begins", "closing")
 
 
 class _Datasets:
@@ -141,64 +130,3 @@ class _Lines:
             pairs = zip(self._held, self._before, strict=True)
             if any(not torch.equal(item, before) for item, before in pairs):
                 self.found = self._last
-
-
-class _Slices:
-    """Slices of a larger tensor that a model is given, and what is worked on in place."""
-
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
-        self._lines: dict[int, int] = {}
-        """By the address of a storage: the line that changes a slice of it in place."""
-        self._changed_at: dict[int, int] = {}
-        """The same by the id of a tensor that slices were cut from."""
-        self._bases: dict[int, Any] = {}
-        self._digests: dict[tuple[Any, ...], int] = {}
-        self._num_visits = 0
-        self._num_again: dict[int, int] = {}
-        self._num_changed: dict[int, int] = {}
-
-    def read_change(self, _index: int, args: tuple[Any, ...], _kwargs: Any, _result: Any) -> None:
-        """Read what is changed in place, if it is a small part of its storage."""
-        changed = args[0]
-        if type(changed) is not Tensor or changed.layout is not torch.strided:
-            return
-        if not changed.requires_grad and changed.is_cpu and changed.dim() > 1:
-            storage = changed.untyped_storage()
-            if 2 * changed.numel() * changed.element_size() <= storage.nbytes():
-                self._lines[storage.data_ptr()] = self._tape.sites.here(1)
-
-    def forward_begins(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._lines or self._num_visits > _MAX_VISITS or torch.compiler.is_compiling():
-            return
-        given = next((leaf for _, leaf in find_tensors(args or kwargs)), None)
-        if given is None or not given._is_view() or given.requires_grad or given.dim() < 2:
-            return
-        base = given._base
-        if base is None or not is_readable(given) or base.numel() < 2 * given.numel():
-            return
-        address = base.untyped_storage().data_ptr()
-        number = id(base)
-        if self._bases.setdefault(number, Ref(base))() is not base:
-            return
-        if address in self._lines:
-            self._changed_at.setdefault(number, self._lines[address])
-        self._visit(number, given)
-
-    def _visit(self, number: int, given: Tensor) -> None:
-        self._num_visits += 1
-        key = (number, given.storage_offset(), tuple(given.shape), given.stride())
-        digest = hash(tuple(digest_rows(given)[0]))
-        before = self._digests.get(key)
-        if before is not None:
-            self._num_again[number] = self._num_again.get(number, 0) + 1
-            self._num_changed[number] = self._num_changed.get(number, 0) + (before != digest)
-        if before is not None or len(self._digests) < _MAX_SLICES:
-            self._digests[key] = digest
-
-    def closing(self) -> None:
-        for number, site in self._changed_at.items():
-            place = self._tape.sites.table[site] if site else None
-            num_slices = sum(key[0] == number for key in self._digests)
-            counts = (self._num_again.get(number, 0), self._num_changed.get(number, 0))
-            self._tape.note(SliceChanged(place, num_slices, *counts))

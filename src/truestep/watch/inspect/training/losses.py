@@ -11,10 +11,6 @@ from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.passes import (
     ClassesScored,
-    ClassesWeighted,
-    ExponentsZero,
-    ExtremesZero,
-    PositivesWeighted,
     ProbabilitiesScored,
     ScoresNormalised,
 )
@@ -25,11 +21,9 @@ from truestep.watch.script.tape import Tape
 
 _MAX_NUMEL = 1 << 16
 _MAX_TARGETS = 1 << 18
-_MAX_CLASSES = 64
 _TOLERANCE = 1e-3
 _EDGE = 1e-2
 _MAX_NODES = 12
-_TABLE, _LEAST_ROWS = 2, 4
 _CUTTING = "SliceBackward"
 _SHAPING = ("LogSoftmax", "View", "UnsafeView", "Reshape", "Clone", "Transpose", "Permute", "ToCopy", "TBack")
 
@@ -42,9 +36,6 @@ def watch(tape: Tape) -> None:
     tape.read_operation("aten._log_softmax.default", losses.read_normalised)
     for name in ("nll_loss_forward", "nll_loss2d_forward"):
         tape.read_operation(f"aten.{name}.default", losses.read_scored)
-    tape.read_operation("aten.exp.default", losses.read_exponents)
-    for name in ("min.dim", "max.dim", "amin.default", "amax.default"):
-        tape.read_operation(f"aten.{name}", losses.read_extremes)
     for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
         tape.read_operation(f"aten.{name}.default", losses.read_probabilities)
     tape.attend(losses, "forward_begins", near=True)
@@ -80,27 +71,6 @@ class _Losses:
         is_distribution = bool((part >= 0).all()) and bool(((sums - 1).abs() < _TOLERANCE).all())
         self._tape.note(ScoresNormalised(index, is_distribution, float(part.min()), float(part.max())))
 
-    def read_exponents(
-        self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
-    ) -> None:
-        """Read whether a difference that is about to be a ratio is nothing but zeros."""
-        given = args[0]
-        is_read = given.requires_grad and _is_plain(given) and 1 < given.numel() <= _MAX_TARGETS
-        if is_read and not bool(on_host(given.detach()).any()):
-            self._tape.note(ExponentsZero(index))
-
-    def read_extremes(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
-        """Read whether what is chosen is 0 everywhere, though there is something else to choose."""
-        given, axis = args[0], args[1] if len(args) > 1 else None
-        axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
-        is_read = given.requires_grad and _is_plain(given) and given.numel() <= _MAX_TARGETS
-        if not is_read or not isinstance(axis, int) or given.dim() < _TABLE:
-            return
-        chosen = on_host((result if isinstance(result, Tensor) else result[0]).detach())
-        is_zero = chosen.numel() >= _LEAST_ROWS and not bool(chosen.any())
-        if is_zero and bool(on_host(given.detach()).any(axis).all()):
-            self._tape.note(ExtremesZero(index, chosen.numel()))
-
     def read_scored(self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], result: Any) -> None:
         """Read what is scored: classes, targets, what is left out, the loss."""
         scores, target, weight, reduction, ignored = args[:5]
@@ -124,9 +94,6 @@ class _Losses:
             end=end,
         )
         self._tape.note(facts)
-        if weight is not None and 1 < weight.numel() <= _MAX_CLASSES:
-            counts = kept.bincount(minlength=weight.numel()).tolist()
-            self._tape.note(ClassesWeighted(weight.tolist(), dict(enumerate(counts))))
 
     def read_probabilities(
         self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
@@ -140,18 +107,6 @@ class _Losses:
         at_low = float((given == low).float().mean()) if low < _EDGE else 0.0
         at_high = float((given == high).float().mean()) if high > 1 - _EDGE else 0.0
         self._tape.note(ProbabilitiesScored(index, given.numel(), at_low + at_high))
-        if len(args) > 3 and args[3] is not None and _is_plain(args[1]):
-            self._note_positives(on_host(args[1].detach()), on_host(args[3].detach()))
-
-    def _note_positives(self, target: Tensor, weight: Tensor) -> None:
-        num = weight.numel()
-        is_last = weight.dim() == 1 and target.dim() > 0 and target.shape[-1] == num
-        if not 0 < num <= _MAX_CLASSES or not (num == 1 or is_last):
-            return
-        columns = target.reshape(-1, num)
-        if bool(((columns == 0) | (columns == 1)).all()):
-            positives = [int(number) for number in columns.sum(0, dtype=torch.float64).tolist()]
-            self._tape.note(PositivesWeighted(weight.flatten().tolist(), positives, len(columns)))
 
 
 def _is_plain(tensor: Tensor) -> bool:
