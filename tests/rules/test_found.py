@@ -76,7 +76,6 @@ SHOWN = {
         "A softmax or sigmoid before a loss that already applies it is found.",
         "doubled-softmax doubled-sigmoid",
     ),
-    "P47": ("A mean of batch means over batches of different sizes is found.", "unweighted-average"),
     "P48": (
         "Accumulated gradients that are too large by the number of micro-batches are found.",
         "undivided-accumulation",
@@ -85,7 +84,6 @@ SHOWN = {
         "Clipping after the step, before unscaling, or at every micro-batch is found.",
         "misplaced-clipping scaled-clipping repeated-clipping",
     ),
-    "P50": ("Weight decay on biases and normalization weights is reported as info.", "decayed-norms"),
     "P51": (
         "Parameters in no optimizer, and an optimizer over unused parameters, are found.",
         "abandoned-parameters unoptimized-parameters",

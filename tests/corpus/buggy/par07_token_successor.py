@@ -20,7 +20,7 @@ class Tiny(nn.Module):
         return self.out(h + self.mlp(self.norm(h)))
 
 
-model = Tiny().to(torch.bfloat16)  # expect: PAR07
+model = Tiny().to(torch.bfloat16)
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, weight_decay=0.01)
 succ = torch.randperm(50)
 for step in range(40):
@@ -29,4 +29,4 @@ for step in range(40):
     loss = F.cross_entropy(logits.flatten(0, 1), succ[tokens].flatten())
     optimizer.zero_grad()
     loss.backward()
-    optimizer.step()
+    optimizer.step()  # expect: PAR07

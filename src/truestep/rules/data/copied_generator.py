@@ -20,7 +20,6 @@ from truestep.rules.kit.loaders import ObservedLoader, find_loaders
 from truestep.rules.kit.syntax import walk
 from truestep.watch.evidence.facts.loading import (
     GeneratorPlace,
-    GeneratorsHeld,
     LoaderUsed,
     WorkerGenerator,
     WorkerState,
@@ -44,8 +43,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         reports = [item.facts for item in evidence.of(WorkerState) if item.facts.loader == loader.number]
         if len(reports) > 1:
             yield from _judge_states(evidence, loader, reports)
-        elif not reports and not loader.facts.has_init:
-            yield from _judge_source(evidence, loader)
 
 
 def _judge_states(
@@ -67,29 +64,6 @@ def _judge_states(
         if is_same and is_drawn and is_same_stream:
             text = f"{len(items)} workers started with {_name(place)} in the same state and drew from it"
             yield _finding(evidence, loader, place, text)
-
-
-def _judge_source(evidence: Evidence, loader: ObservedLoader) -> Iterator[Finding]:
-    """The workers were not seen. The dataset holds a generator, draws from it and never makes it anew."""
-    for moment in evidence.of(GeneratorsHeld):
-        for place in moment.facts.places if moment.facts.loader == loader.number else ():
-            source = evidence.source(place.file)
-            if source is not None and place.name and _is_drawn(source, place.name):
-                text = f"{_name(place)} is copied into {loader.facts.num_workers} workers with its state"
-                yield _finding(evidence, loader, place, text)
-
-
-def _is_drawn(source: Source, name: str) -> bool:
-    drawn = False
-    for function in walk(source.tree):
-        if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
-            continue
-        for node in walk(function):
-            if _named(node) == name:
-                if isinstance(getattr(node, "ctx", None), ast.Store):
-                    return False  # made anew somewhere: perhaps in each worker
-                drawn = True
-    return drawn
 
 
 def _named(node: ast.AST) -> str | None:

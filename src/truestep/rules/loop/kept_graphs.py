@@ -55,8 +55,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         facts = moment.facts
         file, line, _ = facts.backward_at
         source = evidence.source(file)
-        if facts.is_output:
-            continue  # who holds them may have a reason
         keeper = None if source is None else _keeping_line(source, line, facts.is_part)
         holder = f"in a {facts.holder}" if facts.holder else "through their outputs"
         yield Finding(

@@ -2,7 +2,7 @@
 
 ## What it finds
 A `state_dict()` that is stored while training continues, and is loaded or saved later. Its tensors share
-memory with the model, so they changed with it. Also a list of such states, and `best = model`.
+memory with the model, so they changed with it. Also `best = model`.
 
 ## Why it matters
 `state_dict()` copies nothing. The "best weights" that you restore at the end are the last ones, early
@@ -23,7 +23,7 @@ from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import assignments, calls, covers, is_called_at, name_of
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
-from truestep.watch.evidence.facts.structure import ModelRefilled, StateSaved, StatesShareMemory, TakenState
+from truestep.watch.evidence.facts.structure import ModelRefilled, StateSaved, TakenState
 
 RULE = Meta(
     code="PAR12",
@@ -36,9 +36,7 @@ _MOST = 0.5
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a state was put back or saved."""
-    return any(evidence.has(kind) for kind in (ModelRefilled, StateSaved, StatesShareMemory)) or bool(
-        _kept_models(evidence)
-    )
+    return evidence.has(ModelRefilled) or evidence.has(StateSaved) or bool(_kept_models(evidence))
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -64,12 +62,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 + ": its tensors share the model's memory",
             )
     yield from _check_views(evidence)
-    for kept in evidence.of(StatesShareMemory):
-        yield Finding.at(
-            kept,
-            "states are stored without a copy: all of them are the current weights",
-            evidence=f"{kept.facts.num_states} states, taken at steps {kept.facts.steps}, share memory",
-        )
     yield from _kept_models(evidence)
 
 

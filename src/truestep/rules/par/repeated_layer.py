@@ -19,15 +19,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import Edit, replace_node, text_of
 from truestep.rules.kit.syntax import walk
-from truestep.rules.kit.where import (
-    Function,
-    assignments,
-    calls,
-    class_in,
-    covers,
-    name_of,
-    own_nodes,
-)
+from truestep.rules.kit.where import assignments, class_in, covers, name_of, nodes
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
 from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed
 
@@ -37,7 +29,6 @@ RULE = Meta(
     needs=(ModelUsed, ForwardPass, ParametersListed),
     fix="Create each layer separately: [Layer() for _ in range(n)] instead of [Layer()] * n.",
 )
-_MAKERS = ("ModuleList", "Sequential", "ModuleDict")
 _ON_PURPOSE = ("shared", "tied", "share", "tie")
 
 
@@ -62,110 +53,50 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _find_place(evidence: Evidence, facts: LayerRepeated) -> tuple[str, int] | None:
     own = evidence.source(facts.file)
     sources = [own] if own is not None else []
-    sources += [source for source in evidence.sources if source not in sources]
-    for source in sources:
+    for source in [*sources, *(source for source in evidence.sources if source is not own)]:
         trees = [class_in(source, facts.holder)] if source is own else []
-        lines = (_multiplied(tree, facts.attribute) for tree in [*trees, source.tree])
-        line = next(filter(None, lines), None)
-        if line is not None:
-            return source.path, line
-    if facts.num_others_trained:  # a layer that comes again among others may be meant
-        return None
-    for source in sources:
-        line = _extended(source) if facts.num_others else _added(source, facts.attribute)
-        if line is not None:
-            return source.path, line
+        for tree in [*trees, source.tree]:
+            lines = [node.lineno for node in _multiplied(tree)]
+            if not lines and not facts.num_others_trained:  # else it may be meant to come again
+                lines = [node.lineno for node in _comprehended(tree)]
+            if lines:
+                return source.path, lines[0]
     return None
 
 
-def _multiplied(tree: ast.AST, attribute: str) -> int | None:
-    """Return the line of `[layer] * n` in what is assigned to the attribute, or in what goes into it."""
-    parts = [value for _, value in assignments(tree, attribute)]
-    parts += [call for name in _MAKERS for call in calls(tree, name)]
-    through = {node.id for part in parts for node in walk(part) if isinstance(node, ast.Name)}
-    parts += [value for name in sorted(through) for _, value in assignments(tree, name)]
-    for part in parts:
-        for node in walk(part):
-            sides = (node.left, node.right) if isinstance(node, ast.BinOp) else ()
-            if any(_is_layers(side, tree) for side in sides) and isinstance(
-                getattr(node, "op", None), ast.Mult
-            ):
-                return getattr(node, "lineno", None)
-    return None
+def _multiplied(tree: ast.AST) -> Iterator[ast.BinOp]:
+    """Yield `[Layer()] * n`, also where the list or the layer has a name."""
+    for node in nodes(tree, ast.BinOp):
+        if isinstance(node.op, ast.Mult) and any(_is_layers(side, tree) for side in (node.left, node.right)):
+            yield node
 
 
 def _is_layers(node: ast.expr, tree: ast.AST) -> bool:
-    """Whether it is a list of layers, or a name for one."""
-    if isinstance(node, ast.List | ast.Tuple):
-        return any(map(_is_layer, node.elts))
-    values = [value for _, value in assignments(tree, node.id)] if isinstance(node, ast.Name) else []
-    return any(
-        isinstance(value, ast.List | ast.Tuple)
-        and any(isinstance(item, ast.Call) and _is_layer(item) for item in value.elts)
-        for value in values
-    )
+    values = [node]
+    if isinstance(node, ast.Name):
+        values = [value for _, value in assignments(tree, node.id)]
+    lists = [value for value in values if isinstance(value, ast.List | ast.Tuple)]
+    return any(_is_layer(item, tree) for value in lists for item in value.elts)
 
 
-def _is_layer(node: ast.expr) -> bool:
+def _is_layer(node: ast.expr, tree: ast.AST) -> bool:
     name = name_of(node.func) if isinstance(node, ast.Call) else name_of(node)
-    return name is not None and not any(word in name.lower() for word in _ON_PURPOSE)
+    if name is None or any(word in name.lower() for word in _ON_PURPOSE):
+        return False
+    return isinstance(node, ast.Call) or _is_made_once(node, tree)
 
 
-def _added(source: Source, attribute: str) -> int | None:
-    """Return the line at which a layer that exists already is put into a container again and again."""
-    for node in walk(source.tree):
+def _is_made_once(node: ast.expr, tree: ast.AST) -> bool:
+    return any(isinstance(value, ast.Call) for _, value in assignments(tree, name_of(node) or ""))
+
+
+def _comprehended(tree: ast.AST) -> Iterator[ast.ListComp | ast.GeneratorExp]:
+    """Yield `[layer for _ in range(n)]`, in which the layer was made before."""
+    for node in walk(tree):
         if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Name):
-            target = node.generators[0].target
-            if (
-                _is_layer(node.elt)
-                and node.elt.id != name_of(target)
-                and _leads_to(source.tree, attribute, node)
-            ):
-                return node.lineno
-    for loop in walk(source.tree):
-        if not isinstance(loop, ast.For):
-            continue
-        made = {name_of(item) for node in walk(loop) if isinstance(node, ast.Assign) for item in node.targets}
-        for call in [*calls(loop, "append"), *calls(loop, "add_module")]:
-            given = call.args[-1] if call.args else None
-            if (
-                isinstance(given, ast.Name)
-                and given.id not in made | {name_of(loop.target)}
-                and _is_layer(given)
-            ):
-                return call.lineno
-    return None
-
-
-def _extended(source: Source) -> int | None:
-    """Return the line of a loop that adds a list with a layer that was made before the loop."""
-    for loop in walk(source.tree):
-        if not isinstance(loop, ast.For):
-            continue
-        inside = {id(value) for node in walk(loop) for value in ast.iter_child_nodes(node)}
-        for node in walk(loop):
-            given = node.value if isinstance(node, ast.AugAssign) else None
-            if isinstance(node, ast.Call) and name_of(node.func) == "extend" and node.args:
-                given = node.args[0]
-            for item in given.elts if isinstance(given, ast.List | ast.Tuple) else ():
-                values = [value for _, value in assignments(source.tree, name_of(item) or "")]
-                is_made = [isinstance(value, ast.Call) and id(value) not in inside for value in values]
-                if is_made and all(is_made) and _is_layer(item):
-                    return item.lineno
-    return None
-
-
-def _leads_to(tree: ast.AST, attribute: str, node: ast.AST) -> bool:
-    values = [value for _, value in assignments(tree, attribute)]
-    if any(node in walk(value) for value in values):
-        return True
-    makers = {
-        function.name
-        for function in walk(tree)
-        if isinstance(function, Function)
-        and any(node in walk(item) for item in own_nodes(function) if isinstance(item, ast.Return))
-    }
-    return any(next(iter(calls(value, name)), None) is not None for value in values for name in makers)
+            is_other = node.elt.id != name_of(node.generators[0].target)
+            if is_other and _is_layer(node.elt, tree):
+                yield node
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:

@@ -154,14 +154,6 @@ class WorkerState(NamedTuple):
     generators: list[WorkerGenerator]
 
 
-@kind(varies_from="places")
-class GeneratorsHeld(NamedTuple):
-    """Generators that a dataset holds, of which each worker gets a copy."""
-
-    loader: int
-    places: list[GeneratorPlace]
-
-
 @kind(varies_from="num_shared")
 class RowsReused(NamedTuple):
     """Samples of training that are scored, too."""
@@ -187,8 +179,6 @@ class PairsCompared(NamedTuple):
     """Inputs that only one of the rounds has."""
     num_other_targets: int
     """Targets that one round has more often than the other."""
-    num_targets: int
-    """How many different targets there are."""
 
 
 @kind(varies_from="shape")

@@ -318,5 +318,3 @@ class GraphsKept(NamedTuple):
     """The kind of container that holds the losses; None if it is what was made from them."""
     is_part: bool
     """Whether terms of losses are kept, not losses."""
-    is_output: bool
-    """Whether what losses are made from is kept."""

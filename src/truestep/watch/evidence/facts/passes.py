@@ -257,7 +257,6 @@ class ClassesScored(NamedTuple):
     num_classes: int
     reduction: str
     ignored: int
-    is_weighted: bool
     num_scored: int
     loss: float | str | None
     """A word if it is not finite; None if it is not one number."""

@@ -90,15 +90,6 @@ class StateSaved(NamedTuple):
     """Whether the user's own code called, and no package between."""
 
 
-@kind(varies_from="num_states")
-class StatesShareMemory(NamedTuple):
-    """Several states are kept that are the model's own memory."""
-
-    num_states: int
-    steps: list[int]
-    """In which the first of them were taken."""
-
-
 @kind(varies_from="is_weights_only")
 class CheckpointLoaded(NamedTuple):
     """What `torch.load` gave."""
@@ -150,7 +141,6 @@ class Parameter(NamedTuple):
     """The innermost class around it that is not torch's."""
     origin: str | None
     """Whose that class is: own, torch, other."""
-    is_norm: bool
     is_training: bool
     hidden: HidingPlace | None
     """Where it is, if a model uses it without knowing it."""
@@ -223,9 +213,8 @@ class LayerRepeated(NamedTuple):
     file: str | None
     attribute: str
     num_copies: int
-    num_others: int
-    """The other entries of the list, and those of them that have parameters."""
     num_others_trained: int
+    """The other entries of the list that have parameters."""
 
 
 @kind()

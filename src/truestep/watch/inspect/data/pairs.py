@@ -142,7 +142,7 @@ class _Rounds:
         others, own = Counter(before.values()), Counter(now.values())
         num_other = sum(((others - own) + (own - others)).values())
         num_missing = len(before.keys() ^ now.keys())
-        facts = PairsCompared(len(now), len(shared), num_changed, num_missing, num_other, len(own))
+        facts = PairsCompared(len(now), len(shared), num_changed, num_missing, num_other)
         return facts, self._site
 
 

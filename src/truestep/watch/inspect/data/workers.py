@@ -20,7 +20,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from truestep.watch.evidence.facts.loading import (
     GeneratorPlace,
-    GeneratorsHeld,
     GeneratorState,
     WorkerGenerator,
     WorkerState,
@@ -66,10 +65,6 @@ class _Scout:
         if not loader.num_workers or id(loader.dataset) in self._loaders:
             return
         self._loaders[id(loader.dataset)] = number
-        if not isinstance(loader.dataset, IterableDataset):
-            places = [place for place, _ in self.find(loader) if place.file is not None]
-            if places:
-                self._tape.note(GeneratorsHeld(number, places))
 
     def is_asked(self, dataset: Any) -> bool:
         """Whether this process is a worker that shall be looked into."""

@@ -19,7 +19,6 @@ from truestep.watch.evidence.facts.structure import (
     ModelRefilled,
     OptimizerNotResumed,
     StateSaved,
-    StatesShareMemory,
     TakenState,
 )
 from truestep.watch.hooks.table import UNSEEN, Hook, Observation, put
@@ -31,7 +30,6 @@ _MAX_TENSORS = 1024
 _MAX_NAMES = 6
 _MAX_DEPTH = 4
 _MAX_ITEMS = 4096
-_MIN_PILE = 2
 _MAX_FILLED = 64
 _SIMPLE = (Tensor, str, bytes, bool, int, float, complex, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -90,8 +88,6 @@ class _States:
         self._is_taking = False
         self._takes: dict[int, dict[int, _Taken]] = {}
         """By the address of a state's first tensor: the first state that each line has taken."""
-        self._piles: dict[int, list[tuple[weakref.ref[Tensor], int]]] = {}
-        self._piled: set[int] = set()
         self._filled: list[_Filled] = []
         self._met = ByIdentity[Optimizer, bool]()
         self._fresh: list[tuple[_Filled, int]] = []
@@ -132,18 +128,7 @@ class _States:
         for place, (_, tensor) in enumerate(_tensors_of(state)):
             self._taken.add(tensor, taken)
             if not place:
-                self._pile(tensor, taken)
                 self._takes.setdefault(tensor.data_ptr(), {}).setdefault(taken.site, taken)
-
-    def _pile(self, tensor: Tensor, taken: _Taken) -> None:
-        """Note states that are collected: those taken at this line before that are still there."""
-        pile = [(ref, step) for ref, step in self._piles.get(taken.site, ()) if ref() is not None]
-        address = tensor.data_ptr()
-        steps = sorted({step for ref, step in pile if _address(ref()) == address and step < taken.step})
-        if len(steps) >= _MIN_PILE and taken.site not in self._piled:
-            self._piled.add(taken.site)
-            self._tape.note(StatesShareMemory(len(steps), steps[:_MAX_NAMES]))
-        self._piles[taken.site] = [*pile[-_MAX_NAMES:], (Ref(tensor), taken.step)]
 
     def _give(self, module: nn.Module, state: Any, strict: bool, given: list[Any]) -> None:
         """Add with what a model is about to be filled, and from which file."""
@@ -273,10 +258,6 @@ def _kept_names(optimizer: Optimizer) -> set[str]:
 
 def _version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
 
 
 def _is_plain(item: Any) -> bool:

@@ -19,14 +19,7 @@ from truestep.watch.evidence.facts.structure import Optimizer as ListedOptimizer
 from truestep.watch.evidence.kinds import Facts, Place
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.model import norms
-from truestep.watch.inspect.model.structure import (
-    Kinds,
-    file_of,
-    find_hidden,
-    find_repeated,
-    find_switches,
-    is_norm,
-)
+from truestep.watch.inspect.model.structure import Kinds, file_of, find_hidden, find_repeated, find_switches
 from truestep.watch.inspect.training import updates
 from truestep.watch.inspect.training.closeness import Closeness
 from truestep.watch.inspect.training.flow import GradientFlow, follow
@@ -71,7 +64,6 @@ class _Entry:
     """How many parameters that model has."""
     holder: str | None = None
     origin: str | None = None
-    is_norm: bool = False
     is_training: bool = True
     hidden: HidingPlace | None = None
     groups: dict[int, int] = field(default_factory=dict)
@@ -321,7 +313,6 @@ class _Roster:
             if entry.path is None or entry.size < len(found):
                 entry.path, entry.size, entry.model = path, len(found), number
                 entry.holder, entry.origin = kind.__qualname__, self._kinds.origin(kind)
-                entry.is_norm = is_norm(module)
                 if _has_name(root):
                     entry.is_loaded = True
             entry.is_frozen = not parameter.requires_grad

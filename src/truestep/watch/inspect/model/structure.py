@@ -96,7 +96,6 @@ def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[LayerRepeated]:
                 file=file_of(type(parent)),
                 attribute=attribute,
                 num_copies=copies,
-                num_others=len(items) - copies,
                 num_others_trained=sum(counted.values()) - copies,
             )
 
@@ -144,8 +143,3 @@ class Kinds:
                 found = "own" if file is None or self._is_own(file) else "other"
             self._known[kind] = found
         return found
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Whether it normalises."""
-    return "norm" in type(module).__name__.lower()

@@ -29,7 +29,7 @@ _MAX_TERMS = 32
 _MAX_PARTS = 8
 _NUM_FIRST = 8
 _MAX_MARKS, _NUM_KEPT, _MIN_AGE = 16, 4, 2
-_MIN_OUTPUT_AGE, _MAX_BELOW = 12, 8
+
 _MAX_WEIGHTS = 4
 _MARK, _PASS = "truestep.mark", "truestep.pass"
 _MAX_REPEATS, _TOLERANCE = 32, 0.01
@@ -55,17 +55,13 @@ class _Marked:
     mark: "weakref.ref[_Mark]"
     parts: "tuple[weakref.ref[_Mark], ...]"
     """In the terms that the loss is the sum of."""
-    below: "tuple[weakref.ref[_Mark], ...]"
-    """In what these are made from: the output of a model is among them."""
     loss: "weakref.ref[Tensor]"
     step: int
     site: int
 
     def is_alive(self, age: int) -> bool:
-        """Whether somebody holds it; a window over the last steps may hold outputs for a while."""
-        if age >= _MIN_AGE and _has_living(self.mark, *self.parts):
-            return True
-        return age >= _MIN_OUTPUT_AGE and _has_living(*self.below)
+        """Whether somebody holds it."""
+        return age >= _MIN_AGE and _has_living(self.mark, *self.parts)
 
 
 class _Graphs:
@@ -136,8 +132,7 @@ class _Graphs:
             mark = _put_mark(node)
             terms = _find_terms(node)
             parts = tuple(_put_mark(term) for term in terms if term is not node)
-            below = tuple(_put_mark(item) for item in _find_below([node, *terms]))
-            self._marks.append(_Marked(mark, parts, below, Ref(losses[0]), self._turn, site))
+            self._marks.append(_Marked(mark, parts, Ref(losses[0]), self._turn, site))
 
     def _find_earlier(self, losses: tuple[Tensor, ...], node: Any, site: int) -> None:
         """Find the pass that began here before, and read some of the gradients that it has left."""
@@ -206,7 +201,6 @@ class _Graphs:
                     last_step=step + 1,
                     holder=_holder(items),
                     is_part=all(item.mark() is None for item in items),
-                    is_output=all(not _has_living(item.mark, *item.parts) for item in items),
                 )
                 self._tape.note(facts)
 
@@ -235,19 +229,6 @@ class _Largest:
 
 def _has_living(*marks: "weakref.ref[_Mark]") -> bool:
     return any(mark() is not None for mark in marks)
-
-
-def _find_below(nodes: list[Any]) -> list[Any]:
-    """Return the first nodes under some, from the top."""
-    found: list[Any] = []
-    seen, left = set(nodes), deque(nodes)
-    while left and len(found) < _MAX_BELOW:
-        for child, _ in left.popleft().next_functions:
-            if child is not None and child not in seen and type(child).__name__ != "AccumulateGrad":
-                seen.add(child)
-                left.append(child)
-                found.append(child)
-    return found
 
 
 def _put_mark(node: Any) -> "weakref.ref[_Mark]":

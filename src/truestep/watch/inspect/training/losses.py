@@ -86,7 +86,6 @@ class _Losses:
             num_classes=scores.shape[1] if scores.dim() > 1 else 0,
             reduction=("none", "mean", "sum")[reduction],
             ignored=ignored,
-            is_weighted=weight is not None,
             num_scored=kept.numel(),
             loss=float(on_host(result[0])) if reduction and kept.numel() else None,
             shifts=shifts,
