@@ -1,7 +1,7 @@
-"""How much of the host's memory this process has used at most, how much it or a copy can have, what is freed.
+"""How much of the host's memory this process has used at most, how much a copy can have, and what is freed.
 
-Owns where the numbers come from, which errors mean that memory has run out, how a batch size follows from it,
-and what glibc is told. Does without torch, which takes 200 MB: commands import this while a script runs.
+Owns where the numbers come from, which errors mean that memory has run out, and what glibc is told. Does
+without torch, which takes 200 MB: commands import this while a script runs.
 """
 
 import ctypes
@@ -11,8 +11,6 @@ import re
 import resource
 import sys
 from typing import ClassVar
-
-from truestep.errors import UsageError
 
 _STATUS = "/proc/self/status"
 _KIB = 1024
@@ -104,36 +102,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
-
-
-def available_bytes() -> int:
-    """Return how much memory a new process could have without driving others out."""
-    found = []
-    match = re.search(rb"^MemAvailable:\s*(\d+) kB", _read("/proc/meminfo"), flags=re.MULTILINE)
-    found += [int(match[1]) * _KIB] if match else []
-    group = re.search(rb"^0::/(.*)$", _read("/proc/self/cgroup"), flags=re.MULTILINE)
-    for folder in ("/sys/fs/cgroup", f"/sys/fs/cgroup/{os.fsdecode(group[1]) if group else ''}"):
-        limit, used = (_read(f"{folder}/memory.{name}").strip() for name in ("max", "current"))
-        found += [int(limit) - int(used)] if limit.isdigit() and used.isdigit() else []
-    if not found:
-        raise UsageError("the available memory is unknown on this system. Pass limit_bytes.")
-    return max(1, min(found))
-
-
-def largest_batch(limit_bytes: float, *, fixed_bytes: float, per_sample_bytes: float) -> int:
-    """Return the largest batch that fits, if memory grows by the same amount with each sample.
-
-    >>> largest_batch(1000, fixed_bytes=400, per_sample_bytes=25)
-    24
-    """
-    return int((limit_bytes - fixed_bytes) / per_sample_bytes)
-
-
-def in_bytes(number: float) -> str:
-    """Return a number of bytes as people read it."""
-    if number >= 1e9:
-        return f"{number / 1e9:.2f} GB"
-    return f"{number / 1e6:.0f} MB" if number >= 1e6 else f"{number / 1e3:.0f} kB"
 
 
 def _read(path: str) -> bytes:
