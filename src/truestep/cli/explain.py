@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from truestep.cli._help import Command
-from truestep.cli._page import AsFormat, Format, Page
+from truestep.cli._page import AsFormat, Format
 
 
 def explain(
@@ -19,8 +19,8 @@ def explain(
 ) -> None:
     """Show what a tensor expression views, copies and broadcasts.
 
-    Shows each step with its shape, strides and memory, which axis is removed, and what autograd keeps. EXPR
-    is executed. Separate several statements with ;
+    Shows each step with its shapes and memory, which axis is removed, and why an expression failed. EXPR is
+    executed. Separate several statements with ;
 
     Exit codes:
       0  the expression was explained
@@ -38,7 +38,7 @@ def explain(
     if format_ is Format.json:
         print(json.dumps(explanation.as_fields(), indent=2))
     else:
-        Page().console.print(explanation)
+        print(explanation)
 
 
 def add_to(app: typer.Typer) -> None:

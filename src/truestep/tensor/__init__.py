@@ -1,6 +1,6 @@
 """Small functions that explain plain torch tensors."""
 
 from truestep.tensor.explain import explain
-from truestep.tensor.explanation import Explanation
+from truestep.tensor.facts import Explanation
 
 __all__ = ["Explanation", "explain"]

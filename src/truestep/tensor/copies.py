@@ -14,115 +14,19 @@ from torch import Tensor, nn
 from torch._tensor_str import get_printoptions
 
 from truestep.base.rng import kept_generators
-from truestep.tensor.memory import Span, Thing, byte_strides, first_address, is_touching, span_of
+from truestep.tensor.memory import Ledger, Span, Thing, byte_strides, first_address, span_of
 
 
-class _Arrived(torch.autograd.Function):
-    """Gives the copy of a computed tensor the standing of one: no leaf, so it may be written to."""
+class _Computed(torch.autograd.Function):
+    """Makes a tensor a result instead of a leaf, in the same memory, so that it may be written to."""
 
     @staticmethod
     def forward(ctx: Any, leaf: Tensor) -> Tensor:  # noqa: ARG004 - torch's signature
-        return _alias(leaf, leaf.untyped_storage(), like=leaf)
+        return _laid_out(leaf, leaf.untyped_storage())
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ARG004 - torch's signature
         return grads[0]
-
-
-def _alias(tensor: Tensor, storage: Any, *, like: Tensor) -> Tensor:
-    with torch.no_grad():
-        made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        made.set_(storage, like.storage_offset(), tuple(like.shape), tuple(like.stride()))
-        if like.is_conj():
-            made = made.conj()
-        return torch._neg_view(made) if like.is_neg() else made
-
-
-class _Copier:
-    """Copies each block of memory once, and lays tensors and arrays into the copies."""
-
-    def __init__(self, things: list[Thing]) -> None:
-        self._blocks: list[list[Span]] = []
-        self._copies: dict[int, Any] = {}
-        self._tensors: dict[int, Tensor] = {}
-        for thing in things:
-            self._note(span_of(thing))
-            if isinstance(thing, Tensor) and thing._is_view() and thing._base is not None:
-                self._note(span_of(thing._base))
-        self._kept = things
-
-    def _note(self, span: Span) -> None:
-        touching = [block for block in self._blocks if any(is_touching(span, other) for other in block)]
-        merged = [span, *(other for block in touching for other in block)]
-        self._blocks = [block for block in self._blocks if block not in touching] + [merged]
-
-    def _block(self, span: Span) -> tuple[int, list[Span]]:
-        for index, block in enumerate(self._blocks):
-            if any(is_touching(span, other) for other in block):
-                return index, block
-        raise AssertionError("every span was noted")
-
-    def storage(self, tensor: Tensor) -> Any:
-        span = span_of(tensor)
-        index, block = self._block(span)
-        if len({(other.start, other.num_bytes) for other in block}) == 1 and not self._has_arrays(span):
-            return self._copies.setdefault(index, tensor.untyped_storage().clone())
-        buffer, start = self._buffer(index, block)
-        part = buffer[span.start - start : span.start - start + span.num_bytes]
-        return torch.from_numpy(part).untyped_storage()
-
-    def _has_arrays(self, span: Span) -> bool:
-        return any(
-            not isinstance(thing, Tensor) and is_touching(span_of(thing), span) for thing in self._kept
-        )
-
-    def _buffer(self, index: int, block: list[Span]) -> tuple[Any, int]:
-        start = min(span.start for span in block)
-        if index not in self._copies:
-            buffer = np.zeros(max(span.start + span.num_bytes for span in block) - start, dtype=np.uint8)
-            for span in block:
-                ctypes.memmove(buffer.ctypes.data + span.start - start, span.start, span.num_bytes)
-            self._copies[index] = buffer
-        return self._copies[index], start
-
-    def array(self, array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-        buffer, start = self._buffer(*self._block(span_of(array)))
-        copy: np.ndarray[Any, Any] = np.ndarray(
-            array.shape,
-            array.dtype,
-            buffer,
-            first_address(array) - start if array.size else 0,
-            byte_strides(array),
-        )
-        copy.flags.writeable = array.flags.writeable
-        return copy
-
-    def tensor(self, tensor: Tensor) -> Tensor:
-        if id(tensor) not in self._tensors:
-            self._tensors[id(tensor)] = self._make(tensor)
-        return self._tensors[id(tensor)]
-
-    def _make(self, tensor: Tensor) -> Tensor:
-        base = tensor._base if tensor._is_view() else None
-        same_kind = base is not None and base.dtype == tensor.dtype and base.is_conj() == tensor.is_conj()
-        same_grad = base is not None and base.requires_grad == tensor.requires_grad
-        if base is not None and same_kind and same_grad and base.is_neg() == tensor.is_neg():
-            # Through the base, so that writing to one also tells autograd about the other.
-            with torch.set_grad_enabled(tensor.requires_grad):
-                return self.tensor(base).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-        made = _alias(tensor, self.storage(tensor), like=tensor)
-        if not tensor.requires_grad:
-            return made
-        made.requires_grad_()
-        if not tensor.is_leaf:
-            with torch.enable_grad():
-                arrived: Tensor = _Arrived.apply(made)  # type: ignore[no-untyped-call]
-                return arrived
-        if isinstance(tensor, nn.Parameter):
-            made = nn.Parameter(made)
-        if tensor.grad is not None:
-            made.grad = tensor.grad.detach().clone()
-        return made
 
 
 def copy_sharing(things: Mapping[str, Thing]) -> dict[str, Thing]:
@@ -134,11 +38,61 @@ def copy_sharing(things: Mapping[str, Thing]) -> dict[str, Thing]:
     >>> copies["x"].sum().item(), x.sum().item()
     (3.0, 0.0)
     """
-    copier = _Copier(list(things.values()))
-    return {
-        name: copier.tensor(thing) if isinstance(thing, Tensor) else copier.array(thing)
-        for name, thing in things.items()
-    }
+    ledger = Ledger()
+    for thing in things.values():
+        ledger.add(thing)
+    made: dict[int, Any] = {}  # by index of the block
+    copies: dict[int, Thing] = {}  # by id: two names for one tensor stay so
+    for thing in things.values():
+        index, block = ledger.block(thing)
+        if index not in made:
+            made[index] = _copied(block) if block.device == "cpu" else _storage(thing).clone()
+        if id(thing) not in copies:
+            copies[id(thing)] = _copy(thing, made[index], block)
+    return {name: copies[id(thing)] for name, thing in things.items()}
+
+
+def _storage(thing: Thing) -> Any:
+    assert isinstance(thing, Tensor), "arrays are on the CPU"
+    return thing.untyped_storage()
+
+
+def _copied(block: Span) -> "np.ndarray[Any, Any]":
+    buffer = np.zeros(block.num_bytes, dtype=np.uint8)
+    ctypes.memmove(buffer.ctypes.data, block.start, block.num_bytes)
+    return buffer
+
+
+def _copy(thing: Thing, made: Any, block: Span) -> Thing:
+    if not isinstance(thing, Tensor):
+        offset = first_address(thing) - block.start if thing.size else 0
+        array: np.ndarray[Any, Any] = np.ndarray(thing.shape, thing.dtype, made, offset, byte_strides(thing))
+        array.flags.writeable = thing.flags.writeable
+        return array
+    if isinstance(made, np.ndarray):
+        span = span_of(thing)
+        at = span.start - block.start
+        made = torch.from_numpy(made[at : at + span.num_bytes]).untyped_storage()
+    copy = _laid_out(thing, made)
+    if not thing.requires_grad:
+        return copy
+    if isinstance(thing, nn.Parameter):
+        return nn.Parameter(copy)
+    copy.requires_grad_()
+    if thing.is_leaf:
+        return copy
+    with torch.enable_grad():
+        computed: Tensor = _Computed.apply(copy)  # type: ignore[no-untyped-call]
+        return computed
+
+
+def _laid_out(like: Tensor, storage: Any) -> Tensor:
+    with torch.no_grad():
+        made = torch.empty(0, dtype=like.dtype, device=like.device)
+        made.set_(storage, like.storage_offset(), tuple(like.shape), tuple(like.stride()))
+        if like.is_conj():
+            made = made.conj()
+        return torch._neg_view(made) if like.is_neg() else made
 
 
 @contextmanager

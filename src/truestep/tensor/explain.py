@@ -9,7 +9,7 @@ import inspect
 import linecache
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from types import FrameType
 from typing import Any
@@ -21,12 +21,9 @@ from torch import Tensor, nn
 
 from truestep.errors import UsageError
 from truestep.tensor.copies import copy_sharing, undisturbed
-from truestep.tensor.explanation import Explanation
-from truestep.tensor.facts import Jacobian, Sharing, TensorFacts
-from truestep.tensor.gradients import backward_notes, jacobians
-from truestep.tensor.memory import Ledger, Thing, grad_fn_name, label, sharing_of
-from truestep.tensor.reasons import reason
-from truestep.tensor.telling import operation
+from truestep.tensor.facts import Explanation, Sharing, TensorFacts
+from truestep.tensor.meaning import operation, reason
+from truestep.tensor.memory import Ledger, Thing, label, sharing_of
 from truestep.tensor.trace import Names, Tracer, things_in
 
 _MAX_STEPS = 100
@@ -107,15 +104,13 @@ def _explain_tensors(given: Mapping[str, Thing]) -> Explanation:
     ledger = Ledger()
     for thing in given.values():
         ledger.add(thing)
-    facts = [ledger.facts(thing, name) for name, thing in given.items()]
     return _finished(
         Explanation(
             code=None,
-            tensors=tuple(facts),
+            tensors=tuple(ledger.facts(thing, name) for name, thing in given.items()),
             memories=tuple(ledger.memories()),
             sharings=tuple(_sharings(list(given.items()))),
             operations=(),
-            jacobians=(),
             notes=(),
             result=None,
         )
@@ -141,16 +136,12 @@ def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
     plain = copy.deepcopy({name: value for name, value in named.items() if name not in tensors})
     with undisturbed():
         copies = copy_sharing(tensors)
-        ledger, names = Ledger(), Names()
+        tracer = Tracer(Ledger(), Names())
         for name, thing in copies.items():
-            ledger.add(thing)
-            names.give(thing, name)
-        tracer = Tracer(ledger, names)
-        space = {"torch": torch, "F": F, "nn": nn, "np": np, **plain, **copies}
-        value = _run(tracer, code, space)
-        return _explanation(
-            code, tracer, _Run(ledger=ledger, names=names, given=tensors, copies=copies, value=value)
-        )
+            tracer.ledger.add(thing)
+            tracer.names.give(thing, name)
+        value = _run(tracer, code, {"torch": torch, "F": F, "nn": nn, "np": np, **plain, **copies})
+        return _explanation(code, tracer, value, has_copies=bool(copies))
 
 
 def _is_plain(value: Any) -> bool:
@@ -171,85 +162,33 @@ def _run(tracer: Tracer, code: str, space: dict[str, Any]) -> Any:
         raise UsageError(f"{code!r} fails: {type(error).__name__}: {first}{because}") from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """A run of code that has ended: where everything is, and what it gave."""
-
-    ledger: Ledger
-    names: Names
-    given: dict[str, Thing]
-    copies: dict[str, Thing]
-    value: Any
-
-
-def _explanation(code: str, tracer: Tracer, run: _Run) -> Explanation:
-    events = tracer.events
-    results = _name_results(run)
-    shown = [(name, thing) for thing in run.names.known if (name := _shown_name(run, thing))]
-    with torch.enable_grad():
-        found, notes = _gradients(run, results)
-    if any(event.written for event in events) and run.given:
-        notes.insert(0, "ran on copies: what was given is unchanged")
+def _explanation(code: str, tracer: Tracer, value: Any, *, has_copies: bool) -> Explanation:
+    events, names = tracer.events, tracer.names
+    results = list(things_in(value))
+    for at, thing in enumerate(results):
+        if (names.of(thing) or "step ").startswith("step "):
+            names.give(thing, "result" if value is thing else f"result[{at}]")
+    shown = [
+        (name, thing) for thing in names.known if not (name := names.of(thing) or "").startswith("step ")
+    ]
+    notes = []
+    if has_copies and any(event.written for event in events):
+        notes.append("ran on copies: what was given is unchanged")
     if len(events) > _MAX_STEPS:
         notes.append(f"{len(events) - _MAX_STEPS} more steps are not shown")
     return _finished(
         Explanation(
             code=code,
-            tensors=tuple(_final_facts(run, name, thing) for name, thing in shown),
-            memories=tuple(run.ledger.memories()),
+            tensors=tuple(tracer.ledger.facts(thing, name) for name, thing in shown),
+            memories=tuple(tracer.ledger.memories()),
             sharings=tuple(_sharings(shown)),
             operations=tuple(
-                operation(event, number, names=run.names)
-                for number, event in enumerate(events[:_MAX_STEPS], 1)
+                operation(event, number, names=names) for number, event in enumerate(events[:_MAX_STEPS], 1)
             ),
-            jacobians=tuple(found),
             notes=tuple(notes),
-            result=None if results or run.value is None else _short(repr(run.value)),
+            result=None if results or value is None else textwrap.shorten(repr(value), 80),
         )
     )
-
-
-def _name_results(run: _Run) -> list[Thing]:
-    results = list(things_in(run.value))
-    for at, thing in enumerate(results):
-        name = run.names.of(thing)
-        if name is None or name.startswith("step "):
-            run.names.give(thing, "result" if isinstance(run.value, type(thing)) else f"result[{at}]")
-    return results
-
-
-def _shown_name(run: _Run, thing: Thing) -> str:
-    name = run.names.of(thing) or ""
-    return "" if name.startswith("step ") else name
-
-
-def _final_facts(run: _Run, name: str, thing: Thing) -> TensorFacts:
-    facts = run.ledger.facts(thing, name)
-    original = next((run.given[key] for key, copy in run.copies.items() if copy is thing), None)
-    if isinstance(original, Tensor) and facts.grad_fn is not None and (recorded := grad_fn_name(original)):
-        return replace(facts, grad_fn=recorded)
-    return facts
-
-
-def _gradients(run: _Run, results: list[Thing]) -> tuple[list[Jacobian], list[str]]:
-    if len(results) != 1 or not isinstance(results[0], Tensor):
-        return [], []
-    result = results[0]
-    if grad_fn_name(result) is None:
-        return [], []
-    leaves = [
-        (name, thing)
-        for thing in run.names.known
-        if isinstance(thing, Tensor) and thing.requires_grad and (name := run.names.of(thing))
-        if grad_fn_name(thing) is None or any(copy is thing for copy in run.copies.values())
-    ]
-    found, failed = jacobians(result, [(name, leaf) for name, leaf in leaves if leaf is not result])
-    return found, [*backward_notes(result), *failed]
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _finished(explanation: Explanation) -> Explanation:

@@ -1,18 +1,14 @@
-"""What `explain` finds out, as plain values: tensors, the memory they live in, what they share, operations.
+"""What `explain` finds out, as plain values that print themselves: tensors, what they share, operations."""
 
-Owns the dataclasses and how they show themselves. How facts are found and worded is left to the files beside.
-"""
-
-from dataclasses import dataclass
-from functools import singledispatch
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+from typing import Any
 
 Value = int | float | bool | complex
-
-
-@singledispatch
-def words(facts: object) -> str:
-    """Return facts in words: `layout` has them for each type."""
-    return repr(facts)
+_WIDTH = 100
+_HEADINGS = ["", "shape", "dtype", "strides", "offset", "contiguous", "bytes", "memory", "autograd"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +19,6 @@ class Memory:
     """A, B, C ... in the order in which they were met."""
     device: str
     num_bytes: int
-    dtype: str
-    """How `values` reads the bytes: the dtype of the first tensor that was met in it."""
-    item_bytes: int
-    values: tuple[Value, ...] | None
-    """Every element from the block's first byte on; None if there are more than 256."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +32,9 @@ class TensorFacts:
     dtype: str
     device: str
     stride: tuple[int, ...]
-    """In elements, as torch says it."""
+    """In elements, as torch counts them."""
     offset: int
-    """In elements, from the start of the tensor's own storage, as torch says it."""
+    """In elements, from the start of the tensor's own storage, as torch counts them."""
     memory: str
     """The label of its `Memory`."""
     first_byte: int
@@ -64,8 +55,38 @@ class TensorFacts:
     values: tuple[Value, ...] | None
     """The elements in reading order; None if there are more than 256."""
 
+    @property
+    def row(self) -> list[str]:
+        """Return the cells of a table, in the order of its headings."""
+        marks = [word for word, is_set in (("conj", self.is_conj), ("neg", self.is_neg)) if is_set]
+        order = "channels_last" if self.is_channels_last else ("yes" if self.is_contiguous else "no")
+        own, whole = size_words(self.num_bytes), size_words(self.storage_bytes)
+        return [
+            self.name,
+            str(self.shape),
+            self.dtype + (f" ({', '.join(marks)} bit)" if marks else ""),
+            str(self.stride),
+            str(self.offset),
+            "no, expanded" if self.expanded_axes else order,
+            own if self.num_bytes == self.storage_bytes else f"{own} of {whole}",
+            self.memory if self.device == "cpu" else f"{self.memory} on {self.device}",
+            self._autograd,
+        ]
+
+    @property
+    def _autograd(self) -> str:
+        if self.kind == "array":
+            return "NumPy"
+        if not self.requires_grad:
+            return "-"
+        return self.grad_fn or ("parameter, leaf" if self.kind == "parameter" else "leaf")
+
     def __str__(self) -> str:
-        return words(self)
+        name, shape, dtype, stride, offset, order, num_bytes, memory, autograd = self.row
+        return (
+            f"{name}: {shape} {dtype}, strides {stride}, offset {offset}, contiguous: {order}, {num_bytes}, "
+            f"memory {memory}, {autograd}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +106,20 @@ class Sharing:
     """Two names for one tensor."""
 
     def __str__(self) -> str:
-        return words(self)
+        pair = f"{self.first} and {self.second}"
+        if not self.is_same_memory:
+            return f"{pair} share no memory"
+        if self.is_one:
+            return f"{pair} are one tensor under two names: nothing was copied"
+        if not self.is_overlapping:
+            return f"{pair} are in the same memory and share no element: writing to one leaves the other"
+        if not self.is_exact:
+            return (
+                f"{pair} are in the same memory and their ranges overlap: writing to one may change the other"
+            )
+        num = f"{self.num_shared:,} " if self.num_shared is not None else ""
+        noun = "element" if self.num_shared == 1 else "elements"
+        return f"{pair} share {num}{noun}: writing to one changes the other"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +135,20 @@ class Broadcast:
     """Two operands were each repeated along the other's axis, as (N,) against (N, 1): often a mistake."""
 
     def __str__(self) -> str:
-        return words(self)
+        """Align the shapes at the right; `*` marks an axis along which an operand is repeated."""
+        rows = []
+        for name, shape, axes in zip(self.names, self.shapes, self.expanded, strict=True):
+            sizes = [""] * (len(self.shape) - len(shape)) + [str(size) for size in shape]
+            marked = [size + ("*" if axis in axes else " ") for axis, size in enumerate(sizes)]
+            rows.append([name, *marked])
+        rows.append(["result", *(f"{size} " for size in self.shape)])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(self.shape) + 1)]
+        lines = []
+        for name, *cells in rows:
+            aligned = " ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+            line = f"{name.ljust(widths[0])}  {aligned}".rstrip()
+            lines.append(line + "   * repeated" if "*" in line else line)
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,28 +179,41 @@ class Operation:
     warnings: tuple[str, ...]
     broadcast: Broadcast | None
     reduction: Reduction | None
-    inside: tuple[str, ...]
-    """What torch's dispatcher ran for it."""
+
+    @property
+    def row(self) -> list[str]:
+        """Return its number, code, shapes, and what happened to memory."""
+        made, taken = _shapes(self.outputs, " and "), _shapes(self.inputs, ", ")
+        memory = {
+            "new": "new memory",
+            "none": "no tensor",
+            "same": "the same tensor as",
+            "in place": "in place on",
+        }.get(self.verdict, f"{self.verdict} of")
+        return [
+            str(self.number),
+            self.code,
+            " -> ".join(part for part in (taken, made) if part),
+            f"{memory} {self.of}".rstrip(),
+        ]
+
+    def below(self, indent: str) -> Iterator[str]:
+        """Yield the lines that stand below it: notes, how shapes were aligned, warnings."""
+        for note in self.notes:
+            yield from wrap(note, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+        if self.broadcast is not None:
+            yield from (f"{indent}  {line}" for line in str(self.broadcast).splitlines())
+        for warning in self.warnings:
+            text = f"careful: {warning}"
+            yield from wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
 
     def __str__(self) -> str:
-        return words(self)
+        return "\n".join(["  ".join(self.row), *self.below("   ")])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Jacobian:
-    """A vector-Jacobian product in numbers: what `y.backward(vector)` adds to `x.grad`."""
-
-    output: str
-    input: str
-    rows: tuple[tuple[float, ...], ...]
-    """One row per element of the output, one column per element of the input."""
-    vector: tuple[float, ...]
-    product: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """All that `explain` found out."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Explanation:
+    """All that `explain` found out: print it, or read its fields."""
 
     code: str | None
     tensors: tuple[TensorFacts, ...]
@@ -162,7 +222,75 @@ class Account:
     sharings: tuple[Sharing, ...]
     """One for each pair of `tensors` that lives in the same memory."""
     operations: tuple[Operation, ...]
-    jacobians: tuple[Jacobian, ...]
     notes: tuple[str, ...]
     result: str | None
     """What the expression gave, if that is no tensor."""
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return all of it as plain dictionaries, lists and numbers, fit for JSON."""
+        fields: dict[str, Any] = _plain(asdict(self))
+        return fields
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    __repr__ = __str__  # for notebooks
+
+    def _lines(self) -> Iterator[str]:
+        heads = _aligned([step.row for step in self.operations], widest=44)
+        for step, head in zip(self.operations, heads, strict=True):
+            yield head
+            yield from step.below(" " * (len(str(len(self.operations))) + 2))
+        if self.result is not None:
+            yield f"gives {self.result}"
+        if self.tensors:
+            if self.operations:
+                yield ""
+            yield from _aligned([_HEADINGS, *(facts.row for facts in self.tensors)])
+        tail = [*map(str, self.sharings), *self._alone(), *self.notes]
+        if tail:
+            yield from ("", *tail)
+
+    def _alone(self) -> Iterator[str]:
+        if self.code is None and 1 < len(self.tensors) <= 4 and not self.sharings:
+            yield f"{listed([facts.name for facts in self.tensors])} share no memory"
+
+
+def listed(words: list[str]) -> str:
+    """Write `x, y and z`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def size_words(num_bytes: int) -> str:
+    """Write a number of bytes: `96 B`, `1.5 KiB`."""
+    size, units = float(num_bytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.1f} {units[0]}"
+
+
+def _shapes(facts: tuple[TensorFacts, ...], joint: str) -> str:
+    words = [str(item.shape) for item in facts[:4]]
+    if len(facts) > 4:
+        words[-1] += f" and {len(facts) - 4} more"
+    return joint.join(words)
+
+
+def _aligned(rows: list[list[str]], widest: int = 1000) -> list[str]:
+    if not rows:
+        return []
+    widths = [min(max(len(row[column]) for row in rows), widest) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Return dictionaries, lists and numbers that JSON knows: no tuples, no complex numbers, no NaN."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return value

@@ -213,18 +213,16 @@ class Ledger:
                 **common, **(_of_tensor(thing) if isinstance(thing, Tensor) else _of_array(thing))
             )
 
+    def block(self, thing: Thing) -> tuple[int, Span]:
+        """Return the block of a thing that was added, with its index."""
+        index = self.add(thing)
+        return index, self._blocks[index]
+
     def memories(self) -> list[Memory]:
         """Return every block as it is now."""
         return [
-            Memory(
-                label=label(index),
-                device=block.device,
-                num_bytes=block.num_bytes,
-                dtype=_dtype_name(holder),
-                item_bytes=item_bytes(holder),
-                values=_block_values(block, holder),
-            )
-            for index, (block, holder) in enumerate(zip(self._blocks, self._holders, strict=True))
+            Memory(label=label(index), device=block.device, num_bytes=block.num_bytes)
+            for index, block in enumerate(self._blocks)
         ]
 
 
@@ -273,36 +271,15 @@ def _of_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _of_array(array: "np.ndarray[Any, Any]") -> dict[str, Any]:
-    start = span_of(array).start
+    start, item = span_of(array).start, max(array.itemsize, 1)
+    flags = ("is_channels_last", "requires_grad", "is_conj", "is_neg")
     return {
         "kind": "array",
         "device": "cpu",
-        "stride": tuple(step // max(array.itemsize, 1) for step in array.strides),
-        "offset": (first_address(array) - start) // max(array.itemsize, 1) if array.size else 0,
+        "stride": tuple(step // item for step in array.strides),
+        "offset": (first_address(array) - start) // item if array.size else 0,
         "is_contiguous": array.flags.c_contiguous,
-        "is_channels_last": False,
-        "requires_grad": False,
         "is_leaf": True,
         "grad_fn": None,
-        "is_conj": False,
-        "is_neg": False,
+        **dict.fromkeys(flags, False),
     }
-
-
-def _block_values(block: Span, holder: Thing) -> tuple[Value, ...] | None:
-    span = span_of(holder)
-    num = block.num_bytes // max(item_bytes(holder), 1)
-    if span.start != block.start or span.num_bytes != block.num_bytes or num > MAX_VALUES or num == 0:
-        return None
-    if isinstance(holder, Tensor):
-        with unwatched(), torch.no_grad():
-            storage = holder.untyped_storage()
-            return values_of(
-                torch.empty(0, dtype=holder.dtype, device=holder.device).set_(storage, 0, (num,), (1,))
-            )
-    owner: Any = holder
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    if not owner.flags.c_contiguous or not isinstance(owner, np.ndarray) or owner.base is not None:
-        return None
-    return values_of(owner.reshape(-1).view(holder.dtype)) if owner.dtype == holder.dtype else None

@@ -1,10 +1,10 @@
 """Runs code and notes each torch operation in it, with the piece of code that did it.
 
-Owns the running and the noting: facts before, facts after, what the dispatcher did. What an operation
-means is told by `telling`.
+Owns the running and the noting: facts before, facts after. What an operation means is up to `meaning`.
 """
 
 import ast
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,34 +12,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.errors import UsageError
 from truestep.tensor.facts import TensorFacts
-from truestep.tensor.memory import (
-    UNUSABLE,
-    Ledger,
-    Thing,
-    grad_fn_name,
-    is_same_memory,
-    sharing_of,
-    unwatched,
-)
-
-_STEPS = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare)
-_MARK = "__truestep_told__"
-_QUIET = {"detach", "lift_fresh"}
-"""What torch does under a mode for its own book-keeping; told only where the user asked for it."""
+from truestep.tensor.memory import Ledger, Thing, is_same_memory, sharing_of, unwatched
 
 UNNAMED = "a tensor"
-"""One that came about inside a call, and that nobody else holds."""
-_SHOWN = {"len", "item", "tolist", "backward", "numel", "size", "equal", "allclose", "setitem"}
-"""Operations that give no tensor and are told nevertheless."""
-_INNER = {"lift_fresh"}
-MODULES = {"torch", "F", "nn", "np"}
-"""The names that code may use besides those given."""
+"""One that came about inside a call, and has no name in the code."""
+_FILE = "<explained>"
+_MARK = "__truestep_value__"
+_STEPS = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare)
+_WITHOUT_TENSOR = {"len", "item", "tolist", "backward", "numel", "size", "equal", "allclose", "setitem"}
+"""Operations that give no tensor and are shown nevertheless."""
+_INTERNAL = {"lift_fresh"}
+_MODULES = {"torch", "F", "nn", "np"}
+_Place = tuple[int, int, int, int]
 
 
 def things_in(value: Any) -> Iterator[Thing]:
@@ -63,6 +52,8 @@ class Event:
 
     name: str
     code: str
+    place: tuple[int, int] | None = None
+    """The frame and instruction of a layer that did it inside its forward."""
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     inputs: list[Thing] = field(default_factory=list)
@@ -72,18 +63,11 @@ class Event:
     after: list[TensorFacts] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     """Which of the inputs the call has written to."""
-    sources: list[tuple[str, Thing]] = field(default_factory=list)
-    """Which of the tensors known before live in the memory of the first output."""
-    inside: list[str] = field(default_factory=list)
-    warned: list[str] = field(default_factory=list)
-    saved: list[tuple[str, Tensor, int]] = field(default_factory=list)
-    """What autograd keeps for backward: the name of the slot, the tensor, its version."""
-    shared: list[int] = field(default_factory=list)
-    """Which of the inputs live in the memory of an output."""
+    viewed: list[str] = field(default_factory=list)
+    """Names of the tensors known before that live in the memory of the first output."""
     touched: list[Thing] = field(default_factory=list)
     """Which other known tensors have elements among those written to."""
-    broken: list["Event"] = field(default_factory=list)
-    """Earlier events that cannot go backward any more: what they kept was written to."""
+    warned: list[str] = field(default_factory=list)
     is_torch: bool = True
     """False where no torch function was seen: then its arguments are not known."""
 
@@ -108,23 +92,6 @@ class Names:
         return self._names.get(id(thing))
 
 
-class _Dispatched(TorchDispatchMode):
-    def __init__(self, inside: list[str]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._inside = inside
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:  # limits: torch's
-        self._inside.append(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
-
-
-def _version(thing: Thing) -> int:
-    is_counted = isinstance(thing, Tensor) and not thing.is_inference()
-    return thing._version if is_counted and isinstance(thing, Tensor) else 0
-
-
 def function_name(func: Any) -> str:
     """Return `reshape` for `Tensor.reshape`, `T` for the property, `data=` for setting one."""
     name = str(getattr(func, "__name__", func))
@@ -136,20 +103,9 @@ def function_name(func: Any) -> str:
     return name.partition(".")[0]
 
 
-def _saved_by(outputs: list[Thing]) -> list[tuple[str, Tensor, int]]:
-    tensors = [item for item in outputs if isinstance(item, Tensor) and grad_fn_name(item) is not None]
-    node = tensors[0].grad_fn if tensors and grad_fn_name(tensors[0]) != UNUSABLE else None
-    saved: list[tuple[str, Tensor, int]] = []
-    for name in dir(node) if node is not None else ():
-        if name.startswith("_saved_"):
-            try:
-                value = getattr(node, name)
-            except RuntimeError:  # released, or changed already
-                continue
-            items = value if isinstance(value, tuple) else (value,)
-            slot = name.removeprefix("_saved_")
-            saved += [(slot, item, _version(item)) for item in items if isinstance(item, Tensor)]
-    return saved
+def _version(thing: Thing) -> int:
+    is_counted = isinstance(thing, Tensor) and not thing.is_inference()
+    return thing._version if is_counted and isinstance(thing, Tensor) else 0
 
 
 class Tracer(TorchFunctionMode):
@@ -159,25 +115,39 @@ class Tracer(TorchFunctionMode):
         super().__init__()
         self.events: list[Event] = []
         self.failed: Event | None = None
-        self._ledger, self._names = ledger, names
-        self._pending: list[Event] = []
-        self._inside: list[str] = []
-        self._texts: list[str] = []
+        self.ledger, self.names = ledger, names
+        self._texts: dict[_Place, str] = {}
 
-    # Noting what torch does
+    def run(self, code: str, namespace: dict[str, Any]) -> Any:
+        """Run statements, and give the value of the last one if it is an expression."""
+        tree = _parse(code)
+        self._texts = dict(_pieces(tree, code))
+        namespace[_MARK] = self._note_value
+        value: Any = None
+        with self:
+            for statement in ast.fix_missing_locations(_Marked().visit(tree)).body:
+                if isinstance(statement, ast.Expr):
+                    value = eval(compile(ast.Expression(statement.value), _FILE, "eval"), namespace)
+                else:
+                    value = None
+                    exec(compile(ast.Module([statement], []), _FILE, "exec"), namespace)
+                with unwatched():
+                    self._name_targets(statement, code, namespace)
+        return value
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:  # limits: torch's
         kwargs = kwargs or {}
-        if function_name(func) in _INNER:
+        name = function_name(func)
+        found = self._where(sys._getframe(1), name)
+        if found is None or name in _INTERNAL:
             return func(*args, **kwargs)
-        inputs = list(things_in([args, kwargs]))
-        event = Event(name=function_name(func), code="", args=args, kwargs=kwargs, inputs=inputs)
-        event.before = [self._facts(thing) for thing in inputs]
-        versions = [_version(thing) for thing in inputs]
-        known = list(self._names.known)
-        self._inside.clear()
+        place, code = found
+        event = Event(name=name, code=code, place=place, args=args, kwargs=kwargs)
+        event.inputs = list(things_in([args, kwargs]))
+        event.before = [self._facts(thing) for thing in event.inputs]
+        versions = [_version(thing) for thing in event.inputs]
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
@@ -186,158 +156,83 @@ class Tracer(TorchFunctionMode):
             self.failed = event
             raise
         event.warned = [str(item.message) for item in caught]
-        event.written = [at for at, thing in enumerate(inputs) if _version(thing) > versions[at]]
-        self._finish(event, known)
-        self._pending.append(event)
+        event.written = [at for at, thing in enumerate(event.inputs) if _version(thing) > versions[at]]
+        event.outputs = list(things_in(event.value))
+        with unwatched():
+            self._add(event)
         return event.value
 
-    def _finish(self, event: Event, known: list[Thing]) -> None:
-        with unwatched():
-            event.inside = [name for name in self._inside if name not in _QUIET or name == event.name]
-            self._inside.clear()
-            event.outputs = list(things_in(event.value))
-            event.broken = self._break(event)
-            event.saved = _saved_by(event.outputs)
-            event.shared = [
-                at
-                for at, thing in enumerate(event.inputs)
-                if any(is_same_memory(thing, made) for made in event.outputs)
-            ]
-            event.touched = _overlapping(event, known)
-            if event.outputs:
-                relatives = [thing for thing in known if is_same_memory(thing, event.outputs[0])]
-                event.sources = [(self._names.of(thing) or UNNAMED, thing) for thing in relatives]
-            event.after = [self._facts(thing) for thing in event.outputs]
+    def _where(self, frame: Any, name: str) -> tuple[tuple[int, int] | None, str] | None:
+        """Return the piece of the explained code that is at work; None in the constructor of a layer."""
+        is_inside = False
+        while frame is not None and frame.f_code.co_filename != _FILE:
+            is_constructor = frame.f_code.co_name == "__init__"
+            if is_constructor and isinstance(frame.f_locals.get("self"), nn.Module):
+                return None
+            is_inside = is_inside or frame.f_code.co_name == "forward"
+            frame = frame.f_back
+        if frame is None:
+            return None
+        position = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+        place = (id(frame), frame.f_lasti) if is_inside else None
+        return place, self._texts.get(position, name)
 
-    def _break(self, event: Event) -> list[Event]:
-        if not event.written:
-            return []
-        earlier = [*self.events, *self._pending]
-        known = {id(item) for other in earlier for item in other.broken}
-        return [
-            item
-            for item in earlier
-            if id(item) not in known and any(_version(kept) > at for _, kept, at in item.saved)
-        ]
-
-    def _facts(self, thing: Thing) -> TensorFacts:
-        return self._ledger.facts(thing, self._names.of(thing) or UNNAMED)
-
-    # Running code, and knowing which piece of it is at work
-
-    def run(self, code: str, namespace: dict[str, Any]) -> Any:
-        """Run statements, and give the value of the last one if it is an expression."""
-        tree = _parse(code)
-        namespace[_MARK] = self._record_value
-        value: Any = None
-        with _Dispatched(self._inside), self:
-            for statement in tree.body:
-                text = ast.get_source_segment(code, statement) or ""
-                marked = _Marker(code, self._texts).mark(statement)
-                if isinstance(marked, ast.Expr):
-                    value = eval(compile(ast.Expression(marked.value), "<explained>", "eval"), namespace)
-                else:
-                    exec(compile(ast.Module([marked], []), "<explained>", "exec"), namespace)
-                    value = None
-                self._end_statement(statement, text, namespace)
-        return value
-
-    def _record_value(self, index: int, value: Any) -> Any:
-        """Called with the value of each piece of the code, as soon as it is known."""
+    def _note_value(self, value: Any) -> Any:
+        """Note the value of a call that no torch function gave: NumPy's, or a constructor's written in C."""
         with unwatched():
             outputs = list(things_in(value))
-            main = next((event for event in reversed(self._pending) if _is_value(event, value)), None)
-            if main is None and outputs and all(self._names.of(thing) is None for thing in outputs):
-                main = self._from_elsewhere(index, value, outputs)
-            self._keep(main, self._texts[index])
+            if outputs and all(self.names.of(thing) is None for thing in outputs):
+                _, code = self._where(sys._getframe(1), "value") or (None, "value")
+                name = code.split("(")[0].rpartition(".")[2]
+                event = Event(name=name, code=code, value=value, is_torch=False)
+                event.outputs = outputs
+                event.inputs = [item for item in self.names.known if is_same_memory(item, outputs[0])][-1:]
+                event.before = [self._facts(thing) for thing in event.inputs]
+                self._add(event)
         return value
 
-    def _from_elsewhere(self, index: int, value: Any, outputs: list[Thing]) -> Event:
-        """Note a value that no torch function gave: NumPy's, or from a constructor written in C."""
-        text = self._texts[index].split("(")[0].rstrip(")")
-        event = Event(name=text.rpartition(".")[2] or "value", code="", value=value, is_torch=False)
-        self._inside.clear()
-        relatives = [thing for thing in self._names.known if is_same_memory(thing, outputs[0])]
-        event.outputs, event.sources = outputs, [(self._names.of(item) or "", item) for item in relatives]
-        event.inputs = relatives[-1:]
-        event.before = [self._facts(thing) for thing in event.inputs]
-        event.shared = list(range(len(event.inputs)))
-        event.after = [self._facts(thing) for thing in outputs]
-        return event
-
-    def _keep(self, main: Event | None, text: str) -> None:
-        """Move what belongs to the story from the events that wait; the rest was torch's own business."""
-        wanted = {id(thing) for thing in main.inputs} if main is not None else set()
-        kept: list[Event] = []
-        for event in reversed(self._pending):
-            gives = any(id(thing) in wanted and self._names.of(thing) is None for thing in event.outputs)
-            writes = any(self._names.of(event.inputs[at]) is not None for at in event.written)
-            if event is not main and (gives or writes):
-                wanted |= {id(thing) for thing in event.inputs}
-                event.code = event.code or event.name
-                kept.append(event)
-        self._pending.clear()
-        if main is not None:
-            main.code = text
-            kept.insert(0, main)
-        for event in reversed(kept):
-            if _is_shown(event):
-                self._add(event)
+    def _facts(self, thing: Thing) -> TensorFacts:
+        return self.ledger.facts(thing, self.names.of(thing) or UNNAMED)
 
     def _add(self, event: Event) -> None:
+        is_named = event.name in _WITHOUT_TENSOR or event.name.endswith("=")
+        if not (event.outputs or event.written or is_named or isinstance(event.value, Tensor)):
+            return
+        if event.place is not None and self.events and self.events[-1].place == event.place:
+            self.events[-1].code = self.events[-1].name  # a layer of several steps: the last has its text
+        event.touched = _overlapping(event, self.names.known)
+        if event.outputs:
+            known = [item for item in self.names.known if is_same_memory(item, event.outputs[0])]
+            event.viewed = [self.names.of(item) or UNNAMED for item in known]
         self.events.append(event)
         for at, thing in enumerate(event.outputs):
-            if self._names.of(thing) is None:
+            if self.names.of(thing) is None:
                 part = f"[{at}]" if len(event.outputs) > 1 else ""
-                self._names.give(thing, f"step {len(self.events)}{part}")
-        self._rename(event)
+                self.names.give(thing, f"step {len(self.events)}{part}")
+        event.after = [self._facts(thing) for thing in event.outputs]
 
-    def _rename(self, event: Event) -> None:
-        for facts, things in ((event.before, event.inputs), (event.after, event.outputs)):
-            facts[:] = [
-                replace(item, name=self._names.of(thing) or item.name)
-                for item, thing in zip(facts, things, strict=True)
+    def _name_targets(self, statement: ast.stmt, code: str, namespace: dict[str, Any]) -> None:
+        text = ast.get_source_segment(code, statement) or ""
+        for name in _targets(statement):
+            value = namespace.get(name)
+            if not isinstance(value, (Tensor, np.ndarray)):
+                continue
+            old = self.names.of(value)
+            is_alias = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
+            if is_alias and old is not None:
+                event = Event(name="=", code=text, value=value, inputs=[value], outputs=[value])
+                event.before = event.after = [self._facts(value)]
+                self.events.append(event)
+            elif old is None or old.startswith("step "):
+                self.names.give(value, name)
+                self._rename(value, name)
+
+    def _rename(self, thing: Thing, name: str) -> None:
+        for event in self.events:
+            event.after = [
+                replace(facts, name=name) if made is thing else facts
+                for facts, made in zip(event.after, event.outputs, strict=True)
             ]
-
-    def _end_statement(self, statement: ast.stmt, text: str, namespace: dict[str, Any]) -> None:
-        with unwatched():
-            main = next((event for event in reversed(self._pending) if event.outputs or event.written), None)
-            is_silent = not isinstance(
-                statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For)
-            )
-            self._keep(None if is_silent else main, text)
-            self._wrote_array(statement, text, namespace)
-            for name in _targets(statement):
-                value = namespace.get(name)
-                if isinstance(value, (Tensor, np.ndarray)):
-                    self._bind(statement, text, name, value)
-
-    def _bind(self, statement: ast.stmt, text: str, name: str, value: Thing) -> None:
-        old = self._names.of(value)
-        is_alias = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
-        if is_alias and old is not None:
-            event = Event(name="=", code=text, value=value, inputs=[value], outputs=[value])
-            event.before, event.after = [self._facts(value)], [self._facts(value)]
-            self.events.append(event)
-        elif old is None or old.startswith("step "):
-            self._names.give(value, name)
-            for event in self.events:
-                if any(thing is value for thing in event.outputs):
-                    self._rename(event)
-
-    def _wrote_array(self, statement: ast.stmt, text: str, namespace: dict[str, Any]) -> None:
-        """Note a statement that writes into a NumPy array, which torch does not see."""
-        given = (
-            statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-        )
-        is_written = isinstance(given, ast.Subscript) or isinstance(statement, ast.AugAssign)
-        name = next((node.id for node in ast.walk(given) if isinstance(node, ast.Name)), "") if given else ""
-        value = namespace.get(name)
-        if is_written and isinstance(value, np.ndarray):
-            event = Event(name="setitem", code=text, inputs=[value], written=[0])
-            event.before = [self._facts(value)]
-            event.touched = _overlapping(event, self._names.known)
-            self._add(event)
 
 
 def _overlapping(event: Event, known: list[Thing]) -> list[Thing]:
@@ -350,19 +245,6 @@ def _overlapping(event: Event, known: list[Thing]) -> list[Thing]:
     ]
 
 
-def _is_shown(event: Event) -> bool:
-    """Whether an event is a step: it gave a tensor, wrote to one, or is something that people ask about."""
-    is_named = event.name in _SHOWN or event.name.endswith("=")
-    return bool(event.outputs or event.written or is_named or isinstance(event.value, Tensor))
-
-
-def _is_value(event: Event, value: Any) -> bool:
-    if event.value is value or (type(value) is type(event.value) is int and event.value == value):
-        return value is not None or event.name in _SHOWN
-    mine = {id(thing) for thing in event.outputs}
-    return bool(mine) and mine == {id(thing) for thing in things_in(value)}
-
-
 def _parse(code: str) -> ast.Module:
     try:
         return ast.parse(code)
@@ -373,57 +255,52 @@ def _parse(code: str) -> ast.Module:
         ) from error
 
 
+class _Marked(ast.NodeTransformer):
+    """Wraps each call, so that its value is noted when it is known."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Wrap a call after those in it."""
+        self.generic_visit(node)
+        return ast.copy_location(ast.Call(ast.Name(_MARK, ast.Load()), [node], []), node)
+
+
+def _pieces(tree: ast.Module, code: str) -> Iterator[tuple[_Place, str]]:
+    """Yield the place and the text of each piece of code that can be an operation."""
+    prefixes: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets = [ast.get_source_segment(code, target) or "" for target in node.targets]
+            prefixes[id(node.value)] = " = ".join([*targets, ""])
+            for target in node.targets:
+                yield _place(target), ast.get_source_segment(code, node) or ""
+        elif isinstance(node, ast.AugAssign):
+            yield _place(node), ast.get_source_segment(code, node) or ""
+        elif isinstance(node, _STEPS) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            yield _place(node), prefixes.get(id(node), "") + _text(node, code)
+
+
+def _place(node: ast.expr | ast.stmt) -> _Place:
+    return node.lineno, node.end_lineno or 0, node.col_offset, node.end_col_offset or 0
+
+
+def _text(node: ast.expr, code: str) -> str:
+    """Return the piece's own code; what comes before a method or index is a step of its own."""
+    whole = ast.get_source_segment(code, node) or ""
+    inner = node.func if isinstance(node, ast.Call) else node
+    before = inner.value if isinstance(inner, (ast.Attribute, ast.Subscript)) else None
+    if isinstance(before, _STEPS) and not _is_path(before):
+        whole = "… " + whole.partition(ast.get_source_segment(code, before) or "")[2].lstrip(") ")
+    return " ".join(whole.split())
+
+
+def _is_path(node: ast.expr) -> bool:
+    """Whether a node is a path such as `torch.linalg`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in _MODULES
+
+
 def _targets(statement: ast.stmt) -> list[str]:
     given = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     nodes = [node for target in given if target is not None for node in ast.walk(target)]
     return [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-
-
-class _Marker(ast.NodeTransformer):
-    """Wraps each piece of code that can be an operation, so that its value is told when it is known."""
-
-    def __init__(self, code: str, texts: list[str]) -> None:
-        self._code, self._texts = code, texts
-        self._prefix: dict[int, str] = {}
-
-    def mark(self, statement: ast.stmt) -> Any:
-        """Return the statement with its pieces wrapped."""
-        if isinstance(statement, ast.Assign):
-            targets = [ast.get_source_segment(self._code, target) or "" for target in statement.targets]
-            self._prefix[id(statement.value)] = " = ".join([*targets, ""])
-        return ast.fix_missing_locations(self.visit(statement))
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Wrap a piece after the pieces in it."""
-        is_step = isinstance(node, _STEPS) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
-        text = self._text(node) if is_step and isinstance(node, ast.expr) else ""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            node.func.value = self.visit(node.func.value)  # the method itself is no step
-            node.args = [self.visit(item) for item in node.args]
-            node.keywords = [self.visit(item) for item in node.keywords]
-        else:
-            super().generic_visit(node)
-        if not is_step or not isinstance(node, ast.expr):
-            return node
-        self._texts.append(text)
-        place = ast.Constant(len(self._texts) - 1)
-        call = ast.Call(ast.Name(_MARK, ast.Load()), [place, node], [])
-        return ast.copy_location(call, node)
-
-    def _text(self, node: ast.expr) -> str:
-        """Return the piece's own code; what comes before a method or index is a step of its own."""
-        whole = ast.get_source_segment(self._code, node) or ""
-        inner = node.func if isinstance(node, ast.Call) else node
-        before = getattr(inner, "value", None) if isinstance(inner, (ast.Attribute, ast.Subscript)) else None
-        if isinstance(before, ast.expr) and _is_tensor_like(before):
-            whole = "… " + whole.partition(ast.get_source_segment(self._code, before) or "")[2].lstrip(") ")
-        return self._prefix.get(id(node), "") + " ".join(whole.split())
-
-
-def _is_tensor_like(node: ast.expr) -> bool:
-    """Whether a node was an operation itself: not a bare name, not a path such as `torch.linalg`."""
-    inner: ast.expr = node
-    while isinstance(inner, ast.Attribute):
-        inner = inner.value
-    is_path = isinstance(inner, ast.Name) and inner.id in MODULES
-    return isinstance(node, _STEPS) and not is_path
