@@ -37,9 +37,8 @@ from truestep.run.train.exchange import Exchange
 from truestep.run.train.fingerprint import fingerprint, pin_settings
 from truestep.run.train.gradients import FiniteCheck, Gradients
 from truestep.run.train.interrupt import Interrupt
-from truestep.run.train.interval import advise
 from truestep.run.train.journal import Journal
-from truestep.run.train.keeper import MAX_SHARE, Keeper, Snapshots
+from truestep.run.train.keeper import Keeper, Snapshots
 from truestep.run.train.lock import FolderLock
 from truestep.run.train.loop import Position, Steps, Surroundings
 from truestep.run.train.norms import Norms
@@ -347,8 +346,6 @@ class Run:
             settings=dict(self._settings.values),
             **facts,
         )
-        if snapshot is not None and self._world.is_first:
-            self._advise()
         self._snapshot = snapshot
         self._has_begun = True
 
@@ -356,12 +353,6 @@ class Run:
         self._keeper.apply(states["tracked"], cursor=cursor, is_early=is_early)
         if self._scaler is not None and "scaler" in states:
             self._scaler.load_state_dict(states["scaler"])
-
-    def _advise(self) -> None:
-        """After a failure: say so if another interval between snapshots would have saved time."""
-        advice = advise(self.folder / "record.jsonl", max_share=MAX_SHARE)
-        if advice is not None:
-            self._terminal.say(advice)
 
     def _saved_phases(self) -> list[dict[str, Any]]:
         return self._snapshot.facts["phases"] if self._snapshot is not None else []
