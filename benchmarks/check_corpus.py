@@ -2,10 +2,7 @@
 
 Runs every script of tests/corpus under all rules: those with one mistake each, their repaired twins, and
 right ones that look wrong. Those in `ranks` run as jobs of several processes; `--ranks` runs only them.
-Beside it runs torch-audit, the nearest neighbour, on the same scripts, as far as it can be used without
-editing them; what it finds counts for it if one of its rules is about the mistake, wherever it is. Cost:
-processor time of whole scripts, bare, checked and audited in turns; `own` leaves out what importing torch
-takes. Jobs run beside neither. `--patches` tries the edits for the scripts with a mistake instead.
+`--patches` tries the edits for the scripts with a mistake instead.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
 
@@ -13,11 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import random
-import runpy
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +33,8 @@ from tests.gathering import judged, server_of
 from tests.patches import write_repaired
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
-AUDITED = str(Path(__file__).with_name("audited.py"))
-MIN_FOUND, MAX_MEDIAN, MAX_WORST = 0.95, 1.05, 1.15
+MIN_FOUND = 0.95
 MAX_S = 600
-FORKS = multiprocessing.get_context("forkserver")
-IMPORTS = "import torch, torch._dynamo, torch.utils.data"
-ABOUT = {
-    "TA100": {"LOOP11", "DATA07"},
-    "TA103": {"PROBE04", "PAR06"},
-    "TA104": {"LOOP12", "PAR03", "PAR05", "PAR06"},
-    "TA105": {"PROBE04", "PROBE06"},
-    "TA301": {"DATA07"},
-    "TA302": {"DATA07"},
-    "TA305": {"DATA07"},
-    "TA500": {"PAR01", "PAR03", "PAR06"},
-    "TA501": {"PAR02"},
-}
-"""Which mistakes torch-audit's rules are about, read generously."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,39 +128,17 @@ def checked_as_job(script: Script) -> list[dict[str, Any]]:
     return findings
 
 
-def audited(script: Script) -> set[str]:
-    """Return the rules of torch-audit that fire with more than a remark, run in the same way."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder, "findings.json")
-        process = FORKS.Process(target=_audit, args=(str(out), str(script.path), folder))
-        process.start()
-        process.join(MAX_S)
-        process.kill()
-        found = json.loads(out.read_text()) if out.exists() else []
-    return {item["rule"] for item in found if item["severity"] != "INFO"}
-
-
-def _audit(out: str, script: str, folder: str) -> None:
-    os.chdir(folder)
-    multiprocessing.set_start_method("fork", force=True)
-    with Path("output").open("w") as output:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
-    sys.argv = [AUDITED, out, script]
-    runpy.run_path(AUDITED, run_name="__main__")
-
-
 def judged_as_job(script: Script) -> Row:
     """Return the line of a job; one that gives no answer has found nothing, and counts as an alarm."""
     try:
-        row = judge(script, checked_as_job(script), None)
+        row = judge(script, checked_as_job(script))
     except (RuntimeError, ValueError, subprocess.TimeoutExpired) as error:
-        row = {**judge(script, [], None), "other alarms": f"no answer: {error}"[:200]}
+        row = {**judge(script, []), "other alarms": f"no answer: {error}"[:200]}
     print(script.path.parent.name, script.path.stem, row["found"], row["other alarms"], file=sys.stderr)
     return row
 
 
-def judge(script: Script, told: list[dict[str, Any]], others: set[str] | None) -> Row:
+def judge(script: Script, told: list[dict[str, Any]]) -> Row:
     """Return a line of the table."""
     findings = [*told, *(item for one in told for item in one["consequences"])]
     hits = [item for item in findings if item["code"] == script.code and item["line"] in script.lines]
@@ -194,82 +149,25 @@ def judge(script: Script, told: list[dict[str, Any]], others: set[str] | None) -
         "found": None if script.code is None else float(bool(hits)),
         "step": float(hits[0]["step"]) if hits and hits[0]["step"] is not None else None,
         "other alarms": " ".join(code for code in alarms if code != script.code),
-        "torch-audit found": None
-        if script.code is None or others is None
-        else float(any(script.code in ABOUT.get(rule, ()) for rule in others)),
-        "torch-audit others": ""
-        if others is None
-        else " ".join(sorted(rule for rule in others if script.code not in ABOUT.get(rule, ()))),
     }
 
 
-def costs(scripts: Sequence[Script], rounds: int) -> list[Row]:
-    """Return the time of scripts, checked and audited, over that of the same scripts left alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        imports = statistics.median(run([sys.executable, "-c", IMPORTS], folder)[1] for _ in range(3))
-        rows: list[Row] = []
-        for script in scripts:
-            ways = {
-                "bare": [sys.executable, str(script.path)],
-                "checked": _watched(script, folder),
-                "audited": [sys.executable, AUDITED, f"{folder}/out", str(script.path)],
-            }
-            if find_spec("torch_audit") is None:
-                del ways["audited"]
-            times: dict[str, list[float]] = {name: [] for name in ways}
-            for _ in range(rounds):
-                for name in random.sample(list(ways), len(ways)):
-                    times[name].append(run(ways[name], folder)[1])
-            rows.append(_cost_row(script, times, imports))
-    return rows
-
-
-def _watched(script: Script, folder: str) -> list[str]:
-    """The process that check starts: what it does after the script has ended is not the script's time."""
-    from truestep.check import check_plan
-    from truestep.watch import command
-
-    evidence = Path(folder, f"evidence-{script.path.stem}")
-    evidence.mkdir()
-    return command(script.path, plan=check_plan(), folder=evidence)
-
-
-def _cost_row(script: Script, times: dict[str, list[float]], imports: float) -> Row:
-    best = {name: min(values) for name, values in times.items()}
-    own = max(best["bare"] - imports, 0.05)
-    row: dict[str, float | str | None] = {"script": script.path.stem, "bare_s": best["bare"], "own_s": own}
-    for name, time in best.items():
-        if name != "bare":
-            row[f"{name}, whole"] = time / best["bare"]
-            row[f"{name}, own"] = 1 + (time - best["bare"]) / own
-    return row
-
-
-def claims_of(rows: Sequence[Row], cost_rows: Sequence[Row], *, has_costs: bool) -> list[Claim]:
-    """Return what is claimed; nothing about costs where only jobs ran."""
+def claims_of(rows: Sequence[Row]) -> list[Claim]:
+    """Return what is claimed."""
     buggy = [row for row in rows if row["kind"] == "buggy"]
     right = [row for row in rows if row["kind"] != "buggy"]
     missed = sum(not row["found"] for row in buggy)
-    whole = [float(row["checked, whole"] or 0) for row in cost_rows]
-    limit = int((1 - MIN_FOUND) * len(buggy))
-    claims = [
-        Claim(text=f"mistakes not found at their line, of {len(buggy)}", found=missed, limit=limit),
+    return [
+        Claim(
+            text=f"mistakes not found at their line, of {len(buggy)}",
+            found=missed,
+            limit=int((1 - MIN_FOUND) * len(buggy)),
+        ),
         Claim(
             text=f"right scripts accused, of {len(right)}",
             found=sum(bool(row["other alarms"]) for row in right),
             limit=0,
         ),
-    ]
-    if not has_costs:
-        return claims
-    return [
-        *claims,
-        Claim(
-            text="time of a checked script, in the median",
-            found=statistics.median(whole) if whole else None,
-            limit=MAX_MEDIAN,
-        ),
-        Claim(text="time of a checked script, in the worst", found=max(whole, default=None), limit=MAX_WORST),
     ]
 
 
@@ -278,8 +176,6 @@ def main() -> int:
     parser.add_argument("--only", help="names of scripts that begin so, with commas between them")
     parser.add_argument("--ranks", action="store_true", help="only jobs of several processes")
     parser.add_argument("--patches", action="store_true", help="only edits, shown and kept by --fix")
-    parser.add_argument("--costs", type=int, default=12, help="on how many scripts the cost is measured")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.patches:
@@ -295,24 +191,13 @@ def main() -> int:
     scripts = [item for item in scripts if item.processes == 1]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         answers = list(pool.map(checked, scripts))
-        has_other = find_spec("torch_audit") is not None
-        others = list(pool.map(audited, scripts)) if has_other else [None] * len(scripts)
-    rows = [judge(*item) for item in zip(scripts, answers, others, strict=True)]
+    rows = [judge(*item) for item in zip(scripts, answers, strict=True)]
     if not (given.only or given.ranks):
         _keep(rows)
     with forked_starts():
         rows += [judged_as_job(item) for item in jobs]
-    sample = random.Random(0).sample(scripts, min(given.costs, len(scripts)))
-    cost_rows = costs(sample, given.rounds) if sample else []
-    sheets = [
-        Sheet(title="found and accused", rows=rows),
-        Sheet(title="in sum", rows=_sums(rows)[: 2 if scripts else 1]),
-    ]
-    if cost_rows:
-        note = "processor time over that of the bare script"
-        sheets.append(Sheet(title="cost", rows=cost_rows, num_digits=3, note=note))
-    claims = claims_of(rows, cost_rows, has_costs=bool(scripts))
-    return report("check_corpus", sheets=sheets, claims=claims, as_json=given.json)
+    sheets = [Sheet(title="found and accused", rows=rows), Sheet(title="in sum", rows=[_sum(rows)])]
+    return report("check_corpus", sheets=sheets, claims=claims_of(rows), as_json=given.json)
 
 
 def report_patches(names: str, *, as_json: bool) -> int:
@@ -329,27 +214,21 @@ def report_patches(names: str, *, as_json: bool) -> int:
 
 def _keep(rows: Sequence[Row]) -> None:
     """Write the figures that pages state."""
-    own, *_ = _sums(rows)
+    own = _sum(rows)
     names = {"found": "found", "scripts": "of", "flagged": "right scripts accused", "correct": "of right"}
     figures.write(**{f"corpus__{name}": int(float(own[key] or 0)) for name, key in names.items()})
 
 
-def _sums(rows: Sequence[Row]) -> list[Row]:
+def _sum(rows: Sequence[Row]) -> Row:
     buggy = [row for row in rows if row["kind"] == "buggy"]
     right = [row for row in rows if row["kind"] != "buggy"]
-    return [
-        {
-            "tool": tool,
-            "found": sum(float(row[found] or 0) for row in buggy),
-            "of": float(len(buggy)),
-            "right scripts accused": float(sum(bool(row[alarms]) for row in right)),
-            "of right": float(len(right)),
-        }
-        for tool, found, alarms in (
-            ("truestep check", "found", "other alarms"),
-            ("torch-audit", "torch-audit found", "torch-audit others"),
-        )
-    ]
+    return {
+        "tool": "truestep check",
+        "found": sum(float(row["found"] or 0) for row in buggy),
+        "of": float(len(buggy)),
+        "right scripts accused": float(sum(bool(row["other alarms"]) for row in right)),
+        "of right": float(len(right)),
+    }
 
 
 if __name__ == "__main__":

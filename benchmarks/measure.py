@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from rich.console import Console
@@ -22,32 +20,6 @@ T = TypeVar("T")
 Row = Mapping[str, float | str | None]
 Verdict = Literal["holds", "fails", "undecided", "not measured"]
 EXIT_HOLDS, EXIT_FAILS, EXIT_CANNOT_TELL = 0, 1, 2
-
-
-def interleave(
-    contenders: Mapping[str, Callable[[], T]],
-    *,
-    seconds: float,
-    num_turns: Mapping[str, int] | None = None,
-    min_rounds: int = 3,
-    seed: int = 0,
-) -> dict[str, list[T]]:
-    """Run rounds of all contenders in random order until the time is used up; give back each one's results.
-
-    `num_turns` says how many turns a contender gets in each round (one unless told): more for those whose
-    figure has to be precise. A drift of the machine's speed meets all of them alike.
-    """
-    turns = [name for name in contenders for _ in range((num_turns or {}).get(name, 1))]
-    results: dict[str, list[T]] = {name: [] for name in contenders}
-    order = random.Random(seed)
-    begun = perf_counter()
-    num_rounds = 0
-    while num_rounds < min_rounds or (perf_counter() - begun) * (num_rounds + 1) / num_rounds < seconds:
-        order.shuffle(turns)
-        for name in turns:
-            results[name].append(contenders[name]())
-        num_rounds += 1
-    return results
 
 
 class Spread(NamedTuple):

@@ -1,6 +1,6 @@
 """Every reader of files: a good folder to begin with, how it is spoilt, and the call that reads it.
 
-Owns what counts as fine: an answer, or an error of truestep's own. `benchmarks/fuzz_readers.py` counts.
+Owns what counts as fine: an answer, or an error of truestep's own.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Every reader of files answers, or raises an error of truestep's own, whatever a stranger has put there.
 
-A small share of `benchmarks/fuzz_readers.py`, the same inputs on every run.
+The same inputs on every run.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ CRASHED = {
     "shards": [14980, 30672, 97304, 68052],
     "watch and export": [11349, 38947, 97770],
 }
-"""Inputs of `benchmarks/fuzz_readers.py` that its run of 100,000 for each reader found."""
+"""Inputs that a run of 100,000 for each reader found."""
 
 
 @pytest.mark.parametrize("name", CRASHED)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import order_statistics as statistics
+from tests.run.data import order_statistics as statistics
 from truestep.errors import UsageError
 from truestep.run.data import Permutation
-from truestep.run.data.permutation import VERSION, Order
+from truestep.run.data.permutation import Order
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 
@@ -41,12 +41,6 @@ def test_the_borders_of_word_sizes_are_bijections(n: int) -> None:
     assert order.inverse(order(ends)).tolist() == ends.tolist()
 
 
-def test_shape_is_kept() -> None:
-    order = Permutation(1000, seed=1, epoch=0)
-    assert order(np.arange(12).reshape(3, 4)).shape == (3, 4)
-    assert order(np.empty(0, dtype=np.int64)).shape == (0,)
-
-
 @pytest.mark.parametrize("positions", [[-1], [10], [3, -5], [2**63 - 1]])
 def test_positions_outside_are_refused(positions: list[int]) -> None:
     for n in (10, 1000):
@@ -55,17 +49,6 @@ def test_positions_outside_are_refused(positions: list[int]) -> None:
             order(np.array([each if each != 10 else n for each in positions]))
         with pytest.raises(UsageError, match=rf"positions must be in \[0, {n}\)"):
             order.index(n)
-
-
-@pytest.mark.parametrize("n", [0, -1, 2**62 + 1])
-def test_sizes_outside_are_refused(n: int) -> None:
-    with pytest.raises(UsageError, match=r"n from 1 to 2\*\*62"):
-        Permutation(n, seed=1, epoch=0)
-
-
-def test_a_seed_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError, match="64 signed bits"):
-        Permutation(10, seed=2**63, epoch=0)
 
 
 # n, seed, epoch: the indices at positions 0, 1, 2, n // 3, n // 2 and n - 1.
@@ -131,10 +114,6 @@ GOLDEN = {
 }
 
 
-def test_golden_vectors_belong_to_this_version() -> None:
-    assert VERSION == 1, "a new version needs new vectors; the old ones stay what version 1 means"
-
-
 @pytest.mark.parametrize(("n", "seed", "epoch"), GOLDEN)
 def test_order_is_the_one_that_was_frozen(n: int, seed: int, epoch: int) -> None:
     positions = np.array([0, 1 % n, 2 % n, n // 3, n // 2, n - 1])
@@ -163,23 +142,6 @@ def test_statistics_find_two_rounds_too_few(n: int, num_seeds: int) -> None:
     assert {"position", "adjacent pair", "gap", "cross seed"} <= set(statistics.failures(found))
 
 
-@pytest.mark.parametrize("name", ["adjacent pair", "low bits", "gap", "balance by parity"])
-def test_statistics_find_a_shuffle_that_keeps_neighbours_together(name: str) -> None:
-    def blocks(n: int, seed: int) -> statistics.Array:
-        blocks = statistics.randperm(n // 64, seed)
-        return (blocks[:, None] * 64 + np.arange(64)).reshape(-1)
-
-    assert name in statistics.failures(statistics.measure(blocks, 2**16, num_seeds=2))
-
-
-@pytest.mark.parametrize(("n", "num_seeds"), [(3, 360), (4, 1440), (5, 2400)])
-def test_every_tiny_permutation_is_equally_likely(n: int, num_seeds: int) -> None:
-    assert abs(statistics.uniformity(statistics.ours, n, num_seeds=num_seeds)) < statistics.LIMIT
-    assert (
-        abs(statistics.uniformity(statistics.ours_in_two_rounds, n, num_seeds=num_seeds)) > statistics.LIMIT
-    )
-
-
 @settings(max_examples=30)
 @given(
     n=st.integers(1, 100_000),
@@ -201,10 +163,6 @@ def test_an_order_can_be_read_backwards() -> None:
     whole = order.indices(0, 100_000)
     for start in (90_000, 65_530, 40_000, 32_760, 0):
         assert order.indices(start, start + 32) == whole[start : start + 32]
-
-
-def test_an_order_gives_plain_integers() -> None:
-    assert {type(index) for index in Order(1000, seed=1, epoch=0).indices(0, 1000)} == {int}
 
 
 def test_an_order_ends_where_the_data_does() -> None:
