@@ -117,18 +117,6 @@ def test_an_attachment_follows_the_save_under_way(folder: Path, make_snapshot: M
     saver.close()
 
 
-def test_there_is_no_thread_before_the_first_submit_and_after_close(
-    store: Store, make_snapshot: Make
-) -> None:
-    before = threading.active_count()
-    saver = BackgroundSaver(store)
-    assert threading.active_count() == before
-    saver.submit(make_snapshot(1))
-    saver.close()
-    saver.close()
-    assert threading.active_count() == before
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_does_not_wait_for_its_parents_save(
     folder: Path, make_snapshot: Make, run_in_child: Any

@@ -54,11 +54,6 @@ def assert_falls_back(store: Store, reason: str, make_snapshot: Make) -> None:
     assert "\n" not in damages[0].reason and str(damages[0]) == damages[0].reason
 
 
-def test_an_empty_folder_has_no_snapshot(store: Store) -> None:
-    assert store.load_newest() == (None, [])
-    store.clean()
-
-
 def test_a_saved_snapshot_comes_back(
     store: Store, folder: Path, make_snapshot: Make, find_difference: Any
 ) -> None:
@@ -175,14 +170,6 @@ def test_a_state_that_cannot_be_stored_leaves_nothing_behind(store: Store, folde
 
 
 # Damage
-
-
-def test_a_truncated_file_is_named(two: Store, folder: Path, make_snapshot: Make) -> None:
-    num_bytes = (step(folder, 20) / TENSORS).stat().st_size
-    os.truncate(step(folder, 20) / TENSORS, 64)
-    assert_falls_back(
-        two, rf"tensors.safetensors has 64 bytes, {num_bytes:,} expected \(truncated\)", make_snapshot
-    )
 
 
 @pytest.mark.parametrize("name", [MANIFEST, TENSORS])

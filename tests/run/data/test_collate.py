@@ -1,6 +1,5 @@
 """Padding: to the longest of the lane, with lengths and a mask, and only where it belongs."""
 
-import pickle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,15 +84,6 @@ def test_fixed_fields_and_scalars_collate_as_in_torch() -> None:
     assert torch.equal(lane[0], expected[0]) and torch.equal(lane[1], expected[1])
     assert torch.equal(lane[2], expected[2]) and lane[3] == expected[3]
     assert type(lane[4]) is Padded
-
-
-def test_arrays_are_sequences_too() -> None:
-    assert pad_collate()([np.arange(2), np.arange(1)]).values.tolist() == [[0, 1], [0, 0]]
-
-
-def test_it_can_be_pickled() -> None:
-    collate = pickle.loads(pickle.dumps(pad_collate(pad_value={"x": 1.0}, fixed=["y"])))
-    assert collate == pad_collate(pad_value={"x": 1.0}, fixed=["y"])
 
 
 @pytest.mark.parametrize("workers", [0, 1])

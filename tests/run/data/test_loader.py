@@ -25,7 +25,7 @@ from tests.run.data.datasets import (
     plan_of,
     seen,
 )
-from truestep.errors import StateError, UsageError
+from truestep.errors import UsageError
 from truestep.run.data import Batch, Loader, Permutation, split
 from truestep.run.data.fetch import FetchItem, FetchPlain, FetchSamples, FetchTensors, fetch_for
 
@@ -223,24 +223,10 @@ def test_threads_come_back_after_a_failure() -> None:
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_starting_a_feed_draws_nothing(workers: int) -> None:
-    before = torch.get_rng_state()
-    feed = Loader(Noisy(8), batch_size=2, workers=workers).feed(plan_of(4))
-    assert torch.equal(torch.get_rng_state(), before)
-    feed.close()
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_leave_the_generators_of_this_process_alone(workers: int) -> None:
     before = torch.get_rng_state()
     list(Loader(Noisy(8), batch_size=2, workers=workers).feed(plan_of(4)))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_lists_leave_the_generators_alone() -> None:
-    before = torch.get_rng_state()
-    list(Loader([1.0, 2.0], batch_size=2).feed(plan_of(4)))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -279,12 +265,6 @@ def test_close_ends_the_workers(workers: int) -> None:
     assert multiprocessing.active_children() == []
     assert list(feed) == []
     feed.close()
-
-
-def test_workers_end_with_the_last_batch() -> None:
-    feed = Loader(Noisy(100), batch_size=4, workers=2).feed(plan_of(3))
-    assert len(list(feed)) == 3
-    assert multiprocessing.active_children() == []
 
 
 def test_workers_end_when_the_feed_is_forgotten() -> None:
@@ -369,14 +349,6 @@ def test_recipe_says_what_batches_depend_on() -> None:
     assert Loader(part, batch_size=None).recipe()["content"] == "unnamed/split 5 of 3 at 0:2"
 
 
-def test_a_dataset_with_a_length_has_no_state() -> None:
-    loader = Loader([1, 2], batch_size=2)
-    assert loader.feed(plan_of(1)).state_dict() == {}
-    assert len(list(loader.feed(plan_of(1), state={}))) == 1
-    with pytest.raises(StateError, match="resumes from the cursor alone"):
-        loader.feed(plan_of(1), state={"step": 0})
-
-
 class NoLength:
     def __getitem__(self, index: int) -> int:
         return index
@@ -422,28 +394,6 @@ def test_fewer_samples_than_lanes_in_a_batch_are_refused() -> None:
 def test_an_epoch_without_a_step_is_refused() -> None:
     with pytest.raises(UsageError, match="3 samples do not fill a batch of 4 and drop_last=True"):
         Loader([1, 2, 3], batch_size=4, drop_last=True).feed(plan_of(1))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_lanes": 0}, "at least one lane"),
-        ({"lanes": range(1, 3)}, "lanes must be a range inside"),
-        ({"lanes": range(1, -1, -1)}, "lanes must be a range inside"),
-        ({"num_epochs": 1}, "Pass exactly one of them"),
-        ({"num_steps": None}, "Pass exactly one of them"),
-        ({"num_steps": -1}, "negative length"),
-        ({"first_step": 3, "cursor": 2}, "Pass 0 <= first_step <= cursor"),
-    ],
-)
-def test_plans_that_make_no_sense_are_refused(changes: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        plan_of(**({"num_steps": 1} | changes))
-
-
-def test_a_finished_plan_gives_nothing() -> None:
-    assert list(Loader([1, 2], batch_size=2).feed(plan_of(num_epochs=2, cursor=2))) == []
-    assert list(Loader(Noisy(2), batch_size=2, workers=1).feed(plan_of(num_epochs=2, cursor=2))) == []
 
 
 KILLED = """

@@ -1,11 +1,7 @@
 """Packing: every sequence in exactly one row, rows that lanes, workers and resume treat like any sample."""
 
-import itertools
-import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,7 @@ from torch.optim import AdamW
 import truestep as ts
 from tests.processes import run_processes
 from truestep import record
-from truestep.errors import DifferentRun, UsageError
+from truestep.errors import UsageError
 from truestep.run.data import packed as packing
 
 NUM_TOKENS = 40
@@ -78,37 +74,6 @@ def test_long_sequences_are_cut_into_pieces_that_together_are_the_whole(
     assert len(pieces) == sum(-(-each // length) for each in lengths)
 
 
-def best_fit(lengths: list[int], room: int) -> list[int]:
-    """The rooms left by best fit, longest first, written as plainly as can be."""
-    rooms: list[int] = []
-    for length in sorted(lengths, reverse=True):
-        fitting = [place for place, left in enumerate(rooms) if left >= length]
-        if not fitting:
-            rooms.append(room)
-            fitting = [len(rooms) - 1]
-        rooms[min(fitting, key=lambda place: rooms[place])] -= length
-    return sorted(rooms)
-
-
-@given(st.lists(st.integers(1, 25), min_size=1, max_size=200), st.integers(25, 60), st.integers(1, 80))
-def test_rows_are_those_of_best_fit_in_each_window(lengths: list[int], length: int, window: int) -> None:
-    array = np.array(lengths, dtype=np.int32)
-    pieces = packing.Pieces(lengths=array, longest=length, first=None)
-    members, bounds = packing.compose(pieces, seed=1, window=window)
-    assert sorted(members.tolist()) == list(range(len(lengths)))
-    rows = [members[start:stop] for start, stop in itertools.pairwise(bounds)]
-    left = [length - int(array[row].sum()) for row in rows]
-    expected = [
-        best_fit(array[members[start : start + window]].tolist(), length)
-        for start in range(0, len(lengths), window)
-    ]
-    found = []
-    for rooms in expected:
-        found.append(sorted(left[: len(rooms)]))
-        del left[: len(rooms)]
-    assert found == expected and not left
-
-
 def test_rows_depend_on_lengths_and_seed_alone() -> None:
     lengths = [int(each) for each in np.random.default_rng(1).integers(1, 20, 300)]
     data = sentences(lengths)
@@ -129,15 +94,6 @@ def test_this_version_of_the_rows_is_frozen() -> None:
         [8, 5, 4, 1, 6, 9, 2, 3, 7, 0],
         [0, 2, 5, 6, 8, 9, 10],
     )
-
-
-def test_an_index_costs_eight_bytes_a_sequence_and_eight_a_row() -> None:
-    lengths = np.random.default_rng(1).integers(1, 500, 10_000)
-    packed = ts.Packed(
-        [[0]] * 10_000, length=512, seed=1, lengths=lengths
-    )  # the items themselves are not read yet
-    arrays = [packed.lengths, packed._members, packed._bounds]
-    assert sum(array.nbytes for array in arrays) == 8 * 10_000 + 8 * (len(packed) + 1)
 
 
 class File:
@@ -279,13 +235,6 @@ def test_p43_a_packed_sequence_has_the_logits_that_it_has_alone() -> None:
         torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
-def test_attention_across_a_border_changes_all_sequences_but_the_first_of_a_row() -> None:
-    torch.manual_seed(0)
-    for segment, together, alone in packed_and_alone(Small(16, is_leaking=True)):
-        worst = (together - alone).abs().max()
-        assert worst < 1e-5 if segment == 1 else worst > 1e-2
-
-
 def test_a_loss_over_rows_is_the_loss_over_the_sequences_alone() -> None:
     torch.manual_seed(0)
     data, model = numbered([3, 9, 5, 12, 2, 7, 1, 4]), Small(16)
@@ -345,26 +294,6 @@ def test_p43_training_on_rows_gives_the_same_bits_on_any_processes_workers_and_a
     lines = record.read(tmp_path / "moved" / "record.jsonl")
     starts = [line["cursor"] for line in lines if line["kind"] == "start"]
     assert len(starts) == 3 and starts[0] == 0 < starts[-1]  # or nothing was resumed
-
-
-def test_other_rows_are_refused_when_a_run_goes_on(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="died without an answer"):
-        run_processes(train, str(tmp_path), 0, 8, size=1)
-    with pytest.raises(DifferentRun, match=r"packed 16 seed 5 .* when saved, .*packed 16 seed 6 "):
-        train(str(tmp_path), seed=6)
-
-
-@pytest.mark.slow
-@pytest.mark.practice("P43")
-def test_p43_rows_of_real_text_have_next_to_no_padding() -> None:
-    """Packed rows of real text have less than 1 % padding and one shape; random batches have over 70 %."""
-    script = Path(__file__).parents[3] / "benchmarks" / "packing.py"
-    command = [sys.executable, str(script), "--json", "--seconds", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    ways = {row["batches"]: row for row in json.loads(done.stdout)["tables"]["Batches"]}
-    assert ways["packed"]["padding, %"] < 1 and ways["packed"]["shapes"] == "1"
-    assert ways["padded, random batches"]["padding, %"] > 70
 
 
 @pytest.mark.parametrize(

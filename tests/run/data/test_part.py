@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import TensorDataset
 
-from tests.run.data.datasets import NoisyMany
 from truestep.errors import UsageError
 from truestep.run.data import split
 
@@ -68,32 +66,6 @@ def test_a_frozen_split_stays_what_it_is() -> None:
 FROZEN = [10, 8, 11, 5, 6, 9, 3, 4, 1, 7, 0, 2]
 
 
-def test_ten_to_the_twelve_samples_cost_nothing() -> None:
-    train, valid, rest = split(Huge(), [0.9, 0.05, 0.05], seed=3)
-    assert [len(train), len(valid), len(rest)] == [900_000_000_000, 50_000_000_000, 50_000_000_000]
-    index = valid[12_345_678_901]
-    assert valid.indices[12_345_678_901] == index
-    assert index in valid.indices
-    assert index not in train.indices and index not in rest.indices
-
-
-def test_indices_are_a_sequence() -> None:
-    indices = split(range(200), [150, 50], seed=1)[0].indices
-    whole = list(indices)
-    assert indices[3:140] == whole[3:140]
-    assert indices[::-7] == whole[::-7]
-    assert indices[-1] == whole[-1]
-    assert indices.at([5, 2]) == [whole[5], whole[2]]
-    assert {index for index in range(200) if index in indices} == set(whole)
-    assert all((index in indices) == (np.int64(index) in indices) for index in range(200))
-    assert torch.tensor(whole[0]) in indices and 1.5 not in indices and None not in indices
-    assert "x" not in indices and -1 not in indices and 200 not in indices
-    with pytest.raises(IndexError):
-        indices[150]
-    with pytest.raises(IndexError):
-        indices.locate(np.array([150]))
-
-
 @pytest.mark.parametrize("num_places", [3, 100])
 def test_samples_come_from_the_dataset(num_places: int) -> None:
     dataset = TensorDataset(torch.arange(300))
@@ -102,11 +74,6 @@ def test_samples_come_from_the_dataset(num_places: int) -> None:
     expected = [part.indices[place] for place in places]
     assert [part[place][0].item() for place in places] == expected
     assert [sample[0].item() for sample in part.__getitems__(places)] == expected
-
-
-def test_many_at_once_are_asked_for_at_once() -> None:
-    part = split(NoisyMany(10), [6, 4], seed=1)[0]
-    assert [int(sample[0]) for sample in part.__getitems__([0, 1])] == part.indices[:2]
 
 
 def test_a_part_can_be_split_again() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.run.data import order_statistics as statistics
 from truestep.errors import UsageError
 from truestep.run.data import Permutation
-from truestep.run.data.permutation import Order
+from truestep.run.data.permutation import VERSION, Order
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 
@@ -49,6 +49,17 @@ def test_positions_outside_are_refused(positions: list[int]) -> None:
             order(np.array([each if each != 10 else n for each in positions]))
         with pytest.raises(UsageError, match=rf"positions must be in \[0, {n}\)"):
             order.index(n)
+
+
+@pytest.mark.parametrize("n", [0, -1, 2**62 + 1])
+def test_sizes_outside_are_refused(n: int) -> None:
+    with pytest.raises(UsageError, match=r"n from 1 to 2\*\*62"):
+        Permutation(n, seed=1, epoch=0)
+
+
+def test_a_seed_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError, match="64 signed bits"):
+        Permutation(10, seed=2**63, epoch=0)
 
 
 # n, seed, epoch: the indices at positions 0, 1, 2, n // 3, n // 2 and n - 1.
@@ -114,6 +125,10 @@ GOLDEN = {
 }
 
 
+def test_golden_vectors_belong_to_this_version() -> None:
+    assert VERSION == 1, "a new version needs new vectors; the old ones stay what version 1 means"
+
+
 @pytest.mark.parametrize(("n", "seed", "epoch"), GOLDEN)
 def test_order_is_the_one_that_was_frozen(n: int, seed: int, epoch: int) -> None:
     positions = np.array([0, 1 % n, 2 % n, n // 3, n // 2, n - 1])
@@ -140,6 +155,14 @@ def test_statistics_are_those_of_a_shuffle(shuffle: statistics.Shuffle, n: int, 
 def test_statistics_find_two_rounds_too_few(n: int, num_seeds: int) -> None:
     found = statistics.measure(statistics.ours_in_two_rounds, n, num_seeds=num_seeds)
     assert {"position", "adjacent pair", "gap", "cross seed"} <= set(statistics.failures(found))
+
+
+@pytest.mark.parametrize(("n", "num_seeds"), [(3, 360), (4, 1440), (5, 2400)])
+def test_every_tiny_permutation_is_equally_likely(n: int, num_seeds: int) -> None:
+    assert abs(statistics.uniformity(statistics.ours, n, num_seeds=num_seeds)) < statistics.LIMIT
+    assert (
+        abs(statistics.uniformity(statistics.ours_in_two_rounds, n, num_seeds=num_seeds)) > statistics.LIMIT
+    )
 
 
 @settings(max_examples=30)

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from truestep.errors import StateError, UsageError
+from truestep.errors import StateError
 from truestep.run.data import SeededOrder, SeededSamples
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
@@ -106,8 +106,3 @@ def test_samples_leave_the_global_generators_as_they_were() -> None:
     samples.set_epoch(1)
     assert samples[4] != first
     assert samples[4] == SeededSamples(Drawing(), seed=3)[11 + 4]
-
-
-def test_no_samples_have_no_order() -> None:
-    with pytest.raises(UsageError, match="at least one sample"):
-        SeededOrder(0, seed=1)

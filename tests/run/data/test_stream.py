@@ -13,7 +13,6 @@ from tests.run.data.datasets import (
     CountsTooLate,
     Endless,
     EpochNotInState,
-    Forgetful,
     GoesOn,
     Noisy,
     ShuffledByEpoch,
@@ -184,22 +183,9 @@ def test_processes_together_see_what_one_sees(collate: Any) -> None:
         assert one[4] == left[4] + right[4]
 
 
-def test_without_batch_size_every_item_is_a_lane() -> None:
-    batches = list(Loader(Stream(5), batch_size=None).feed(plan_of(num_epochs=1)))
-    assert [batch.num_samples for batch in batches] == [2, 2, 1]
-    assert [[lane.data[0].item() for lane in batch.lanes] for batch in batches] == [[0, 1], [2, 3], [4]]
-
-
 def test_a_long_corpus_goes_on_in_the_next_epoch() -> None:
     found = first_numbers(Loader(GoesOn(4), batch_size=4).feed(plan_of(num_epochs=2)))
     assert found == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_each_feed_begins_where_the_dataset_began(workers: int) -> None:
-    loader = Loader(GoesOn(4), batch_size=4, workers=workers)
-    first = [seen(batch) for batch in loader.feed(plan_of(2))]
-    assert [seen(batch) for batch in loader.feed(plan_of(2))] == first
 
 
 def test_each_epoch_is_announced() -> None:
@@ -223,14 +209,6 @@ def test_two_feeds_of_one_stream_in_one_process_are_refused() -> None:
     list(loader.feed_in_order(seed=1, num_lanes=2, lanes=range(2)))
     with pytest.raises(UsageError, match="another feed has begun to read the stream Stream"):
         next(training)
-
-
-def test_a_feed_that_is_through_may_be_followed_by_another() -> None:
-    loader = Loader(Stream(8), batch_size=4)
-    training = loader.feed(plan_of(2))
-    assert [next(training).step, next(training).step] == [0, 1]
-    list(loader.feed_in_order(seed=1, num_lanes=2, lanes=range(2)))
-    assert list(training) == []
 
 
 def test_one_worker_reads_however_many_are_asked_for() -> None:
@@ -280,11 +258,6 @@ def test_a_stream_without_end_needs_nothing_to_remember() -> None:
     whole = run(Endless, stops=[], plan={"num_steps": 5})
     assert len({str(step[4]) for step in whole}) == 5
     assert run(Endless, stops=[1, 2, 3, 4], plan={"num_steps": 5}) == whole
-
-
-def test_a_stream_with_an_end_has_something_to_remember() -> None:
-    with pytest.raises(UsageError, match=r"the stream Forgetful has an end but an empty state_dict\(\)"):
-        list(Loader(Forgetful(), batch_size=4).feed(plan_of(2)))
 
 
 @pytest.mark.parametrize(("num_samples", "drop_last"), [(0, False), (3, True)])

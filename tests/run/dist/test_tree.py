@@ -38,25 +38,11 @@ def test_every_subset_of_lanes_is_summed_in_the_one_tree(num_lanes: int) -> None
             assert _formula(list(lanes)) == _by_definition(set(lanes), 0, 8)
 
 
-def test_partial_sums_stay_few() -> None:
-    total = LaneSum[int](lambda left, right: left + right)
-    for lane in range(1000):
-        total.push(lane, lane)
-        assert len(total.open) <= 10
-    assert total.take() == 499_500
-
-
 def test_a_missing_part_is_left_out_not_added_as_zero() -> None:
     # -0.0 + 0.0 is 0.0: adding zeros for lanes that do not use a parameter would change bits.
     negative_zero = torch.tensor([-0.0])
     result = add_tensors([negative_zero, None], [None, None])
     assert torch.signbit(result[0]).item() and result[1] is None
-
-
-@pytest.mark.parametrize("size", range(1, 9))
-def test_processes_share_the_lanes_without_gap(size: int) -> None:
-    lanes = [lane for rank in range(size) for lane in lanes_of(rank, size=size, num_lanes=8)]
-    assert lanes == list(range(8))
 
 
 def test_more_processes_than_lanes_are_refused() -> None:
@@ -75,40 +61,11 @@ def test_lanes_are_cut_into_the_fewest_aligned_subtrees() -> None:
         assert not any(a[1] == b[1] and a[0] ^ a[1] == b[0] for a, b in pairs), "two siblings left apart"
 
 
-@pytest.mark.parametrize("size", range(1, 7))
-def test_the_sums_of_a_process_are_those_of_its_subtrees(size: int) -> None:
-    for present in itertools.product((True, False), repeat=6):
-        lanes = {lane for lane in range(6) if present[lane]}
-        for rank in range(size):
-            own = lanes_of(rank, size=size, num_lanes=6)
-            nodes = maximal_subtrees(own)
-            total = LaneSum[str](_joined)
-            for lane in sorted(lanes.intersection(own)):
-                total.push(lane, str(lane))
-            assert total.take_nodes(nodes) == [_by_definition(lanes, *node) for node in nodes]
-            assert total.open == []
-
-
 def test_a_lane_outside_the_subtrees_is_not_lost_silently() -> None:
     total = LaneSum[str](_joined)
     total.push(4, "4")
     with pytest.raises(AssertionError, match="none of the subtrees"):
         total.take_nodes([(0, 4)])
-
-
-def test_sums_of_subtrees_can_be_pushed() -> None:
-    total = LaneSum[str](_joined)
-    for lane, num_lanes in [(0, 2), (2, 1), (3, 1), (4, 2), (6, 1)]:
-        total.push(lane, f"{lane}:{num_lanes}", num_lanes=num_lanes)
-    assert total.take() == "((0:2+(2:1+3:1))+(4:2+6:1))"
-
-
-def test_cleared_lanes_are_forgotten() -> None:
-    total = LaneSum[str](_joined)
-    total.push(0, "old")
-    total.clear()
-    total.push(1, "new")
-    assert total.take() == "new"
 
 
 @given(st.sets(st.integers(0, 40), min_size=1).flatmap(lambda lanes: st.permutations(sorted(lanes))))

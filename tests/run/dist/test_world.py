@@ -13,7 +13,7 @@ from tests import processes
 from tests.processes import run_processes
 from truestep.run.dist import world as module
 from truestep.run.dist.pulse import LOST_PEER
-from truestep.run.dist.world import World, join
+from truestep.run.dist.world import join
 
 
 def talk() -> tuple[int, list[float], list[str], str]:
@@ -36,14 +36,6 @@ def test_all_processes_hear_the_same() -> None:
         assert vector == [0.1, 0.2, 0.1 * 3]
         assert gathered == ["from 0", "from 1", "from 2"]
         assert shared == "by 0"
-
-
-def test_alone_nothing_is_sent() -> None:
-    world = join()
-    vector = torch.ones(2)
-    world.add(vector)
-    assert (world, world.gather(3), world.share(4)) == (World(), [3], 4)
-    assert vector.tolist() == [1.0, 1.0]
 
 
 def join_launched(port: int, rank: int, size: int, host: str, err: str) -> None:

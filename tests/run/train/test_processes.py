@@ -197,30 +197,6 @@ def train_branches(folder: str, parallel: str) -> str:
     return train(folder, parallel, model=Branches)[0]
 
 
-class CountingLater(nn.Linear):
-    """Counts forward passes in a buffer, from its third one on."""
-
-    def __init__(self) -> None:
-        super().__init__(6, 3)
-        self.register_buffer("count", torch.zeros(()))
-        self.num_calls = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.num_calls += 1
-        if self.num_calls > 2:
-            self.count += 1
-        return super().forward(x)
-
-
-def test_a_buffer_that_forward_begins_to_write_later_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="the buffer count of CountingLater changes inside a lane"):
-        run_processes(train_counting, str(tmp_path), size=5)
-
-
-def train_counting(folder: str) -> str:
-    return train(folder, model=CountingLater)[0]
-
-
 class HalfUsed(Branches):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.branches[0](x)
