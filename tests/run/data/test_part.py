@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -64,6 +65,23 @@ def test_a_frozen_split_stays_what_it_is() -> None:
 
 
 FROZEN = [10, 8, 11, 5, 6, 9, 3, 4, 1, 7, 0, 2]
+
+
+def test_indices_are_a_sequence() -> None:
+    indices = split(range(200), [150, 50], seed=1)[0].indices
+    whole = list(indices)
+    assert indices[3:140] == whole[3:140]
+    assert indices[::-7] == whole[::-7]
+    assert indices[-1] == whole[-1]
+    assert indices.at([5, 2]) == [whole[5], whole[2]]
+    assert {index for index in range(200) if index in indices} == set(whole)
+    assert all((index in indices) == (np.int64(index) in indices) for index in range(200))
+    assert torch.tensor(whole[0]) in indices and 1.5 not in indices and None not in indices
+    assert "x" not in indices and -1 not in indices and 200 not in indices
+    with pytest.raises(IndexError):
+        indices[150]
+    with pytest.raises(IndexError):
+        indices.locate(np.array([150]))
 
 
 @pytest.mark.parametrize("num_places", [3, 100])
