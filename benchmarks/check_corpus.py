@@ -2,7 +2,6 @@
 
 Runs every script of tests/corpus under all rules: those with one mistake each, their repaired twins, and
 right ones that look wrong. Those in `ranks` run as jobs of several processes; `--ranks` runs only them.
-`--patches` tries the edits for the scripts with a mistake instead.
 Exit code: 0 all claims hold, 1 one fails, 2 one cannot be told.
 """
 
@@ -25,8 +24,6 @@ import figures
 from measure import Claim, Row, Sheet, report
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import patches
 
 from tests import preloaded
 from tests.gathering import judged, server_of
@@ -175,11 +172,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help="names of scripts that begin so, with commas between them")
     parser.add_argument("--ranks", action="store_true", help="only jobs of several processes")
-    parser.add_argument("--patches", action="store_true", help="only edits, shown and kept by --fix")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    if given.patches:
-        return report_patches(given.only or "", as_json=given.json)
     jobs_in = ("ranks/buggy", "ranks/clean")
     folders = jobs_in if given.ranks else ("buggy", "clean", *jobs_in)
     paths = [path for name in folders for path in sorted((CORPUS / name).glob("*.py"))]
@@ -198,18 +192,6 @@ def main() -> int:
         rows += [judged_as_job(item) for item in jobs]
     sheets = [Sheet(title="found and accused", rows=rows), Sheet(title="in sum", rows=[_sum(rows)])]
     return report("check_corpus", sheets=sheets, claims=claims_of(rows), as_json=given.json)
-
-
-def report_patches(names: str, *, as_json: bool) -> int:
-    """Try the edits for the scripts with one mistake, as if each were the user's."""
-    scripts = sorted((CORPUS / "buggy").glob("*.py"))
-    rows: list[Row] = []
-    with forked_starts():
-        for script in scripts:
-            if script.stem.startswith(tuple(names.split(","))):
-                rows += patches.try_patches(script)
-    sheets = [Sheet(title="edits", rows=rows)]
-    return report("check_corpus", sheets=sheets, claims=patches.claims_of(rows), as_json=as_json)
 
 
 def _keep(rows: Sequence[Row]) -> None:
