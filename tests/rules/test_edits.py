@@ -4,16 +4,19 @@ import ast
 
 import pytest
 
+from truestep.rules import Finding, find_rules
 from truestep.rules.evidence import Source
 from truestep.rules.kit.bindings import is_bound
 from truestep.rules.kit.edits import (
     Edit,
     apply,
+    call_at,
     decorate,
     drop_statement,
     insert_after,
     insert_before,
     is_local,
+    put_under,
     replace_node,
     statement_of,
 )
@@ -133,3 +136,91 @@ def test_what_goes_away_moves_or_is_wrapped_is_not_local() -> None:
     assert not is_local(source, decorate(source, function, text="@no_grad()"), line=10)
     assert not is_local(source, [Edit(first=5, last=5, lines=("    (",))], line=5)
     assert not is_local(source, [], line=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a()\no.step()  # twice\nb()", "a()\nb()"),
+        ("a(); o.step()", "a()"),
+        ("a(); o.step(); b()  # c", "a(); b()  # c"),
+        ("o.step(\n); b()", "b()"),
+        ("if x: o.step()", "if x: pass"),
+        ("if x:\n    o.step()  # c\nb()", "if x:\n    pass  # c\nb()"),
+        ("match x:\n    case 1: o.step(); b()", "match x:\n    case 1: b()"),
+    ],
+)
+def test_only_the_statement_itself_goes_away(text: str, left: str) -> None:
+    source = Source("t.py", text + "\n")
+    statement = statement_of(source, call(source, "o.step"))
+    assert statement is not None
+    assert apply(source, drop_statement(source, statement)) == left + "\n"
+
+
+def test_a_call_is_found_unless_another_could_be_meant() -> None:
+    source = Source("t.py", "schedule.step(); o.step()\no.step(); o.step()\nmodel(\n    o.step(),\n)\n")
+    assert call_at(source, 1, name="step") is None
+    second = call_at(source, 2, name="step")
+    assert second is not None and second.col_offset > 0
+    assert call_at(source, 4, name="step") is not None
+
+
+def test_edits_that_exclude_each_other_are_not_made_both() -> None:
+    source = Source("t.py", LOOP)
+    whole = Edit(first=3, last=5, lines=("loop()",))
+    inside = Edit(first=5, last=4, lines=("    a.zero_grad()",))
+    assert apply(source, [whole, inside]) == apply(source, [inside])
+    above = Edit(first=3, last=2, lines=("begin()",))
+    assert "begin()\nloop()\n    for" in apply(source, [whole, above])
+
+
+def test_a_block_is_indented_as_its_file_is() -> None:
+    source = Source("t.py", "if x:\n\tfor i in r:\n\t\tf(i)\n")
+    loop = next(node for node in ast.walk(source.tree) if isinstance(node, ast.For))
+    text = apply(source, put_under(source, loop, header="with g():"))
+    assert text == "if x:\n\twith g():\n\t\tfor i in r:\n\t\t\tf(i)\n"
+
+
+def edited(code: str, text: str, line: int, **details: object) -> str:
+    """Return the first line that a rule would write for a finding at a line of a script; nothing if none."""
+    rule = next(rule for rule in find_rules() if rule.meta.code == code)
+    assert rule.make_edits is not None
+    source = Source("t.py", text)
+    edits = rule.make_edits(source, Finding(message="", file="t.py", line=line, details=dict(details)))
+    return edits[0].lines[0] if edits else ""
+
+
+@pytest.mark.parametrize(
+    ("written", "scores"),
+    [
+        ("F.softmax(m(x), dim=1)", "m(x)"),
+        ("torch.nn.functional.softmax(m(x), 1)", "m(x)"),
+        ("nn.functional.softmax(input=m(x), dim=1)", "m(x)"),
+        ("fn.softmax(m(x), 1)", "m(x)"),
+        ("self.softmax(m(x))", "m(x)"),
+        ("m(x).softmax(1)", "m(x)"),
+        ("self.scores.softmax(dim)", "self.scores"),
+    ],
+)
+def test_softmax_is_taken_from_around_the_scores(written: str, scores: str) -> None:
+    imports = "import torch, torch.nn.functional as F, torch.nn.functional as fn\nfrom torch import nn\n"
+    assert edited("LOSS01", f"{imports}loss({written}, y)\n", 3, softmax_line=3) == f"loss({scores}, y)"
+
+
+def test_only_the_remainder_that_decides_on_a_step_is_a_number_of_passes() -> None:
+    text = "for i in r:\n    loss.backward()\n    if i % {}: {}\n    if i % 50: print(i)\n"
+    assert edited("LOOP03", text.format(4, "o.step()"), 2) == "    (loss / 4).backward()"
+    assert edited("LOOP03", text.format(4, "save()"), 2) == ""
+
+
+def test_a_plain_class_has_no_mode_to_pass_on() -> None:
+    text = "class Net({}):\n    def forward(self, x):\n        return F.dropout(x, 0.5)\n"
+    assert "training=self.training" in edited("MODE04", text.format("Module"), 3)
+    assert edited("MODE04", text.format(""), 3) == ""
+
+
+def test_gradients_are_zeroed_for_the_optimizer_that_steps() -> None:
+    text = "for i in r:\n    loss.backward(); {}\n"
+    assert edited("LOOP01", text.format("schedule.step(); o.step()"), 2, step_line=2, accumulates=False) == ""
+    one = edited("LOOP01", "o = 1\n" + text.format("o.step()"), 3, step_line=3, accumulates=False)
+    assert one == "    o.zero_grad()"

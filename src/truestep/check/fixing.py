@@ -18,7 +18,7 @@ from truestep.check.evaluate import RuleFinding, flatten
 from truestep.check.examine import Result
 from truestep.errors import UsageError
 from truestep.rules import Edit, Evidence, Source
-from truestep.rules.kit.edits import apply, is_local
+from truestep.rules.kit.edits import apply, is_local, overlap
 
 _LINE = re.compile(r"\bline (\d+)")
 
@@ -52,7 +52,11 @@ def proposed(result: Result) -> Proposed:
     for reported in fixable(result):
         source = result.evidence.source(reported.finding.file)
         assert source is not None
-        is_sure = is_local(source, edits_of(reported, source), line=reported.finding.line)
+        edits = edits_of(reported, source)
+        same = [item for item in local if item.finding.file == source.path]
+        others = [edit for item in same for edit in edits_of(item, source)]
+        is_sure = is_local(source, edits, line=reported.finding.line)
+        is_sure = is_sure and not any(overlap(edit, other) for edit in edits for other in others)
         (local if is_sure else untested).append(reported)
     return Proposed(propose(local, result.evidence), untested)
 

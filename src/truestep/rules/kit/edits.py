@@ -32,7 +32,7 @@ def insert_before(source: Source, statement: ast.stmt | None, *texts: str) -> li
     if statement is None or not _may_insert(source, statement, texts):
         return []
     first = first_line(statement)
-    start = source.line(statement.lineno).encode()[: statement.col_offset].decode()
+    start, _ = _beside(source, statement)
     if not start.strip() and not source.line(first - 1).endswith("\\"):
         lines = tuple(indent_of(source, statement.lineno) + text for text in texts)
         return [Edit(first=first, last=first - 1, lines=lines)]
@@ -45,13 +45,19 @@ def insert_after(source: Source, statement: ast.stmt | None, *texts: str) -> lis
     if statement is None or not _may_insert(source, statement, texts):
         return []
     last = statement.end_lineno or statement.lineno
-    start = source.line(statement.lineno).encode()[: statement.col_offset].decode()
-    rest = source.line(last).encode()[statement.end_col_offset or 0 :].decode()
+    start, rest = _beside(source, statement)
     if not start.strip() and not rest.partition("#")[0].strip():
         lines = tuple(indent_of(source, statement.lineno) + text for text in texts)
         return [Edit(first=last + 1, last=last, lines=lines)]
     own = source.line(last).removesuffix(rest)
     return [Edit(first=last, last=last, lines=("; ".join((own, *texts)) + rest,))]
+
+
+def _beside(source: Source, node: ast.stmt | ast.expr) -> tuple[str, str]:
+    """Return what stands before a node in its first line, and after it in its last one."""
+    before = source.line(node.lineno).encode()[: node.col_offset].decode()
+    after = source.line(node.end_lineno).encode()[node.end_col_offset or 0 :].decode()
+    return before, after
 
 
 def _may_insert(source: Source, statement: ast.stmt, texts: Sequence[str]) -> bool:
@@ -197,9 +203,13 @@ def first_line(statement: ast.stmt) -> int:
 
 
 def call_at(source: Source, line: int | None, *, name: str) -> ast.Call | None:
-    """Return the call of a method or function of that name which stands on a line."""
-    around = (call for call in calls(source.tree, name) if covers(call, line))
-    return next(around, None)
+    """Return the call of a method or function of that name which stands on a line.
+
+    The last one of several that are written alike; None if they are not: which one is meant is not known.
+    """
+    found = [call for call in calls(source.tree, name) if covers(call, line)]
+    is_one = len({ast.dump(call) for call in found}) == 1
+    return max(found, key=lambda call: (call.lineno, call.col_offset)) if is_one else None
 
 
 def last_argument(call: ast.Call) -> ast.expr:
@@ -210,10 +220,8 @@ def last_argument(call: ast.Call) -> ast.expr:
 
 def replace_node(source: Source, node: ast.expr, *, text: str) -> list[Edit]:
     """Return a change that puts a text in the place of an expression."""
-    last = node.end_lineno or node.lineno
-    before = source.line(node.lineno).encode()[: node.col_offset].decode()
-    after = source.line(last).encode()[node.end_col_offset or 0 :].decode()
-    return [Edit(first=node.lineno, last=last, lines=(before + text + after,))]
+    before, after = _beside(source, node)
+    return [Edit(first=node.lineno, last=node.end_lineno or node.lineno, lines=(before + text + after,))]
 
 
 def text_of(source: Source, node: ast.expr) -> str:
@@ -240,14 +248,14 @@ def copy_node(source: Source, node: ast.expr) -> list[Edit]:
 def drop_statement(source: Source, statement: ast.stmt) -> list[Edit]:
     """Return a change that takes a statement away, and leaves `pass` if it was the only one of its block."""
     last = statement.end_lineno or statement.lineno
-    blocks = (
-        block
-        for node in walk(source.tree)
-        for name in ("body", "orelse", "finalbody")
-        if isinstance(block := getattr(node, name, None), list) and statement in block
-    )
-    is_alone = any(len(block) == 1 for block in blocks)
-    lines = (indent_of(source, statement.lineno) + "pass",) if is_alone else ()
+    is_alone = any([statement] == block for node in walk(source.tree) for block in suites(node))
+    start, rest = _beside(source, statement)
+    if is_alone:
+        lines: tuple[str, ...] = (start + "pass" + rest,)
+    elif rest.lstrip().startswith(";") and rest.strip() != ";":  # others stand after it in its line
+        lines = (start + rest.lstrip()[1:].lstrip(),)
+    else:
+        lines = (start.rstrip().removesuffix(";") + rest,) if start.strip() else ()
     return [Edit(first=statement.lineno, last=last, lines=lines)]
 
 
@@ -270,9 +278,10 @@ def put_under(source: Source, statement: ast.stmt, *, header: str) -> list[Edit]
     )
     if has_text:  # its lines would be changed, too
         return []
+    indent = indent_of(source, first)
     lines = [source.line(number) for number in range(first, last + 1)]
-    moved = ["    " + line if line.strip() else line for line in lines]
-    return [Edit(first=first, last=last, lines=(indent_of(source, first) + header, *moved))]
+    moved = [("\t" if "\t" in indent else "    ") + line if line.strip() else line for line in lines]
+    return [Edit(first=first, last=last, lines=(indent + header, *moved))]
 
 
 def indent_of(source: Source, line: int) -> str:
@@ -300,21 +309,26 @@ def statement_of(source: Source, node: ast.AST) -> ast.stmt | None:
 
 
 def apply(source: Source, edits: Iterable[Edit]) -> str:
-    """Return the text with all changes made; those that overlap an earlier one are left out."""
+    """Return the text with all changes made; those that overlap a later one are left out."""
     lines = io.StringIO(source.raw, newline="").readlines()
     end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     is_open = bool(lines) and not lines[-1].endswith(("\r", "\n"))
     if is_open:  # what is put in after it must not run on in the same line
         lines[-1] += end
-    taken: set[int] = set()
+    kept: list[Edit] = []
     for edit in sorted(dict.fromkeys(edits), key=lambda item: (-item.first, -item.last)):
-        touched = set(range(edit.first, edit.last + 1))
-        if touched & taken:
+        if any(overlap(edit, other) for other in kept):
             continue
-        taken |= touched
+        kept.append(edit)
         lines[edit.first - 1 : edit.last] = [text.replace("\n", end) + end for text in edit.lines]
     text = "".join(lines)
     return text.removesuffix(end) if is_open else text
+
+
+def overlap(one: Edit, other: Edit) -> bool:
+    """Return whether two edits exclude each other: they write the same line, or one writes into the other."""
+    are_put_in = one.last < one.first and other.last < other.first
+    return one != other and not are_put_in and one.first <= other.last and other.first <= one.last
 
 
 def diff(source: Source, changed: str, *, name: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.kit.edits import Edit, drop_statement, insert_before, statement_at
+from truestep.rules.kit.edits import Edit, drop_statement, insert_before, statement_at, text_of
 from truestep.rules.kit.grouping import by_line
 from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import name_of
@@ -71,9 +71,8 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
         steps = [item for item in block if isinstance(item, ast.Expr) and _is_call(item.value, "step")]
         steps = [item for item in steps if passes and item.lineno > passes[-1].lineno]
         if len(passes) == 1 and steps:
-            last = clipping.end_lineno or clipping.lineno
-            texts = [source.line(number).strip() for number in range(clipping.lineno, last + 1)]
-            return [*insert_before(source, steps[0], *texts), *drop_statement(source, clipping)]
+            text = text_of(source, clipping.value)
+            return [*insert_before(source, steps[0], text), *drop_statement(source, clipping)]
     return []
 
 

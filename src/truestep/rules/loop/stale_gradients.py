@@ -15,8 +15,9 @@ from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import call_at, insert_after, insert_before, statement_of
-from truestep.watch.evidence.facts.optimizing import GradientsApplied, OptimizerStep
+from truestep.watch.evidence.facts.optimizing import GradientsApplied
 from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="LOOP01",
@@ -37,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 file=stale_at.file,
                 line=stale_at.line,
                 step=moment.step + 1,
-                details={"step_line": moment.line, "accumulates": _accumulates(evidence)},
+                details={"step_line": moment.line, "accumulates": _accumulates(evidence, stale_at)},
                 evidence=f"this backward pass started with the gradients that step {moment.step} applied, "
                 f"not zeroed; step {moment.step + 1} at line {moment.line} applied the sum",
             )
@@ -62,6 +63,8 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
     return insert_before(source, statement_of(source, backward), text) or after
 
 
-def _accumulates(evidence: Evidence) -> bool:
-    passes = [moment for moment in evidence.of(BackwardPass) if moment.facts.how == "backward"]
-    return len(passes) > len(evidence.of(OptimizerStep))
+def _accumulates(evidence: Evidence, at: Place) -> bool:
+    """Whether the line makes several backward passes between two steps."""
+    passes = evidence.of(BackwardPass)
+    steps = [item.step for item in passes if (item.file, item.line) == (at.file, at.line)]
+    return len(steps) > len(set(steps))

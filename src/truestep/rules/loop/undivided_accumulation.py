@@ -29,6 +29,7 @@ from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import around, call_at, replace_node, text_of
 from truestep.rules.kit.grouping import grouped
 from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import calls, nodes
 from truestep.rules.loop._passes import Pass, find_passes, is_adaptive, is_looked_at
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
@@ -244,13 +245,13 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
 def _counts(source: Source, loop: ast.For | ast.While) -> set[str]:
     """Return by what a loop counts its turns: `range(N)`, or a remainder that decides when a step is made."""
     if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1:
-        steps = [node for node in walk(loop) if isinstance(node, ast.Attribute) and node.attr == "step"]
-        if getattr(loop.iter.func, "id", "") == "range" and not steps:
+        is_counted = getattr(loop.iter.func, "id", "") == "range"
+        if is_counted and not calls(loop, "step"):
             return {text_of(source, loop.iter.args[0])}
     return {
         text_of(source, node.right)
-        for test in walk(loop)
-        if isinstance(test, ast.If)
+        for test in nodes(loop, ast.If)
+        if any(calls(item, "step") for item in test.body)
         for node in walk(test.test)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
     }

@@ -23,6 +23,7 @@ from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import call_at, replace_node, text_of
 from truestep.rules.kit.flow import LINEAR, NLL, SOFTMAX, OperationGraph, place_of, size_of
 from truestep.rules.kit.syntax import walk
+from truestep.rules.kit.where import argument, name_of, nodes
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ScoresNormalised
 
@@ -140,10 +141,17 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
     if call is None:
         stacks = [node for node in walk(source.tree) if _ends_in_softmax(node)]
         return _without_last(source, stacks[0]) if len(stacks) == 1 else []  # type: ignore[arg-type]
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    is_method = isinstance(owner, ast.expr) and text_of(source, owner) not in ("F", "torch", "nn.functional")
-    scores = owner if is_method and owner is not None else (call.args[0] if call.args else None)
+    scores = _scores_of(source, call)
     return replace_node(source, call, text=text_of(source, scores)) if scores is not None else []
+
+
+def _scores_of(source: Source, call: ast.Call) -> ast.expr | None:
+    """Return what softmax is applied to: the first argument of a function, the owner of a method."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    modules = {(item.asname or item.name).partition(".")[0] for item in nodes(source.tree, ast.alias)}
+    if owner is None or name_of(owner) == "self" or text_of(source, owner).partition(".")[0] in modules:
+        return argument(call, "input", place=0)
+    return owner
 
 
 def _ends_in_softmax(node: ast.AST) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import Edit, around, call_at, last_argument, replace_node, text_of
 from truestep.rules.kit.flow import OperationGraph, number_of
+from truestep.rules.kit.where import innermost
 from truestep.rules.mode._passes import Pass, is_repeated, read_passes, runs_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import ForwardPass
@@ -112,7 +113,9 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Pass the module's mode to `dropout`, in a method of a module."""
     call = call_at(source, finding.line, name="dropout")
     method = around(source, finding.line, ast.FunctionDef)
+    owner = innermost(source.tree, finding.line, ast.ClassDef)
     is_method = method is not None and bool(method.args.args) and method.args.args[0].arg == "self"
+    is_method = is_method and owner is not None and bool(owner.bases)  # a plain class has no mode
     if call is None or not call.args or not is_method or len(call.args) > 2:
         return []
     for item in call.keywords:
