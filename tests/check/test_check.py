@@ -515,3 +515,11 @@ def test_the_reason_of_a_script_that_ends_itself_is_told(tmp_path: Path) -> None
     done = check(tmp_path, "train.py")
     assert done.returncode == 2
     assert "(exit code 2): the following arguments are required: --data" in done.stdout
+
+
+def test_steps_that_could_not_be_counted_are_named(tmp_path: Path) -> None:
+    hide = "if step == 40: optimizer.param_groups[:] = map(Hidden, optimizer.param_groups)"
+    text = MENDED.replace("range(6)", "range(60)").replace('print("ends")', f"    {hide}")
+    write(tmp_path, "class Hidden(dict): get = None\n" + text)
+    done = check(tmp_path, "train.py")
+    assert "nothing found in 41 steps (not all were counted)" in done.stdout, done.stdout

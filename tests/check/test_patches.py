@@ -125,6 +125,26 @@ def test_only_files_under_the_folder_of_the_script_are_edited(tmp_path: Path) ->
     assert shared.read_text() == before
 
 
+ACCUMULATED = """\
+a = nn.Linear(4, 4); b = nn.Linear(4, 4)
+oa, ob = (torch.optim.SGD(net.parameters(), 1e-3) for net in (a, b))
+for i in range(2400):
+    x = torch.randn(8, 4)
+    (b(a(x)) - x).square().mean().div(4).backward()
+    if i % 4 == 3:
+        oa.step()
+        ob.step()
+"""
+
+
+def test_each_optimizer_is_zeroed_after_its_step_if_gradients_are_accumulated(tmp_path: Path) -> None:
+    fields = answer(tmp_path, ACCUMULATED)
+    assert codes(fields) == ["LOOP01"]
+    added = [line for line in fields["diff"].splitlines() if line.startswith("+ ")]
+    assert added == ["+        oa.zero_grad()", "+        ob.zero_grad()"], fields["diff"]
+    assert run(tmp_path, "--fix").returncode == 0
+
+
 @pytest.mark.parametrize("option", ["--fix", "--fix-all"])
 def test_remarks_are_edited_only_on_request(tmp_path: Path, option: str) -> None:
     unsorted = "places = {word: at for at, word in enumerate(set('a b c'.split()))}\n"

@@ -61,6 +61,7 @@ def test_a_name_that_only_a_later_loop_binds_is_not_used_before_it() -> None:
         ("o = 1\ndel o\nhere()", False),
         ("o = 1\nfor i in range(3):\n    here()\n    o = 2", False),
         ("def run(o):\n    here()", True),
+        ("def run(o):\n    here()\n    o = o.inner", False),
         ("def run():\n    here()\n    o = 1", False),
         ("o = 1\ndef run():\n    here()", True),
         ("def run():\n    here()", False),
@@ -118,6 +119,8 @@ def test_a_new_expression_is_local_in_the_statement_of_the_finding() -> None:
     assert not is_local(source, edits, line=5)
     assert not is_local(source, replace_node(source, call(source, "model"), text="model.eval()(i)"), line=4)
     assert not is_local(source, replace_node(source, call(source, "model"), text="model(unknown)"), line=4)
+    named = Source("t.py", LOOP.replace("= model(i)", "= f(p := model(i))"))
+    assert not is_local(named, replace_node(named, call(named, "model"), text="model(i).mean()"), line=4)
     copied = [
         Edit(first=1, last=0, lines=("import copy",)),
         *replace_node(source, call(source, "model"), text="copy.deepcopy(model(i))"),
@@ -163,6 +166,13 @@ def test_a_call_is_found_unless_another_could_be_meant() -> None:
     second = call_at(source, 2, name="step")
     assert second is not None and second.col_offset > 0
     assert call_at(source, 4, name="step") is not None
+
+
+def test_nothing_is_put_in_for_a_call_that_runs_elsewhere() -> None:
+    source = Source("t.py", "o = 1\nrun = lambda: l.backward()\nruns = [l.backward() for l in r]\n")
+    lambdas, comprehension = (node for node in ast.walk(source.tree) if ast.unparse(node) == "l.backward()")
+    assert statement_of(source, lambdas) is None
+    assert isinstance(statement_of(source, comprehension), ast.Assign)
 
 
 def test_edits_that_exclude_each_other_are_not_made_both() -> None:
@@ -221,6 +231,21 @@ def test_a_plain_class_has_no_mode_to_pass_on() -> None:
 
 def test_gradients_are_zeroed_for_the_optimizer_that_steps() -> None:
     text = "for i in r:\n    loss.backward(); {}\n"
-    assert edited("LOOP01", text.format("schedule.step(); o.step()"), 2, step_line=2, accumulates=False) == ""
-    one = edited("LOOP01", "o = 1\n" + text.format("o.step()"), 3, step_line=3, accumulates=False)
+    assert (
+        edited("LOOP01", text.format("schedule.step(); o.step()"), 2, step_lines=[2], accumulates=False) == ""
+    )
+    one = edited("LOOP01", "o = 1\n" + text.format("o.step()"), 3, step_lines=[3], accumulates=False)
     assert one == "    o.zero_grad()"
+    both = text.format("o.step(); p.step()")
+    assert edited("LOOP01", "o = p = 1\n" + both, 3, step_lines=[3], accumulates=False) == ""
+
+
+def test_sorting_is_local_if_all_of_it_can_be_compared() -> None:
+    source = Source(
+        "t.py", "import os\nlabels = {'a', None}\nids = [f(x) for x in (labels, os.listdir(p))]\n"
+    )
+    listing = call(source, "os.listdir")
+    assert is_local(source, replace_node(source, listing, text="sorted(os.listdir(p))"), line=3)
+    labels = next(node for node in ast.walk(source.tree) if isinstance(node, ast.Tuple)).elts[0]
+    for written in ("labels", "set(labels)", "{1, 2}"):
+        assert not is_local(source, replace_node(source, labels, text=f"sorted({written})"), line=3)

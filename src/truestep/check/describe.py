@@ -11,6 +11,7 @@ from truestep.check.examine import Result
 from truestep.errors import printable
 from truestep.rules.evidence import Evidence
 
+_COUNTING = "torch.optim.Optimizer.step"
 _MAX_EVIDENCE, _MAX_UNSEEN = 400, 5
 _NAMES = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
 
@@ -72,8 +73,10 @@ def count_text(result: Result) -> str:
 
 def outcome_text(result: Result) -> str:
     """Return in how many steps so much was found: ` in 696 steps (you stopped the script)`."""
-    stopped = f" ({result.stopped_by})" if result.stopped_by and result.num_steps else ""
-    return f" in {steps_text(result.num_steps)}{stopped}"
+    is_counting = not any(_COUNTING in text for text in result.switched_off)
+    notes = [result.stopped_by if result.num_steps else None, None if is_counting else "not all were counted"]
+    words = "; ".join(filter(None, notes))
+    return f" in {steps_text(result.num_steps)}{f' ({words})' if words else ''}"
 
 
 def steps_text(num: int) -> str:

@@ -80,6 +80,16 @@ class Result:
         """What the script never did, of the things that rules need."""
         return not_seen(self.evaluation.not_observed, self.evidence)
 
+    @property
+    def switched_off(self) -> list[str]:
+        """What truestep could not observe, and why."""
+        return [*dict.fromkeys(text for process in self.evidence.processes for text in process.switched_off)]
+
+    @property
+    def not_checked(self) -> list[str]:
+        """What was not looked at, and why."""
+        return [*dict.fromkeys(text for process in self.evidence.processes for text in process.not_checked)]
+
     @cached_property
     def ranks(self) -> list[RankTimes]:
         """The ranks side by side; nothing for one process."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import combinations, product, starmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,7 +57,7 @@ def proposed(result: Result) -> Proposed:
         same = [item for item in local if item.finding.file == source.path]
         others = [edit for item in same for edit in edits_of(item, source)]
         is_sure = is_local(source, edits, line=reported.finding.line)
-        is_sure = is_sure and not any(overlap(edit, other) for edit in edits for other in others)
+        is_sure = is_sure and not any(starmap(overlap, product(edits, others)))
         (local if is_sure else untested).append(reported)
     return Proposed(propose(local, result.evidence), untested)
 
@@ -258,7 +259,8 @@ def edits_of(reported: RuleFinding, source: Source) -> list[Edit]:
     if is_notebook(source.path) or reported.rule.make_edits is None:
         return []
     edits = reported.rule.make_edits(source, reported.finding)
-    return edits if _is_python(apply(source, edits)) else []
+    is_whole = not any(starmap(overlap, combinations(edits, 2)))
+    return edits if is_whole and _is_python(apply(source, edits)) else []
 
 
 def _is_python(text: str) -> bool:

@@ -91,7 +91,7 @@ class Check:
         if self._error is not None:
             return f"the block ended with {type(self._error).__name__}: {self._error}"
         if result.num_steps:
-            off = _switched_off(result)
+            off = [*result.evaluation.failed, *result.switched_off]
             return f"truestep failed to observe a part of it: {'; '.join(off)}" if off else None
         more = " There were backward passes." if result.evidence.has(BackwardPass) else ""
         return (
@@ -200,8 +200,3 @@ def _names(option: str, given: Sequence[str]) -> tuple[str, ...]:
 def _text_of(file: str) -> str:
     """Return the source of a notebook's cell, which is in no file."""
     return "".join(linecache.getlines(file))
-
-
-def _switched_off(result: Result) -> list[str]:
-    texts = (text for process in result.evidence.processes for text in process.switched_off)
-    return [*dict.fromkeys([*result.evaluation.failed, *texts])]

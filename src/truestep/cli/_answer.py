@@ -5,7 +5,7 @@ Owns what they look like. What was found is in `truestep.check`; where the answe
 
 import io
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -53,25 +53,40 @@ class Answer:
         return self._render(format_).encode(errors="replace").decode()
 
     def _render(self, format_: Format) -> str:
+        from truestep import check
+
+        result, inconclusive = self.result, self.result.inconclusive
         match format_:
             case Format.text:
                 file = io.StringIO()
                 self.show(Page(file))
                 return file.getvalue()
             case Format.github:
-                lines = as_annotations(self.result)
+                lines = check.as_annotations(result.findings, inconclusive=inconclusive)
                 return "".join(f"{line}\n" for line in lines)
             case Format.diff:
                 return self.patch
             case Format.jsonl:
-                new = [json_line("finding", item.as_fields()) for item in self.result.new(self.above)]
+                new = [json_line("finding", item.as_fields()) for item in result.new(self.above)]
                 return "".join([*new, json_line("summary", self.as_fields())])
             case Format.json:
                 fields: Any = self.as_fields()
             case Format.gitlab:
-                fields = as_gitlab(self.result, self.script)
+                fields = check.as_code_quality(
+                    result.findings,
+                    evidence=result.evidence,
+                    folder=_checkout(),
+                    script=self.script.path,
+                    inconclusive=inconclusive,
+                )
             case Format.sarif:
-                fields = as_sarif(self.result)
+                fields = check.as_sarif(
+                    result.findings,
+                    rules=result.rules,
+                    version=truestep.__version__,
+                    folder=_checkout(),
+                    inconclusive=inconclusive,
+                )
         return json.dumps(fields, indent=2) + "\n"
 
     def show(self, page: Page) -> None:
@@ -145,55 +160,10 @@ def result_fields(result: "Result") -> dict[str, Any]:
         "hidden": result.num_hidden,
         "unused_comments": [{"file": item.file, "line": item.line} for item in result.unused],
         "failed_rules": result.evaluation.failed,
-        "failed_observers": switched_off(result),
-        "not_checked": not_checked(result),
+        "failed_observers": result.switched_off,
+        "not_checked": result.not_checked,
         "ranks": [row.as_fields() for row in result.ranks],
     }
-
-
-def switched_off(result: "Result") -> list[str]:
-    """Return what truestep could not observe, and why."""
-    texts = (text for process in result.evidence.processes for text in process.switched_off)
-    return list(dict.fromkeys(texts))
-
-
-def not_checked(result: "Result") -> list[str]:
-    """Return what was not looked at, and why."""
-    texts = (text for process in result.evidence.processes for text in process.not_checked)
-    return list(dict.fromkeys(texts))
-
-
-def as_sarif(result: "Result") -> dict[str, Any]:
-    """Return a SARIF log."""
-    from truestep.check import as_sarif as as_log
-
-    return as_log(
-        result.findings,
-        rules=result.rules,
-        version=truestep.__version__,
-        folder=_checkout(),
-        inconclusive=result.inconclusive,
-    )
-
-
-def as_annotations(result: "Result") -> Iterable[str]:
-    """Return lines for GitHub Actions."""
-    from truestep.check import as_annotations as as_commands
-
-    return as_commands(result.findings, inconclusive=result.inconclusive)
-
-
-def as_gitlab(result: "Result", script: "Script") -> list[dict[str, Any]]:
-    """Return a report for GitLab."""
-    from truestep.check import as_code_quality
-
-    return as_code_quality(
-        result.findings,
-        evidence=result.evidence,
-        folder=_checkout(),
-        script=script.path,
-        inconclusive=result.inconclusive,
-    )
 
 
 def _checkout() -> Path:
@@ -260,9 +230,9 @@ class TextAnswer:
         result = self._result
         for text in result.evaluation.failed:
             self._page.print(("a rule failed: ", "bold red"), text)
-        for text in switched_off(result):
+        for text in result.switched_off:
             self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
-        for text in not_checked(result):
+        for text in result.not_checked:
             self._page.print(("not checked: ", "bold"), text)
 
     def _show_ranks(self) -> None:

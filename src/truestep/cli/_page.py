@@ -86,6 +86,7 @@ def open_record(folder: Path | None) -> None:
 
 
 answer_option: Any = partial(typer.Option, rich_help_panel="Output")
+answer_file: Any = partial(answer_option, metavar="FILE")
 starting_option: Any = partial(typer.Option, rich_help_panel="How the script runs")
 
 ScriptName = Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")]

@@ -23,7 +23,6 @@ from truestep.cli._answer import (
     make_patch,
     place_of,
     show_finding,
-    switched_off,
     untested_text,
 )
 from truestep.cli._help import Command
@@ -37,6 +36,7 @@ from truestep.cli._page import (
     ScriptName,
     StepLimit,
     add_to_record,
+    answer_file,
     answer_option,
     named_script,
     open_record,
@@ -72,12 +72,8 @@ _Select = Annotated[
 ]
 _Ignore = Annotated[str | None, _rules_option(metavar="RULES", help="Do not run these.")]
 _Rules = Annotated[Path | None, _rules_option(metavar="FOLDER", help="Also run the rules in this folder.")]
-_Baseline = Annotated[
-    Path | None, answer_option(metavar="FILE", help="Report only what is not in this file.")
-]
-_WriteBaseline = Annotated[
-    Path | None, answer_option(metavar="FILE", help="Write the findings to this file, for --baseline.")
-]
+_Baseline = Annotated[Path | None, answer_file(help="Report only what is not in this file.")]
+_WriteBaseline = Annotated[Path | None, answer_file(help="Write the findings to this file, for --baseline.")]
 _Fix = Annotated[
     bool,
     answer_option(
@@ -99,13 +95,11 @@ _AsFormat = Annotated[
 ]
 _Output = Annotated[
     Path | None,
-    answer_option(metavar="FILE", help="Write the answer in --format to this file, and print it as text."),
+    answer_file(help="Write the answer in --format to this file, and print it as text."),
 ]
 _Show = Annotated[
     Path | None,
-    answer_option(
-        metavar="FILE", help="Write the script, with its values and these findings, to this HTML file."
-    ),
+    answer_file(help="Write the script, with its values and these findings, to this HTML file."),
 ]
 _Verbose = Annotated[
     bool,
@@ -397,7 +391,7 @@ def _exit_code(result: "Result", *, found: int) -> int:
         return _INCONCLUSIVE
     if result.has_mistakes:
         return found
-    if result.evaluation.failed or switched_off(result):
+    if result.evaluation.failed or result.switched_off:
         return _OWN_FAULT
     if result.code and result.timed_out_s is None:
         return _ENDED

@@ -21,6 +21,7 @@ from truestep.cli._page import (
     ScriptArguments,
     ScriptName,
     StepLimit,
+    answer_file,
     answer_option,
     device_fields,
     named_script,
@@ -59,9 +60,7 @@ _AgainstArgs = Annotated[
     str | None,
     starting_option(metavar="TEXT", help="Run it too with these arguments, and mark what differs."),
 ]
-_Output = Annotated[
-    Path | None, answer_option(metavar="FILE", help="Write the whole listing to this HTML file.")
-]
+_Output = Annotated[Path | None, answer_file(help="Write the whole listing to this HTML file.")]
 _Quiet = Annotated[bool, answer_option("-q", "--quiet", help="Discard what the script prints.")]
 
 

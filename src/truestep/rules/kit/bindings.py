@@ -67,7 +67,9 @@ def _is_name_bound(
     before = _Walk(own, statement).names
     if before is None or not needed <= before:
         return False
-    later = (item for item in walk(turn) if isinstance(item, ast.stmt)) if isinstance(turn, Loop) else ()
+    if not isinstance(turn, Loop | Function):
+        return True
+    later = (item for item in walk(turn) if isinstance(item, ast.stmt))
     return not any(item.lineno > statement.lineno and needed & set(_binds(item)) for item in later)
 
 

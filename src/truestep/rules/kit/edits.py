@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from truestep.rules.evidence import Source
 from truestep.rules.kit.bindings import Function, Loop, is_bound, suites, turn_of
 from truestep.rules.kit.syntax import walk
-from truestep.rules.kit.where import calls, covers, name_of
+from truestep.rules.kit.where import calls, covers, innermost, name_of, nodes
 
 _MODES = frozenset(("eval", "train", "requires_grad_", "set_grad_enabled", "no_grad", "inference_mode"))
 
@@ -138,6 +138,7 @@ def _is_local_change(after: Source, change: _Change, *, line: int, turn: ast.AST
     names = names_in(new) - names_in(old)
     return (
         type(old) is type(new)
+        and not nodes(old, ast.NamedExpr)  # what it names is used elsewhere
         and old.lineno <= line <= _end_of_head(old)
         and _bodies(old) == _bodies(new)
         and not _switches(new) > _switches(old)
@@ -179,8 +180,17 @@ def _end_of_head(statement: ast.stmt) -> int:
 
 
 def _switches(node: ast.AST) -> int:
-    """Return how many calls change how a model runs for all who call it."""
-    return [name_of(item.func) in _MODES for item in walk(node) if isinstance(item, ast.Call)].count(True)
+    """Return how many calls change how a model runs for all who call it, or sort what may have no order."""
+    made = nodes(node, ast.Call)
+    given = [call.args[0] for call in made if name_of(call.func) == "sorted" and call.args]
+    unordered = [item for item in given if not isinstance(item, ast.Call) or is_set(item)]
+    return len(unordered) + [name_of(call.func) in _MODES for call in made].count(True)
+
+
+def is_set(node: ast.expr) -> bool:
+    """Return whether an expression makes a set."""
+    made = name_of(node.func) if isinstance(node, ast.Call) else None
+    return isinstance(node, ast.Set | ast.SetComp) or made in ("set", "frozenset")
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -231,18 +241,12 @@ def text_of(source: Source, node: ast.expr) -> str:
 
 def copy_node(source: Source, node: ast.expr) -> list[Edit]:
     """Return changes that put `copy.deepcopy()` around an expression, and import it if nothing does yet."""
-    plain = [item for item in source.tree.body if isinstance(item, ast.Import)]
-    names = {alias.asname or alias.name for item in plain for alias in item.names}
-    others = [item for item in source.tree.body if isinstance(item, ast.ImportFrom)]
-    imports = [*plain, *(item for item in others if item.module != "__future__")]
-    if "copy" not in names and not imports:
-        return []
     edits = replace_node(source, node, text=f"copy.deepcopy({text_of(source, node)})")
-    return (
-        edits
-        if "copy" in names
-        else [*insert_before(source, min(imports, key=lambda item: item.lineno), "import copy"), *edits]
-    )
+    if "copy" in _imported(source):
+        return edits
+    imports = (item for item in source.tree.body if isinstance(item, ast.Import | ast.ImportFrom))
+    first = next((item for item in imports if getattr(item, "module", None) != "__future__"), None)
+    return [*insert_before(source, first, "import copy"), *edits] if first is not None else []
 
 
 def drop_statement(source: Source, statement: ast.stmt) -> list[Edit]:
@@ -292,8 +296,7 @@ def indent_of(source: Source, line: int) -> str:
 
 def statement_at(source: Source, line: int) -> ast.stmt | None:
     """Return the innermost statement that a line belongs to; the first of several in one line."""
-    around = statements_at(source, line)
-    return max(around, key=lambda node: node.lineno, default=None)
+    return innermost(source.tree, line, ast.stmt)
 
 
 def statements_at(source: Source, line: int | None) -> list[ast.stmt]:
@@ -303,9 +306,11 @@ def statements_at(source: Source, line: int | None) -> list[ast.stmt]:
 
 
 def statement_of(source: Source, node: ast.AST) -> ast.stmt | None:
-    """Return the innermost statement that something stands in."""
-    found = [item for item in walk(source.tree) if isinstance(item, ast.stmt) and node in walk(item)]
-    return found[-1] if found else None
+    """Return the innermost statement that something stands in; None in a lambda, which runs elsewhere."""
+    found = [
+        item for item in walk(source.tree) if isinstance(item, ast.stmt | ast.Lambda) and node in walk(item)
+    ]
+    return found[-1] if found and isinstance(found[-1], ast.stmt) else None
 
 
 def apply(source: Source, edits: Iterable[Edit]) -> str:

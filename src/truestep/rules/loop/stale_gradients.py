@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import call_at, insert_after, insert_before, statement_of
+from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import GradientsApplied
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.kinds import Place
@@ -30,26 +31,37 @@ RULE = Meta(
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find steps that apply gradients for the second time."""
+    steps: dict[Place, list[Moment[GradientsApplied]]] = {}
     for moment in evidence.of(GradientsApplied):
-        stale_at = moment.facts.stale_at
-        if stale_at is not None:
+        if moment.facts.stale_at is not None:
+            steps.setdefault(moment.facts.stale_at, []).append(moment)
+    for at, moments in steps.items():
+        lines = sorted({moment.line for moment in moments if moment.line is not None})
+        details = {"step_lines": lines, "accumulates": _accumulates(evidence, at)}
+        for moment in moments:
             yield Finding(
                 message="gradients are not zeroed between steps: zero_grad() is missing",
-                file=stale_at.file,
-                line=stale_at.line,
+                file=at.file,
+                line=at.line,
                 step=moment.step + 1,
-                details={"step_line": moment.line, "accumulates": _accumulates(evidence, stale_at)},
+                details=details,
                 evidence=f"this backward pass started with the gradients that step {moment.step} applied, "
                 f"not zeroed; step {moment.step + 1} at line {moment.line} applied the sum",
             )
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
+    """Zero the gradients of each optimizer that steps; nothing if one of them is not found."""
+    found = [_zero(source, finding, line) for line in finding.details["step_lines"]]
+    return [edit for edits in found for edit in edits] if all(found) else []
+
+
+def _zero(source: Source, finding: Finding, step_line: int) -> list[Edit]:
     """Zero the gradients before the backward pass; after the step, if several passes belong to one.
 
     After the step, too, where the optimizer has no name yet before the pass.
     """
-    call = call_at(source, finding.details["step_line"], name="step")
+    call = call_at(source, step_line, name="step")
     if call is None or not isinstance(call.func, ast.Attribute):
         return []
     owner = call.args[0] if call.args else call.func.value  # a gradient scaler is given the optimizer

@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta, Severity, Source
-from truestep.rules.kit.edits import Edit, call_at, replace_node, text_of
+from truestep.rules.kit.edits import Edit, call_at, is_set, replace_node, text_of
 from truestep.rules.kit.order import ValueFlow
 from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import assignments, covers, name_of
@@ -248,12 +248,6 @@ def _set_used_at(source: Source, line: int | None) -> ast.expr | None:
         else:
             continue
         values = [value for _, value in assignments(source.tree, name_of(used) or "")] or [used]
-        if covers(used, line) and any(map(_is_set, values)):
+        if covers(used, line) and any(map(is_set, values)):
             return used
     return None
-
-
-def _is_set(value: ast.expr) -> bool:
-    return isinstance(value, ast.Set | ast.SetComp) or (
-        isinstance(value, ast.Call) and name_of(value.func) in ("set", "frozenset")
-    )
