@@ -5,7 +5,7 @@ Owns that form alone. See https://docs.gitlab.com/ci/testing/code_quality/#code-
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,43 +27,26 @@ def as_code_quality(
     """Return a report; paths under the folder are relative to it. What has no place is put at the script."""
     start = str(Path(script).absolute())
     rows: list[dict[str, Any]] = []
-    if inconclusive is not None:
-        rows.append(_row("inconclusive", inconclusive, place=(start, 1), level="error", signs=("", "")))
-    for reported in flatten(findings):
-        finding = reported.finding
-        place = (finding.file, finding.line) if finding.file else (start, 1)
-        rows.append(
-            _row(
-                reported.rule.meta.code,
-                f"{finding.message}. {reported.fix}",
-                place=place,
-                level=reported.severity,
-                signs=fingerprint(reported, evidence, folder=folder)[1:],
-            )
-        )
-    return _finished(rows, folder)
-
-
-def _row(
-    code: str, words: str, *, place: tuple[str, int | None], level: str, signs: tuple[str, str]
-) -> dict[str, Any]:
-    return {
-        "check_name": code,
-        "description": words,
-        "severity": _LEVELS.get(level, level),
-        "fingerprint": "\n".join((code, *signs)),
-        "location": {"path": place[0], "lines": {"begin": place[1] or 1}},
-    }
-
-
-def _finished(rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """Give each row its fingerprint, which stays when the line moves, and a path as GitLab knows it."""
     num_same: Counter[str] = Counter()
-    for row in rows:
-        text = row["fingerprint"]
-        num_same[text] += 1  # two findings must not have the same one
-        row["fingerprint"] = hashlib.sha256(f"{text}\n{num_same[text]}".encode(errors="replace")).hexdigest()
-        path = Path(row["location"]["path"])
-        if path.is_relative_to(folder):
-            row["location"]["path"] = path.relative_to(folder).as_posix()
+
+    def add(code: str, words: str, level: str, *, file: str, line: int | None, signs: Sequence[str]) -> None:
+        text = "\n".join((code, *signs))
+        num_same[text] += (
+            1  # two findings must not have the same fingerprint, which stays when the line moves
+        )
+        sign = hashlib.sha256(f"{text}\n{num_same[text]}".encode(errors="replace")).hexdigest()
+        path = Path(file)
+        file = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else file
+        place = {"path": file, "lines": {"begin": line or 1}}
+        told = {"check_name": code, "description": words, "severity": _LEVELS[level]}
+        rows.append({**told, "fingerprint": sign, "location": place})
+
+    if inconclusive is not None:
+        add("inconclusive", inconclusive, "error", file=start, line=1, signs=("", ""))
+    for reported in flatten(findings):
+        finding, code = reported.finding, reported.rule.meta.code
+        words = f"{finding.message}. {reported.fix}"
+        line = finding.line if finding.file else 1
+        signs = fingerprint(reported, evidence, folder=folder)[1:]
+        add(code, words, reported.severity, file=finding.file or start, line=line, signs=signs)
     return rows

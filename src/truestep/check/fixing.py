@@ -48,18 +48,25 @@ class Fixed:
 
 def proposed(result: Result) -> Proposed:
     """Return the edits for errors and warnings that may be shown without a run."""
-    local: list[RuleFinding] = []
-    untested: list[RuleFinding] = []
-    for reported in fixable(result):
-        source = result.evidence.source(reported.finding.file)
-        assert source is not None
-        edits = edits_of(reported, source)
-        same = [item for item in local if item.finding.file == source.path]
-        others = [edit for item in same for edit in edits_of(item, source)]
-        is_sure = is_local(source, edits, line=reported.finding.line)
-        is_sure = is_sure and not any(starmap(overlap, product(edits, others)))
-        (local if is_sure else untested).append(reported)
+    found = fixable(result)
+    local = _local(found, result.evidence)
+    untested = [reported for reported in found if reported not in local]
     return Proposed(propose(local, result.evidence), untested)
+
+
+def _local(findings: Iterable[RuleFinding], evidence: Evidence) -> list[RuleFinding]:
+    """Return the findings whose edits are provably local, and exclude none of an earlier one."""
+    local: list[RuleFinding] = []
+    others: dict[str, list[Edit]] = {}
+    for reported in findings:
+        source = evidence.source(reported.finding.file)
+        assert source is not None
+        edits, taken = edits_of(reported, source), others.setdefault(source.path, [])
+        is_free = not any(starmap(overlap, product(edits, taken)))
+        if is_free and is_local(source, edits, line=reported.finding.line):
+            local.append(reported)
+            taken += edits
+    return local
 
 
 def fixable(result: Result, *, has_remarks: bool = False) -> list[RuleFinding]:
@@ -166,7 +173,7 @@ class _Trial:
         them. Of other edits that is not known.
         """
         finding = reported.finding
-        if finding.line is None or not all(map(self._is_local, self.tried)):
+        if finding.line is None or [*self.tried] != _local(self.tried, self.original.evidence):
             return True
         words = f"{finding.message} {finding.evidence}"
         named = {finding.line, *(int(number) for number in _LINE.findall(words))}
@@ -174,11 +181,6 @@ class _Trial:
             named & _Lines.between(self._text(file, self.earlier[1]), text).written
             for file, text in self.later[1].items()
         )
-
-    def _is_local(self, reported: RuleFinding) -> bool:
-        source = self.original.evidence.source(reported.finding.file)
-        assert source is not None
-        return is_local(source, edits_of(reported, source), line=reported.finding.line)
 
     def _text(self, file: str | None, changed: Mapping[str, str]) -> str:
         source = self.original.evidence.source(file)

@@ -115,7 +115,7 @@ def _verdict(story: Story) -> Markup:
         parts.append(_SAMENESS[sections.is_same(story)][0].format(steps=steps))
     if story.answers["check"]:
         parts.append(check_words(story.answers["check"][-1]))
-    return join(["; ".join(parts) + "." if parts else "The record has no steps yet."])
+    return join(["; ".join(parts).removesuffix(".") + "." if parts else "The record has no steps yet."])
 
 
 def _is_stopped(story: Story) -> bool:
