@@ -205,9 +205,8 @@ def test_what_cannot_work_is_refused_before_the_script_runs(
 def test_only_what_was_not_checked_is_said_to_be(
     capsys: pytest.CaptureFixture[str], reasons: list[str]
 ) -> None:
-    process = SimpleNamespace(not_checked=reasons, switched_off=[])
-    result: Any = SimpleNamespace(
-        evaluation=SimpleNamespace(failed=[]), evidence=SimpleNamespace(processes=[process])
-    )
+    process: Any = SimpleNamespace(not_checked=reasons, switched_off=[])
+    evidence = Evidence(processes=[process])
+    result = Result(code=0, evidence=evidence, rules=[], evaluation=Evaluation())
     TextAnswer(Page(), result)._show_faults()
     assert capsys.readouterr().out == "".join(f"not checked: {reason}\n" for reason in reasons)
