@@ -240,6 +240,12 @@ def test_gradients_are_zeroed_for_the_optimizer_that_steps() -> None:
     assert edited("LOOP01", "o = p = 1\n" + both, 3, step_lines=[3], accumulates=False) == ""
 
 
+def test_the_second_of_two_steps_goes_away() -> None:
+    assert edited("LOOP17", "a(); o.step(); o.step()  # twice\n", 1) == "a(); o.step()  # twice"
+    assert edited("LOOP17", "o.step(); p.step()\n", 1) == ""
+    assert edited("LOOP17", "loss = o.step(f)\n", 1) == ""
+
+
 def test_sorting_is_local_if_all_of_it_can_be_compared() -> None:
     source = Source(
         "t.py", "import os\nlabels = {'a', None}\nids = [f(x) for x in (labels, os.listdir(p))]\n"

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.kit.edits import Edit, call_at, drop_statement, statement_at
+from truestep.rules.kit.edits import Edit, call_at, drop_statement, statement_of
 from truestep.rules.kit.roster import names_of
 from truestep.watch.evidence.facts.optimizing import GradientsApplied
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -48,8 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Remove the second step, if it is a statement of its own."""
-    statement = statement_at(source, finding.line or 0)
-    is_step = (
-        isinstance(statement, ast.Expr) and call_at(source, finding.line, name="step") is statement.value
-    )
-    return drop_statement(source, statement) if statement is not None and is_step else []
+    call = call_at(source, finding.line, name="step")
+    statement = None if call is None else statement_of(source, call)
+    is_own = isinstance(statement, ast.Expr) and statement.value is call
+    return drop_statement(source, statement) if statement is not None and is_own else []
