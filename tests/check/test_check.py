@@ -16,8 +16,9 @@ import pytest
 
 from tests.gathering import run_script
 from truestep import cli
-from truestep.check import RuleFinding, Settings, as_sarif, evaluate_rules, read_settings
+from truestep.check import Evaluation, RuleFinding, Settings, as_sarif, evaluate_rules, read_settings
 from truestep.check.baseline import leave_out_known, write_baseline
+from truestep.check.examine import Result
 from truestep.check.suppress import hide, read_comments
 from truestep.errors import UsageError
 from truestep.rules import Evidence, Finding, find_rules
@@ -299,7 +300,9 @@ def test_what_follows_from_a_finding_is_told_when_that_one_is_left_out(tmp_path:
     assert leave_out_known(findings, known, evidence=evidence) == [follows]
     write_baseline(known, findings, evidence=evidence)
     assert leave_out_known(findings, known, evidence=evidence) == []
-    log = as_sarif(findings, rules=[*rules.values()], version="1", folder=tmp_path)
+    log = as_sarif(
+        Result(code=0, evidence=evidence, rules=[*rules.values()], evaluation=Evaluation(findings=findings))
+    )
     assert [item["ruleId"] for item in log["runs"][0]["results"]] == ["DATA07", "LOOP11"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.check.test_check import LINE, MENDED, SCRIPT, check, write
-from truestep.check import Evaluation, RuleFinding, as_annotations, as_code_quality, as_sarif
+from truestep.check import Evaluation, RuleFinding, as_annotations, as_code_quality, as_sarif, formats
 from truestep.check.examine import Result
 from truestep.check.gather import _wait
 from truestep.cli._answer import Answer, Format, TextAnswer
@@ -42,9 +42,17 @@ def result_of(*findings: RuleFinding, code: int = 0, timed_out_s: float | None =
     )
 
 
+def concluded(
+    *findings: RuleFinding, evidence: Evidence | None = None, inconclusive: str | None = None
+) -> Any:
+    """Return what forms read of a result: whether it was inconclusive is given, not found out."""
+    given = {"findings": list(findings), "evidence": evidence or Evidence(), "inconclusive": inconclusive}
+    return SimpleNamespace(rules=list(RULES.values()), **given)
+
+
 def test_an_annotation_is_one_line_whatever_is_in_it() -> None:
     odd = found("LOOP01", file="/repo/a,b:c%.py", message="50% of it\nis ::error::", evidence="x\r\ny")
-    (line,) = as_annotations([odd], inconclusive=None)
+    (line,) = as_annotations(concluded(odd))
     head, _, text = line.removeprefix("::").partition("::")
     assert head == "error file=/repo/a%2Cb%3Ac%25.py,line=3,title=LOOP01 stale-gradients"
     assert text.startswith("50%25 of it%0Ais ::error::%0ASeen: x%0D%0Ay%0AFix: Call optimizer.zero_grad()")
@@ -53,40 +61,37 @@ def test_an_annotation_is_one_line_whatever_is_in_it() -> None:
 def test_annotations_have_the_level_of_the_finding_and_its_consequences_in_the_text() -> None:
     follows = (found("LOOP10", message="the loss is not finite"),)
     findings = [found("LOOP01", follows=follows), found("PROBE07", file=None, line=None)]
-    first, remark = as_annotations(findings, inconclusive=None)
+    first, remark = as_annotations(concluded(*findings))
     assert first.endswith("%0ASo: LOOP10 the loss is not finite")
     assert remark.startswith("::notice title=PROBE07 update-scale::")
 
 
 def test_every_form_for_code_hosts_shows_that_a_run_was_inconclusive() -> None:
     reason = "No optimizer step ran"
-    (line,) = as_annotations([], inconclusive=reason)
+    result = concluded(inconclusive=reason)
+    (line,) = as_annotations(result)
     assert line == f"::error title=truestep check%3A inconclusive::{reason}"
-    (row,) = as_code_quality(
-        [], evidence=Evidence(), folder=Path.cwd(), script="sub/train.py", inconclusive=reason
-    )
+    (row,) = as_code_quality(result, script="sub/train.py")
     assert row["location"] == {"path": "sub/train.py", "lines": {"begin": 1}} and row["description"] == reason
-    (run,) = as_sarif([], rules=[], version="1", folder=Path.cwd(), inconclusive=reason)["runs"]
+    (run,) = as_sarif(result)["runs"]
     (invocation,) = run["invocations"]
     assert invocation["executionSuccessful"] is False
     assert reason in invocation["toolExecutionNotifications"][0]["message"]["text"]
 
 
-def test_a_code_quality_report_has_what_gitlab_requires() -> None:
+def test_a_code_quality_report_has_what_gitlab_requires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_checkout", lambda: Path("/repo"))
     evidence = Evidence(texts={"/repo/sub/train.py": "a\nb\nloss.backward()\n"})
     findings = [found("LOOP01", follows=(found("LOOP10"),)), found("LOOP01"), found("DATA01", file=None)]
-    rows = as_code_quality(
-        findings, evidence=evidence, folder=Path("/repo"), script="/repo/run.py", inconclusive=None
-    )
+    rows = as_code_quality(concluded(*findings, evidence=evidence), script="/repo/run.py")
     assert [row["check_name"] for row in rows] == ["LOOP01", "LOOP10", "LOOP01", "DATA01"]
     assert {row["severity"] for row in rows} <= {"info", "minor", "major", "critical", "blocker"}
     assert rows[0]["location"] == {"path": "sub/train.py", "lines": {"begin": 3}}
     assert rows[3]["location"] == {"path": "run.py", "lines": {"begin": 1}}
     assert len({row["fingerprint"] for row in rows}) == 4
     moved = Evidence(texts={"/repo/sub/train.py": "new\na\nb\nloss.backward()\n"})
-    (again,) = as_code_quality(
-        [found("LOOP01", line=4)], evidence=moved, folder=Path("/repo"), script="run.py", inconclusive=None
-    )
+    same = concluded(found("LOOP01", line=4), evidence=moved)
+    (again,) = as_code_quality(same, script="run.py")
     assert again["fingerprint"] == rows[0]["fingerprint"], "a line that moved is the same finding"
 
 

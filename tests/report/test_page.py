@@ -16,7 +16,6 @@ from truestep.errors import UsageError
 from truestep.record import Record
 from truestep.report import charts, compose, measures, numerals, sections
 from truestep.report.compose import write_report
-from truestep.report.live.words import value_of
 from truestep.report.markup import data, tag, text
 from truestep.report.runs import Story, read_run
 from truestep.report.thin import Series
@@ -246,7 +245,7 @@ def test_a_long_value_is_cut_in_the_table_of_evaluations(tmp_path: Path) -> None
 
 
 def test_memory_is_told_by_thousands_in_the_report_and_in_the_live_view(tmp_path: Path) -> None:
-    assert (numerals.size(2**30), value_of("memory_bytes", 2**30)) == ("1.074 GB", "1.074 GB")
+    assert (numerals.size(2**30), numerals.value_of("memory_bytes", 2**30)) == ("1.074 GB", "1.074 GB")
     record = Record(tmp_path / "record.jsonl")
     start(record, 0)
     record.write("values", name="memory_bytes", steps=[0], values=[2e6])

@@ -20,11 +20,9 @@ from truestep.tune.in_script.operators import visible_operators
 from truestep.tune.in_script.profiling import _Trace
 from truestep.tune.knob import PHASES
 from truestep.tune.profile.details import LineShare
-from truestep.tune.profile.holding import memory_from_objects, memory_from_trace
 from truestep.tune.profile.phases import cut_steps
-from truestep.tune.profile.pieces import OwnFiles
 from truestep.tune.profile.profile import LoaderUse, Profile, Share, percents, profile, shares_of
-from truestep.tune.profile.profile_page import Line, duration, render, size
+from truestep.tune.profile.profile_page import Line, duration, render
 from truestep.tune.search.loading import data_advice
 from truestep.watch import Facts, Moment
 from truestep.watch.evidence.facts.loading import BatchFetched
@@ -217,7 +215,7 @@ def test_a_script_of_few_steps_is_run_again_with_a_shorter_course(profiles: dict
     found = profiles["short"]
     assert not found.is_enough
     assert 1 <= found.num_steps < 10
-    assert found.lines and found.peak_bytes
+    assert found.lines
 
 
 @pytest.mark.slow
@@ -229,25 +227,7 @@ def test_modules_have_forward_and_backward_shares(profiles: dict[str, Profile]) 
     assert rows["Net"].backward >= rows["Net.second"].backward > 0.05
     assert rows["Net"].forward <= found.share_of("forward") + 1e-9
     assert rows["Net"].backward <= found.share_of("backward") + 1e-9
-    assert "aten::convolution_backward" in [row.name for row in found.operations[:3]]
     assert line_with(found, "self.second(x)").backward > 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.practice("P71")
-def test_p71_what_holds_memory_is_told_by_category_and_line(profiles: dict[str, Profile]) -> None:
-    """At the memory peak, the profile shows what holds the memory and which line allocated it."""
-    found = profiles["cnn"]
-    num = (3 * 16 * 9 + 16) + (16 * 32 * 9 + 32) + (32 * 10 + 10)
-    assert found.memory["parameters"] == 4 * num
-    assert (
-        found.memory["optimizer state"] == 4 * (2 * num) + 4 * 6
-    )  # AdamW: two moments, and a count for each
-    assert found.memory["activations"] >= 4 * 32 * 16 * 24 * 24  # the first layer's, for a batch of 32
-    assert sum(found.memory.values()) == found.peak_bytes < found.process_bytes
-    assert found.memory_source == "torch's memory profile"
-    sources = [row.source for row in found.holders if row.category == "activations"]
-    assert any("self.first(x)" in source or "loss.backward()" in source for source in sources)
 
 
 @pytest.mark.slow
@@ -293,9 +273,6 @@ def made_up(*, fetch_s: float, rest_s: float, cpu_s: float = 0.0, workers: int =
         interrupted_share=0.0,
         modules=(),
         lines=(),
-        operations=(),
-        peak_bytes=0,
-        process_bytes=0,
         loader=LoaderUse(
             kind="DataLoader",
             dataset="Pictures",
@@ -364,19 +341,9 @@ def test_percents_add_up_to_100_however_they_are_rounded() -> None:
     assert sum(percents(rows)) == 100 and max(percents(rows)) == 34
 
 
-def test_durations_and_sizes_have_a_unit_that_fits() -> None:
-    assert [duration(value) for value in (2.5, 0.0124, 0.104, 25e-6)] == [
-        "2.5 s",
-        "12.4 ms",
-        "104 ms",
-        "25 us",
-    ]
-    assert [size(value) for value in (12, 45_100, 182_000_000, 3_200_000_000)] == [
-        "12 B",
-        "45.1 kB",
-        "182 MB",
-        "3.2 GB",
-    ]
+def test_durations_have_a_unit_that_fits() -> None:
+    shown = [duration(value) for value in (2.5, 0.0124, 0.104, 25e-6)]
+    assert shown == ["2.5 s", "12.4 ms", "104 ms", "25 us"]
 
 
 def test_visible_operators_leave_no_trace() -> None:
@@ -398,22 +365,6 @@ def test_our_own_loader_is_seen_and_advised(profiles: dict[str, Profile]) -> Non
     assert advice is not None and "With workers=" in advice.words
 
 
-def test_live_objects_tell_of_memory_where_the_private_profile_fails() -> None:
-    model = torch.nn.Linear(100, 50)
-    optimizer = torch.optim.Adam(model.parameters())
-    for _ in range(2):
-        with torch.profiler.profile(profile_memory=True, acc_events=True) as profiler:
-            optimizer.zero_grad()
-            model(torch.randn(1000, 100)).sum().backward()
-            optimizer.step()
-    found = memory_from_objects(profiler, models=[model], optimizers=[optimizer])
-    num_bytes = 4 * (100 * 50 + 50)
-    assert found["memory"]["parameters"] == found["memory"]["gradients"] == num_bytes
-    assert found["memory"]["optimizer state"] == 2 * num_bytes + 2 * 4
-    assert found["memory"]["activations"] >= 4 * 1000 * 50
-    assert found["source"].startswith("live objects")
-
-
 def test_a_name_of_the_profiler_that_is_not_text_costs_no_section(monkeypatch: pytest.MonkeyPatch) -> None:
     def decode(*_: object, **__: object) -> None:
         b"\xff".decode()
@@ -421,15 +372,12 @@ def test_a_name_of_the_profiler_that_is_not_text_costs_no_section(monkeypatch: p
     monkeypatch.setattr(torch.autograd.profiler.profile, "_parse_kineto_results", decode)
     model = torch.nn.Linear(100, 50)
     before = dict(vars(torch.Tensor))
-    trace = _Trace(Mock(), memory=True)
+    trace = _Trace(Mock())
     trace.begin()
     model(torch.randn(1000, 100)).sum().backward()
     trace.end()
     assert dict(vars(torch.Tensor)) == before, "operators are as they were"
-    found = memory_from_trace(trace.profiler, OwnFiles(lambda _: False), known={})
-    assert found["memory"]["activations"] + found["memory"]["other"] >= 4 * 1000 * 50
-    live = memory_from_objects(trace.profiler, models=[model], optimizers=[])
-    assert live["memory"]["activations"] >= 4 * 1000 * 50
+    assert trace.roots()
 
 
 def test_workers_that_ended_before_the_count_began_are_not_waited_for() -> None:

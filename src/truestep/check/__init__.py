@@ -3,14 +3,12 @@
 Owns the way from a script to its findings. What is wrong is for `rules` to say.
 """
 
-from truestep.check.annotations import as_annotations
 from truestep.check.baseline import write_baseline
-from truestep.check.code_quality import as_code_quality
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules
 from truestep.check.examine import Listener, Result, examine
 from truestep.check.fixing import Fixed, Proposed, apply_fixes, propose, proposed
+from truestep.check.formats import as_annotations, as_code_quality, as_sarif
 from truestep.check.gather import CheckOptions, check_plan, gather
-from truestep.check.sarif import as_sarif
 from truestep.check.settings import Settings, read_settings
 
 __all__ = [

@@ -8,10 +8,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import truestep
 from truestep.cli._page import STYLES, Page, device_fields, short
 
 if TYPE_CHECKING:
@@ -53,40 +51,26 @@ class Answer:
         return self._render(format_).encode(errors="replace").decode()
 
     def _render(self, format_: Format) -> str:
-        from truestep import check
+        from truestep.check import as_annotations, as_code_quality, as_sarif
 
-        result, inconclusive = self.result, self.result.inconclusive
         match format_:
             case Format.text:
                 file = io.StringIO()
                 self.show(Page(file))
                 return file.getvalue()
             case Format.github:
-                lines = check.as_annotations(result.findings, inconclusive=inconclusive)
-                return "".join(f"{line}\n" for line in lines)
+                return "".join(f"{line}\n" for line in as_annotations(self.result))
             case Format.diff:
                 return self.patch
             case Format.jsonl:
-                new = [json_line("finding", item.as_fields()) for item in result.new(self.above)]
+                new = [json_line("finding", item.as_fields()) for item in self.result.new(self.above)]
                 return "".join([*new, json_line("summary", self.as_fields())])
             case Format.json:
                 fields: Any = self.as_fields()
             case Format.gitlab:
-                fields = check.as_code_quality(
-                    result.findings,
-                    evidence=result.evidence,
-                    folder=_checkout(),
-                    script=self.script.path,
-                    inconclusive=inconclusive,
-                )
+                fields = as_code_quality(self.result, script=self.script.path)
             case Format.sarif:
-                fields = check.as_sarif(
-                    result.findings,
-                    rules=result.rules,
-                    version=truestep.__version__,
-                    folder=_checkout(),
-                    inconclusive=inconclusive,
-                )
+                fields = as_sarif(self.result)
         return json.dumps(fields, indent=2) + "\n"
 
     def show(self, page: Page) -> None:
@@ -164,12 +148,6 @@ def result_fields(result: "Result") -> dict[str, Any]:
         "not_checked": result.not_checked,
         "ranks": [row.as_fields() for row in result.ranks],
     }
-
-
-def _checkout() -> Path:
-    """Return the folder that code hosts see paths from: the repository's; else the working folder."""
-    here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
 
 def show_finding(reported: "RuleFinding", evidence: "Evidence", *, page: Page) -> None:

@@ -54,9 +54,7 @@ _Budget = Annotated[
 ]
 _ProfileOnly = Annotated[
     bool,
-    _measured(
-        "--profile-only", help="Instead: show where the time of a step goes, and what holds the memory."
-    ),
+    _measured("--profile-only", help="Instead: show where the time of a step goes."),
 ]
 _Steps = Annotated[int | None, _measured(metavar="N", help="How many steps to measure, for --profile-only.")]
 

@@ -14,7 +14,6 @@ from truestep.base.runfiles import replacing
 from truestep.errors import UsageError
 from truestep.report import charts, measures, sections
 from truestep.report.charts import Chart
-from truestep.report.goodput import goodput
 from truestep.report.markup import Markup, join, table, tag
 from truestep.report.numerals import compared_steps, count, duration, plain, size
 from truestep.report.page import Chapter, Tile, render
@@ -39,7 +38,6 @@ _OWN: tuple[Callable[[Story], Section | None], ...] = (
     sections.findings,
     sections.verdict,
     sections.tuning,
-    goodput,
     sections.happened,
     sections.facts,
     sections.unread,
@@ -77,7 +75,7 @@ def _one(story: Story) -> str:
     loss, *measured = _measured([story])
     closing = [sections.happened(story), sections.facts(story), sections.unread(story)]
     said = [sections.findings(story), sections.verdict(story)]
-    parts = [loss, *said, *measured, sections.tuning(story), goodput(story), *closing]
+    parts = [loss, *said, *measured, sections.tuning(story), *closing]
     found = [section for section in parts if section is not None]
     return render(
         story.name,

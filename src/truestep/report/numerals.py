@@ -66,3 +66,25 @@ def moment(time_s: float) -> str:
         return datetime.fromtimestamp(time_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return plain(time_s)
+
+
+def number(value: float) -> str:
+    """Write a value in at most about nine characters, with four digits that count."""
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:.3e}"
+
+
+def value_of(name: str, value: float) -> str:
+    """Write a named value; one whose name says that it counts bytes gets its unit."""
+    return size(value) if name.endswith("_bytes") and math.isfinite(value) else number(value)
+
+
+def reading(name: str, value: object) -> str:
+    """Write what a metric gave: a number as one, anything else as it is written."""
+    try:
+        return value_of(name, float(value)) if isinstance(value, int | float) else str(value)
+    except OverflowError:
+        return "a number too large to hold"

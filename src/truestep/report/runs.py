@@ -47,10 +47,7 @@ class Life:
     is_stopped: bool = False
     """Whether it ended before the last step: Ctrl-C, SIGTERM, an error, or a `break`."""
     num_void: int = 0
-    """Steps that were recorded and then done again by the next one, and how long they took."""
-    void_s: float = 0.0
-    loop_s: float | None = None
-    """When its first loop over steps was opened."""
+    """Steps that were recorded and then done again by the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +157,11 @@ class Facts:
             last_s=time_s,
         )
         before = self.lives[-1] if self.lives else None
-        whole_s = self._all_s
         num_void = self.losses.drop_from(cursor)
         for curve in (self.trained_s, self.ended_s, self.wait_s, self.rate, *self.named.values()):
             curve.drop_from(cursor)
         if before is not None:
-            before.num_void, before.void_s = num_void, whole_s - self._all_s
+            before.num_void = num_void
             self._mark_between(before, life)
         self.evaluations = [item for item in self.evaluations if item.cursor <= cursor]
         self._base_s, self._end_s = self._all_s, 0.0
@@ -199,8 +195,6 @@ class Facts:
     def _phase(self, event: dict[str, Any]) -> None:
         self.total = None if event["end"] is None else _whole(event["end"])
         self._base_s, self._end_s = self._base_s + self._end_s, 0.0  # a loop counts from its own start
-        if self.lives and self.lives[-1].loop_s is None:
-            self.lives[-1].loop_s = _time(event)
 
     def _add_steps(self, event: dict[str, Any]) -> None:
         first, time_s = _whole(event["first"]), _time(event)

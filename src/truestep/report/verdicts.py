@@ -64,6 +64,11 @@ def check_tone(answer: Mapping[str, Any]) -> Tone:
     return "warn" if "warning" in counts or unsure(answer) else "good"
 
 
+def sameness(same: object) -> str:
+    """Return the answer of verify; an untrusted record may hold anything, which is inconclusive."""
+    return "same" if same is True else "different" if same is False else "inconclusive"
+
+
 def _counted(num: int, severity: str) -> str:
     word, plural = _NAMES.get(severity, (severity, f"{severity}s"))
     return count(num, word, plural=plural)

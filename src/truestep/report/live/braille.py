@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from truestep.report.live.words import number
+from truestep.report.numerals import number
 
 Points = tuple[Sequence[int], Sequence[float]]
 """Steps, and a finite value for each."""

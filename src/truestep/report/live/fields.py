@@ -4,8 +4,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from truestep.report.live.words import reading, sameness, value_of
-from truestep.report.verdicts import findings_in
+from truestep.report.numerals import reading, value_of
+from truestep.report.verdicts import findings_in, sameness
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live

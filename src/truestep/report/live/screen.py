@@ -21,8 +21,8 @@ from rich.text import Text
 
 from truestep.errors import printable
 from truestep.report.live import braille
-from truestep.report.live.words import count, duration, number, reading, sameness, value_of
-from truestep.report.verdicts import findings_in
+from truestep.report.numerals import count, duration, number, reading, value_of
+from truestep.report.verdicts import findings_in, sameness
 
 if TYPE_CHECKING:
     from truestep.report.live.state import Live
@@ -99,7 +99,7 @@ def _line(live: "Live") -> str:
     if rate is not None and live.status == "running":
         parts.append(f"{number(rate)} steps/s")
     if left_s is not None:
-        parts.append(f"{duration(left_s)} left")
+        parts.append(f"{duration(round(left_s))} left")
     return ", ".join(parts)
 
 
@@ -168,10 +168,13 @@ class View:
             alive = sum(item is True for item in live.alive)
             missing = live.status == "running" and alive < num
             state.append(
-                f"  {alive} of {num} processes" if missing else f"  {count(num, 'process')}", "default"
+                f"  {alive} of {num} processes"
+                if missing
+                else f"  {count(num, 'process', plural='processes')}",
+                "default",
             )
             if live.status == "running" and live.silent_s() > _SILENT_S:
-                state.append(f"  silent for {duration(live.silent_s())}", "bold yellow")
+                state.append(f"  silent for {duration(round(live.silent_s()))}", "bold yellow")
             if len(live.lives) > 1:
                 state.append(f"  {count(len(live.lives) - 1, 'resume')}", "default")
         # The end of a path says more than its beginning.
@@ -188,7 +191,7 @@ class View:
         if rate is not None and live.status in ("running", "unknown"):
             facts.append(f"{number(rate)} steps/s")
         if left_s is not None:
-            facts.append(f"{duration(left_s)} left")
+            facts.append(f"{duration(round(left_s))} left")
         of = f" of {live.end:,}" if live.end is not None else ""
         text = f"{live.cursor:,}{of} steps"
         if live.end:
@@ -266,7 +269,7 @@ class View:
         grid = Table.grid(padding=(0, 2))
         for life in live.lives[-1:]:
             grid.add_row(
-                Text(f"started after step {life.cursor:,}, {duration(time.time() - life.time_s)} ago")
+                Text(f"started after step {life.cursor:,}, {duration(round(time.time() - life.time_s))} ago")
             )
             for rank, (pid, alive) in enumerate(zip(life.pids, live.alive, strict=False)):
                 words, style = ("ended", "dim") if life.is_ended and alive is False else _ALIVE[alive]

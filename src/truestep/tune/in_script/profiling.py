@@ -18,11 +18,9 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from truestep.base.device import module_in_use
-from truestep.base.memory import process_peak_bytes
 from truestep.tune.in_script.facts_so_far import FactsSoFar
 from truestep.tune.in_script.fetching import Fetch
 from truestep.tune.in_script.operators import visible_operators
-from truestep.tune.profile.holding import known_storages, memory_from_objects, memory_from_trace
 from truestep.tune.profile.phases import CLOSURE, DETAILS
 from truestep.tune.profile.pieces import OwnFiles, Pieces
 from truestep.watch.evidence.facts.surroundings import CopiedToDevice, HostWaited
@@ -31,7 +29,6 @@ from truestep.watch.script.tape import Tape
 
 _STEADY = 1.25
 """Three steps in a row within this factor of one another: the script has warmed up."""
-_MAX_MEMORY_STEPS = 2
 _MAX_TRACED_NS = 5_000_000_000
 _ANCHOR, _NUM_ANCHORS = "truestep: clock ", 8
 """Ranges that tie the profiler's clock to ours."""
@@ -54,14 +51,12 @@ class _Course:
         self._count = 0
         self._raw: dict[str, Any] = {"troubles": []}
         self._models: dict[int, nn.Module] = {}
-        self._optimizers: dict[int, Optimizer] = {}
         self._trace: _Trace | None = None
         self._fetch = Fetch(tape)
         self._facts_seen = FactsSoFar(tape)
         self._files = OwnFiles(tape.sites.is_own)
         self._num_ahead = 0
-        tape.listen(forward_begins=self._meet_model, step_begins=self._meet_optimizer)
-        tape.listen(epoch=self._meet_loader, closing=self._close)
+        tape.listen(forward_begins=self._meet_model, epoch=self._meet_loader, closing=self._close)
         tape.follow_steps(self._end_step)
         self._is_finished = False
         _mark_closures(tape)
@@ -70,9 +65,6 @@ class _Course:
 
     def _meet_model(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
         self._models[id(module)] = module
-
-    def _meet_optimizer(self, optimizer: Optimizer, _number: int) -> None:
-        self._optimizers[id(optimizer)] = optimizer
 
     def _meet_loader(self, loader: Any, _number: int) -> None:
         # So many batches are there before the first step is over: the steps after it do not wait for them.
@@ -107,7 +99,7 @@ class _Course:
         is_enough = num >= self._value["steps"] and elapsed_s >= self._value["least_s"]
         if is_enough or num >= self._value["max_steps"] or elapsed_s >= self._value["most_s"]:
             self._note_timing()
-            self._begin_trace(self._trace_lines, memory=False)
+            self._begin_trace()
 
     def _note_timing(self) -> None:
         num = max(1, self._raw["last"] - self._raw["first"])
@@ -117,19 +109,18 @@ class _Course:
             "cpu_s": cpu_s / num,
             "fetch_cpu_s": fetch_s / num,
             "workers_cpu_s": None if workers_s is None else workers_s / num,
-            "process_bytes": process_peak_bytes(),
             "threads": torch.get_num_threads(),
             "device": _device_of(self._models.values()),
         }
 
-    def _begin_trace(self, act: Callable[[int], None], *, memory: bool) -> None:
+    def _begin_trace(self) -> None:
         if torch._C._autograd._profiler_enabled():
             self._raw["troubles"].append("the script uses torch.profiler, so there are no details")
             self._finish()
             return
         self._count = 0
-        self._act = act
-        self._trace = _Trace(self._tape, memory=memory)
+        self._act = self._trace_lines
+        self._trace = _Trace(self._tape)
         self._trace.begin()
 
     def _trace_lines(self, _took_ns: int) -> None:
@@ -140,17 +131,7 @@ class _Course:
         trace, self._trace = self._trace, None
         trace.end()
         self._keep(lambda: self._write_pieces(trace))
-        self._begin_trace(self._trace_memory, memory=True)
-
-    def _trace_memory(self, _took_ns: int) -> None:
-        self._count += 1
-        if self._count < _MAX_MEMORY_STEPS:
-            return
-        trace, self._trace = self._trace, None
-        assert trace is not None
-        trace.end()
-        self._keep(lambda: self._write_memory(trace))
-        self._finish()
+        self._finish(is_complete=True)
 
     def _write_pieces(self, trace: "_Trace") -> None:
         pieces = Pieces(models=self._models.values(), files=self._files, active=trace.active)
@@ -158,19 +139,6 @@ class _Course:
         pieces.read(trace.roots(), begun_ns=begun_ns, thread=thread)
         self._raw |= {"details": self._count, **pieces.tables()}
         pieces.save(self._folder / f"pieces-{os.getpid()}.npz")
-
-    def _write_memory(self, trace: "_Trace") -> None:
-        try:
-            self._raw["memory"] = memory_from_trace(trace.profiler, self._files, known=self._known())
-        except Exception as error:  # noqa: BLE001 - it is torch's private part, and may change
-            self._raw["troubles"].append(f"torch's memory profile failed: {type(error).__name__}: {error}")
-            models, optimizers = self._models.values(), self._optimizers.values()
-            live = memory_from_objects(trace.profiler, models=models, optimizers=optimizers)
-            self._raw["memory"] = live
-
-    def _known(self) -> dict[int, str]:
-        """Return what lies where, of what is surely known."""
-        return known_storages(self._models.values(), self._optimizers.values())
 
     def _keep(self, write: Callable[[], None]) -> None:
         try:
@@ -187,11 +155,12 @@ class _Course:
         trace, self._trace = self._trace, None
         if trace is not None:
             trace.end()
-            if not trace.has_memory and self._count:
+            if self._count:
                 self._keep(lambda: self._write_pieces(trace))
         self._finish()
 
-    def _finish(self) -> None:
+    def _finish(self, *, is_complete: bool = False) -> None:
+        self._raw["is_complete"] = is_complete
         self._raw["steps"] = self._tape.num_steps
         self._raw["facts"] = self._facts_seen.facts()
         (self._folder / f"profile-{os.getpid()}.json").write_text(json.dumps(self._raw))
@@ -202,9 +171,8 @@ class _Course:
 class _Trace:
     """One stretch under torch.profiler."""
 
-    def __init__(self, tape: Tape, *, memory: bool) -> None:
+    def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self.has_memory = memory
         self.active = _active_frames()
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():  # not run on a GPU yet
@@ -212,8 +180,6 @@ class _Trace:
         self.profiler = torch.profiler.profile(
             activities=activities,
             with_stack=True,
-            profile_memory=memory,
-            record_shapes=memory,
             acc_events=True,  # otherwise torch 2.11 warns, and a script may make errors of warnings
         )
         self._operators = ExitStack()
@@ -226,15 +192,13 @@ class _Trace:
             with torch.profiler.record_function(f"{_ANCHOR}{number}"):
                 self._anchors_ns.append(perf_counter_ns())
         self._begun_ns = perf_counter_ns()
-        if not self.has_memory:
-            self._tape.mark(HostWaited(DETAILS), 0, self._begun_ns)
+        self._tape.mark(HostWaited(DETAILS), 0, self._begun_ns)
 
     def elapsed_ns(self) -> int:
         return perf_counter_ns() - self._begun_ns
 
     def end(self) -> None:
-        if not self.has_memory:
-            self._tape.mark(HostWaited(DETAILS), 0, perf_counter_ns())
+        self._tape.mark(HostWaited(DETAILS), 0, perf_counter_ns())
         results: Any = self.profiler.profiler
         results.acc_events = False  # else all names are decoded here, and torch's need not be UTF-8
         try:

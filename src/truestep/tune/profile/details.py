@@ -1,4 +1,4 @@
-"""What torch.profiler's pieces add up to: shares of lines, modules and operations.
+"""What torch.profiler's pieces add up to: shares of lines and modules.
 
 Owns the sums. The profiler makes Python slower, so a piece counts as a part of its phase, and each phase as
 what it took in the steps that were only timed.
@@ -20,7 +20,6 @@ from truestep.watch import Moment
 from truestep.watch.evidence.facts.surroundings import HostWaited
 
 _LEAST_SHARE = 0.01
-_MAX_OPERATIONS = 10
 _BACKWARD, _FORWARD = PHASES.index("backward"), PHASES.index("forward")
 Numbers = npt.NDArray[np.int64]
 
@@ -53,20 +52,11 @@ class ModuleShare:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperationShare:
-    """An operation of torch's, without the operations that it calls."""
-
-    name: str
-    share: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Details:
     """What only torch.profiler can tell."""
 
     lines: tuple[LineShare, ...] = ()
     modules: tuple[ModuleShare, ...] = ()
-    operations: tuple[OperationShare, ...] = ()
 
 
 def sum_up(
@@ -77,7 +67,7 @@ def sum_up(
     shares: Mapping[str, float],
     original: Callable[[str], str],
 ) -> Details:
-    """Return the shares of lines, modules and operations; `shares` are those of the phases."""
+    """Return the shares of lines and modules; `shares` are those of the phases."""
     marks = [
         item.at_s for item in moments if isinstance(item.facts, HostWaited) and item.facts.how == DETAILS
     ]
@@ -91,7 +81,6 @@ def sum_up(
     return Details(
         lines=_lines(pieces, weights, raw["lines"], original),
         modules=_modules(pieces, weights, phases, raw["modules"]),
-        operations=_operations(pieces, weights, raw["operations"]),
     )
 
 
@@ -133,7 +122,7 @@ def _lines(
     original: Callable[[str], str],
 ) -> tuple[LineShare, ...]:
     direct = _sums(pieces[:, 2], weights, len(table))
-    gradients = _sums(pieces[:, 5], weights, len(table))
+    gradients = _sums(pieces[:, 4], weights, len(table))
     found = []
     for (file, line, function), share, backward in zip(table, direct, gradients, strict=True):
         if max(share, backward) >= _LEAST_SHARE:
@@ -154,7 +143,7 @@ def _modules(
     pieces: Numbers, weights: npt.NDArray[np.float64], phases: Numbers, table: Sequence[Sequence[str]]
 ) -> tuple[ModuleShare, ...]:
     is_forward, is_backward = phases == _FORWARD, phases == _BACKWARD
-    inside, of_gradient = pieces[:, 3], pieces[:, 6]
+    inside, of_gradient = pieces[:, 3], pieces[:, 5]
     forward = _sums(inside, weights * is_forward, len(table))
     again = _sums(inside, weights * is_backward, len(table))  # computed once more: activation checkpointing
     gradients = _sums(of_gradient, weights * is_backward, len(table))
@@ -171,13 +160,3 @@ def _modules(
         for name, kind in table
     ]
     return tuple(row for row in rows if row.forward + row.backward >= _LEAST_SHARE)
-
-
-def _operations(
-    pieces: Numbers, weights: npt.NDArray[np.float64], table: Sequence[str]
-) -> tuple[OperationShare, ...]:
-    sums = _sums(pieces[:, 4], weights, len(table))
-    rows = [
-        OperationShare(name=name, share=share) for name, share in zip(table, sums, strict=True) if share > 0
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.share)[:_MAX_OPERATIONS])

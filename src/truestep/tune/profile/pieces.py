@@ -23,7 +23,6 @@ class _Place(NamedTuple):
 
     line: int = _NONE
     module: int = _NONE
-    operation: int = _NONE
     node: int = _NONE
     """The sequence number of the node of autograd whose gradient is computed."""
 
@@ -42,7 +41,6 @@ class Pieces:
         self._modules = _Table()
         self._names: dict[str, int] = {}
         self._lines = _Table()
-        self._operations = _Table()
         self._module_of = {id(part): row for model in models for part, row in self._rows_of(model)}
         self._origins: dict[int, tuple[int, int]] = {}
         """By the number of a node: line and module of the operation in the forward pass that made it."""
@@ -77,15 +75,15 @@ class Pieces:
         if end_ns > max(0, begin_ns):
             line, module = self._origins.get(place.node, (_NONE, _NONE))
             self._rows.extend(
-                (begin_ns, end_ns, *place[:3], line, module if place.module == _NONE else _NONE)
+                (begin_ns, end_ns, *place[:2], line, module if place.module == _NONE else _NONE)
             )
 
     def _enter(self, event: Any, outer: _Place) -> _Place:
         tag, fields = event.tag, event.extra_fields
         if tag == _EventType.TorchOp:
-            return self._enter_operation(event.name, fields, outer)
+            return self._enter_operation(event.name, fields.sequence_number, outer)
         if tag == _EventType.PyCCall:
-            return outer._replace(line=self._line_of(fields.caller, outer.line), operation=_NONE)
+            return outer._replace(line=self._line_of(fields.caller, outer.line))
         if tag == _EventType.PyCall:
             module = outer.module
             if fields.module is not None:
@@ -93,20 +91,15 @@ class Pieces:
             line = self._function_of(fields.callsite)
             if line is None:
                 line = self._line_of(fields.caller, outer.line)
-            return outer._replace(line=line, module=module, operation=_NONE)
+            return outer._replace(line=line, module=module)
         return outer
 
-    def _enter_operation(self, name: str, fields: Any, outer: _Place) -> _Place:
-        number = fields.sequence_number
-        operation = self._operations.number(name.removeprefix(_ENGINE))
+    def _enter_operation(self, name: str, number: int, outer: _Place) -> _Place:
         if name.startswith(_ENGINE):
-            return outer._replace(operation=operation, node=number)
+            return outer._replace(node=number)
         if outer.node == _NONE and number >= 0:
-            self._origins[number] = (
-                outer.line,
-                outer.module,
-            )  # the last to begin with it is the one that made it
-        return outer._replace(operation=operation)
+            self._origins[number] = outer.line, outer.module  # the last to begin with it made the node
+        return outer
 
     def _line_of(self, frame: Any, otherwise: int) -> int:
         """Return the row of the line that a frame of the user's stands at; for others', the one before."""
@@ -127,12 +120,11 @@ class Pieces:
         return {
             "lines": self._lines.rows(),
             "modules": self._modules.rows(),
-            "operations": self._operations.rows(),
         }
 
     def save(self, path: Path) -> None:
-        """Write the pieces: begin, end, line, module, operation, line and module whose gradient it is."""
-        np.savez(path, pieces=np.frombuffer(self._rows, dtype=np.int64).reshape(-1, 7))
+        """Write the pieces: begin, end, line, module, line and module whose gradient it is."""
+        np.savez(path, pieces=np.frombuffer(self._rows, dtype=np.int64).reshape(-1, 6))
 
 
 class _Table:

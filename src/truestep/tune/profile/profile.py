@@ -1,4 +1,4 @@
-"""Where the time of a step goes, and what holds memory: one run of somebody's script under observation.
+"""Where the time of a step goes: one run of somebody's script under observation.
 
 Owns the run and the result. What the script's process does is in `profiling`, which moment belongs to which
 phase in `phases`, what torch.profiler adds in `details`.
@@ -16,8 +16,8 @@ import numpy as np
 from truestep import watch
 from truestep.errors import UsageError
 from truestep.tune.knob import PHASES
-from truestep.tune.profile.details import LineShare, ModuleShare, OperationShare, source_of, sum_up
-from truestep.tune.profile.phases import Span, TimedStep, cut_steps
+from truestep.tune.profile.details import LineShare, ModuleShare, sum_up
+from truestep.tune.profile.phases import TimedStep, cut_steps
 from truestep.tune.search.started import start
 from truestep.watch.evidence.facts.loading import BatchFetched, LoaderUsed
 from truestep.watch.launch import following
@@ -26,12 +26,12 @@ from truestep.watch.launch.scratch import Scratch
 STEPS = 30
 _FAMILIES = ("data", "forward", "backward", "optimizer", "scheduler")
 _WARM, _MAX_WARM = 3, 24
-_DETAILS, _MEMORY = 5, 2
+_DETAILS = 5
 _LEAST_S, _MOST_S = 1.0, 60.0
 """Steps are timed for so long at least, and at most."""
 _MAX_TIMES = 20
 """So many times the wanted number of steps, if they are short."""
-_ENOUGH = 10
+_ENOUGH, _LEAST_STEPS = 10, 6
 _LOW, _HIGH = 10, 90
 """Percentiles: eight of ten steps lie between them."""
 _QUIET = {"KINETO_LOG_LEVEL": "99"}
@@ -49,18 +49,6 @@ class Share:
     high: float
     """Where the share lies in eight of ten steps; what all steps together give is always inside."""
     seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Holder:
-    """Memory that is held at the peak, by the line of the user's that asked for it."""
-
-    category: str
-    file: str
-    line: int
-    source: str
-    num_bytes: int
-    num_tensors: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +73,7 @@ class LoaderUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Where the time of a step goes and what holds memory. Shares are of steps without a profiler."""
+    """Where the time of a step goes. Shares are of steps without a profiler."""
 
     step_s: float
     """The median."""
@@ -103,17 +91,6 @@ class Profile:
     """The share of all timed seconds that evaluation between steps took; in none of the shares above."""
     modules: tuple[ModuleShare, ...]
     lines: tuple[LineShare, ...]
-    operations: tuple[OperationShare, ...]
-    peak_bytes: int
-    """In tensors, at the moment when most is held; 0 if not known."""
-    process_bytes: int
-    """The most that the process had, with Python and torch itself."""
-    memory: dict[str, int] = field(default_factory=dict)
-    """What holds `peak_bytes`, by category."""
-    memory_source: str = ""
-    holders: tuple[Holder, ...] = ()
-    example: tuple[Span, ...] = ()
-    """One usual step, without gaps."""
     loader: LoaderUse | None = None
     compute_cpu_s: float = 0.0
     """Per step: what the processors work for all but data."""
@@ -153,7 +130,7 @@ def profile(
         on_status("timing steps")
         ran = _Run(script, scratch=scratch, show=show, on_status=on_status)
         ran.go(_course(steps))
-        if "memory" not in ran.raw and ran.is_short:
+        if not ran.is_complete and ran.is_short:
             on_status(f"the script runs only {ran.num_steps} steps: measuring again with fewer")
             ran.go(_short_course(ran.num_steps))
         return ran.result()
@@ -174,7 +151,7 @@ def _course(steps: int) -> dict[str, Any]:
 def _short_course(num_steps: int) -> dict[str, Any]:
     warm = max(1, num_steps // 6)
     details = min(_DETAILS, max(1, num_steps // 6))
-    timed = max(1, num_steps - warm - details - _MEMORY)
+    timed = max(1, num_steps - warm - details)
     return {
         "warm": warm,
         "max_warm": warm,
@@ -207,10 +184,15 @@ class _Run:
         return int(self.raw.get("steps", 0))
 
     @property
+    def is_complete(self) -> bool:
+        """Whether it went through the whole course."""
+        return bool(self.raw.get("is_complete"))
+
+    @property
     def is_short(self) -> bool:
         """Whether it ended by itself, after enough steps for a shorter course."""
         ended = self._process.ended if self._process else None
-        return ended == "finished" and self.num_steps >= _MEMORY + 4
+        return ended == "finished" and self.num_steps >= _LEAST_STEPS
 
     def go(self, course: dict[str, Any]) -> None:
         """Run it, and read what it left."""
@@ -233,7 +215,7 @@ class _Run:
         process = self._process
         path = self._folder / f"profile-{process.pid}.json" if process else None
         self.raw = json.loads(path.read_text()) if path and path.exists() else {}
-        if code != 0 and "memory" not in self.raw:
+        if code != 0 and not self.is_complete:
             raise UsageError(
                 f"the script ended with exit code {code} before it was timed. Run it alone first.\n{tail}"
             )
@@ -244,7 +226,7 @@ class _Run:
         if "first" not in self.raw and not self.is_short:
             raise UsageError(
                 f"the script ran {process.num_steps} optimizer steps, too few to time. "
-                f"Let it run {_WARM + _ENOUGH + _DETAILS + _MEMORY} or more."
+                f"Let it run {_WARM + _ENOUGH + _DETAILS} or more."
             )
 
     def result(self) -> Profile:
@@ -266,7 +248,6 @@ class _Run:
             original=self._scratch.original,
         )
         took = [step.took_s for step in usual]
-        memory = raw.get("memory", {})
         loader = self._loader(steps)
         return Profile(
             step_s=median(took),
@@ -281,50 +262,12 @@ class _Run:
             interrupted_share=_interrupted_share(steps, median(took)),
             modules=details.modules,
             lines=details.lines,
-            operations=details.operations,
-            peak_bytes=memory.get("peak_bytes", 0),
-            process_bytes=raw["process_bytes"],
-            memory=memory.get("memory", {}),
-            memory_source=memory.get("source", ""),
-            holders=tuple(map(self._holder, memory.get("holders", ()))),
-            example=self._example(usual, shares),
             loader=loader,
             compute_cpu_s=max(0.0, raw["cpu_s"] - raw["fetch_cpu_s"]),
             threads=raw["threads"],
             device=raw["device"],
             troubles=(*raw["troubles"], *self._process.troubles),
             facts=raw["facts"],
-        )
-
-    def _holder(self, row: Sequence[Any]) -> Holder:
-        category, file, line, num_bytes, num_tensors = row
-        return Holder(
-            category=category,
-            file=self._scratch.original(file),
-            line=line,
-            source=source_of(file, line),
-            num_bytes=num_bytes,
-            num_tensors=num_tensors,
-        )
-
-    def _example(self, usual: Sequence[TimedStep], shares: Sequence[Share]) -> tuple[Span, ...]:
-        """Return the step that is most like all of them."""
-        middle = median(step.took_s for step in usual)
-
-        def distance(step: TimedStep) -> tuple[bool, float]:
-            apart = [abs(step.seconds(row.phase) / step.took_s - row.share) for row in shares]
-            return step.begins_epoch, abs(step.took_s / middle - 1) + sum(apart)
-
-        chosen = min(usual, key=distance)
-        return tuple(
-            Span(
-                phase=span.phase,
-                begin_s=span.begin_s,
-                end_s=span.end_s,
-                file=None if span.file is None else self._scratch.original(span.file),
-                line=span.line,
-            )
-            for span in chosen.spans
         )
 
     def _loader(self, steps: Sequence[TimedStep]) -> LoaderUse | None:

@@ -33,7 +33,7 @@ STYLES = {
 }
 _WIDTH = 80
 _BAR = 36
-_MAX_LINES, _MAX_MODULES, _MAX_HOLDERS = 6, 3, 2
+_MAX_LINES, _MAX_MODULES = 6, 3
 _BLOCKS = " ▏▎▍▌▋▊▉"
 
 
@@ -47,7 +47,6 @@ def render(profile: Profile, *, advice: Advice | None = None) -> list[Line]:
     lines += _code(profile.lines)
     if advice is None:  # else the model is not what it waits for
         lines += _modules(profile)
-    lines += _memory(profile)
     if advice is not None:
         lines.append([""])
         lines += [[(line, "bold")] for line in _wrapped(advice.words)]
@@ -62,16 +61,6 @@ def duration(seconds: float) -> str:
             break
     value = seconds / factor
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-
-
-def size(num_bytes: int) -> str:
-    """Return bytes in a unit that fits: 182 MB."""
-    value = float(num_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.3g} {unit}"
 
 
 def _head(profile: Profile) -> Line:
@@ -135,24 +124,6 @@ def _modules(profile: Profile) -> list[Line]:
         shares = f"{100 * row.forward:>3.0f} + {100 * row.backward:.0f} %"
         before = f"  {shares:<11}  {_cut_front(row.name, 44):<20}  "
         lines.append([before, (_cut(row.kind, max(8, _WIDTH - len(before))), "dim")])
-    return lines
-
-
-def _memory(profile: Profile) -> list[Line]:
-    if not profile.peak_bytes:
-        return []
-    parts = sorted(
-        ((num_bytes, name) for name, num_bytes in profile.memory.items() if num_bytes), reverse=True
-    )
-    words = ", ".join(f"{name} {size(num_bytes)}" for num_bytes, name in parts)
-    head = f"{size(profile.peak_bytes)} in tensors at the peak: {words}"
-    first, *rest = _wrapped(f"memory  {head}")
-    lines: list[Line] = [[""], [("memory", "bold"), first.removeprefix("memory")]]
-    lines += [[f"  {line}"] for line in rest]
-    for row in profile.holders[:_MAX_HOLDERS]:
-        place = _cut_front(_place(row.file, row.line), 28)
-        before = f"  {size(row.num_bytes):>7} {row.category:<15}  {place}  "
-        lines.append([before, (_cut(row.source, _WIDTH - len(before)), "cyan")])
     return lines
 
 
