@@ -24,5 +24,5 @@ def knob(name: str, value: dict[str, Any], *, changes_bits: bool = False) -> Kno
         propose=lambda _facts, _chosen: [Choice(value=value, words=name)],
         lines=lambda _value: [f"# {name}"],
         changes_bits=changes_bits,
-        home="planted",
+        home="planted:apply",
     )

@@ -33,7 +33,7 @@ PLANTED = {
         propose=lambda _facts, _chosen: Skip(reason="it needs another machine."),
         lines=lambda _value: [],
         changes_bits=False,
-        home="planted",
+        home="planted:apply",
     ),
 }
 

@@ -1,6 +1,6 @@
 """A knob: one speed setting that can be turned in somebody's script, and what is known before it is tried.
 
-Owns the form of a knob and where knobs are found: one file each in `knobs`. Measures nothing.
+Owns the form of a knob and where knobs are found: in the files of `knobs`. Measures nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from truestep.errors import UsageError
+from truestep.watch.script.tape import Tape
 
 PHASES = ("data", "to_device", "forward", "backward", "optimizer", "other")
 """Where the time of a step goes."""
@@ -72,8 +73,10 @@ class Skip:
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """One setting. Its module has `apply(value, tape)`, which is called in the script's process."""
+    """One setting."""
 
+    name: str
+    """As `--knobs` and the table name it."""
     priority: int = 100
     """Lower ones are tried first: cheap and likely ones at the beginning, compiling at the end."""
     about: str
@@ -90,10 +93,10 @@ class Knob:
     """Fields of the plan of watching, in place of `apply`."""
     after: tuple[str, ...] = ()
     """Knobs that change what this one gives: it is tried again once one of them is kept."""
-    name: str = ""
-    """That of its file: as `--knobs` and the table name it; set when it is found."""
+    apply: Callable[[Any, Tape], None] | None = None
+    """Turns it in the script's process, unless it has a plan."""
     home: str = ""
-    """The module; set when it is found."""
+    """`module:function` of `apply`; set when it is found."""
 
     def written(self, value: Any) -> list[str]:
         """Return the lines for a value."""
@@ -108,8 +111,12 @@ def all_knobs() -> dict[str, Knob]:
     from truestep.tune import knobs  # noqa: PLC0415 - they import this module
 
     names = [item.name for item in iter_modules(knobs.__path__) if not item.name.startswith("_")]
-    homes = {name: import_module(f"{knobs.__name__}.{name}") for name in names}
-    found = [replace(home.KNOB, name=name, home=home.__name__) for name, home in homes.items()]
+    homes = [import_module(f"{knobs.__name__}.{name}") for name in names]
+    found = [
+        replace(knob, home=f"{knob.apply.__module__}:{knob.apply.__name__}") if knob.apply else knob
+        for home in homes
+        for knob in home.KNOBS
+    ]
     return {knob.name: knob for knob in sorted(found, key=lambda knob: knob.priority)}
 
 

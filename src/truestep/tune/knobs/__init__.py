@@ -1,1 +1,1 @@
-"""The knobs, one file each: `KNOB` says what it is, `apply(value, tape)` turns it in the script's process."""
+"""The knobs, by theme: `KNOBS` says what they are, and which function turns each in the script's process."""

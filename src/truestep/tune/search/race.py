@@ -24,7 +24,7 @@ from truestep.tune.search.started import start
 from truestep.watch.launch.scratch import Scratch
 
 _TURNS = "truestep.tune.in_script.inside:take_turns"
-_STEADY = "truestep.tune.knobs.allocator:apply"
+_STEADY = "truestep.tune.knobs.switches:allocator"
 _RESEED = "truestep.tune.in_script.reseed:reseed"
 _GRACE_S = 5.0
 
@@ -105,7 +105,7 @@ class Contender:
             if knob.plan is not None:
                 fields.update(knob.plan(value))
             else:
-                settings.append((f"{knob.home}:apply", value))
+                settings.append((knob.home, value))
         return watch.Plan(**fields, settings=tuple(settings))
 
     def first(self, *, until_s: float) -> Turn | None:
