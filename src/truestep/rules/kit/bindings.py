@@ -150,8 +150,7 @@ class _Walk:
     def _after(self, item: ast.stmt, bound: set[str]) -> set[str] | None:
         match item:
             case ast.If():
-                ways = (self._through(item.body, bound), self._through(item.orelse, bound))
-                return _both(*ways)
+                return _common([self._through(item.body, bound), self._through(item.orelse, bound)])
             case ast.For() | ast.AsyncFor() | ast.While():
                 self._through(item.body, bound | set(_binds(item)))
                 self._through(item.orelse, bound)
@@ -172,13 +171,11 @@ class _Walk:
         ways = [None if tried is None else self._through(item.orelse, tried)]
         ways += [self._through(handler.body, bound) for handler in item.handlers]
         last = self._through(item.finalbody, bound)
-        reached = [way for way in ways if way is not None]
-        if last is None or not reached:
-            return None
-        return set.intersection(*reached) | last
+        common = _common(ways)
+        return None if last is None or common is None else common | last
 
 
-def _both(first: set[str] | None, second: set[str] | None) -> set[str] | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first & second
+def _common(ways: Sequence[set[str] | None]) -> set[str] | None:
+    """Return what is bound on all ways that lead on; None if none does."""
+    reached = [way for way in ways if way is not None]
+    return set.intersection(*reached) if reached else None

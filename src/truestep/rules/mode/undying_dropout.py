@@ -114,9 +114,9 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
     call = call_at(source, finding.line, name="dropout")
     method = around(source, finding.line, ast.FunctionDef)
     owner = innermost(source.tree, finding.line, ast.ClassDef)
-    is_method = method is not None and bool(method.args.args) and method.args.args[0].arg == "self"
-    is_method = is_method and owner is not None and bool(owner.bases)  # a plain class has no mode
-    if call is None or not call.args or not is_method or len(call.args) > 2:
+    has_mode = owner is not None and bool(owner.bases)  # a plain class has none
+    is_method = method is not None and method.args.args[:1] and method.args.args[0].arg == "self"
+    if call is None or not call.args or not (has_mode and is_method) or len(call.args) > 2:
         return []
     for item in call.keywords:
         if item.arg == "training":
