@@ -1,7 +1,6 @@
 """`truestep replay`: the same bits, the bad sample, the first extreme value; what is refused."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -46,23 +45,6 @@ for step in range(5):
     x = torch.randn(8, 4) * (1e6 if step == 3 else 1)
     optimizer.zero_grad()
     nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
-    optimizer.step()
-"""
-UNSEEN = """\
-import numpy as np
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-values = np.zeros((8, 4), np.float32)
-batch = torch.from_numpy(values)
-for step in range(3):
-    optimizer.zero_grad()
-    for part in range(2):
-        values[:] = step + part
-        model(batch).square().mean().backward()
     optimizer.step()
 """
 
@@ -171,38 +153,3 @@ def test_another_loss_than_the_recorded_one_is_reported(capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert "inconclusive: the loss of step 4 is not the one in the record" in shown
     assert "2 samples, by index: 3, 1" in shown
-
-
-def test_an_exported_step_computes_the_bits_of_the_step_alone(
-    trained: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, _digests = trained
-    monkeypatch.chdir(folder)
-    found = replay_run(Path("runs/a"), 19, export=Path("alone"))
-    assert found.is_same and found.export is not None and not found.export.trouble
-    names = {path.name for path in Path("alone").iterdir()}
-    assert names == {
-        *("step.py", "expected.json", "weights.safetensors", "inputs.safetensors", "generators.safetensors")
-    }
-    text = Path("alone/step.py").read_text()
-    assert '"""Step 19 of train.py, alone' in text and "# train.py:18 3\n" in text
-    command._Answer(found).show()
-    assert "python alone/step.py gives the bits of the step" in capsys.readouterr().out
-    # Elsewhere, and with one value changed.
-    Path("alone").rename("moved")
-    words = [sys.executable, "moved/step.py"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0 and "6 of 6 results" in done.stdout, done.stderr
-    Path("moved/step.py").write_text(text.replace("0.9)", "0.8)"))
-    assert subprocess.run(words, capture_output=True, check=False, timeout=300).returncode == 1
-    with pytest.raises(UsageError, match="moved exists already"):
-        replay_run(Path("runs/a"), 19, export=Path("moved"))
-
-
-def test_a_step_with_values_that_were_not_seen_is_no_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(UNSEEN)
-    found = replay_script(watch.Script(path="train.py"), 2, export=Path("alone"))
-    assert found.export is not None and "alone it gives other values" in found.export.trouble

@@ -34,14 +34,6 @@ _Step = Annotated[
         help="The step, counted from 1.",
     ),
 ]
-_Export = Annotated[
-    Path | None,
-    typer.Option(
-        "--export",
-        metavar="FOLDER",
-        help="Write the step there: its weights and inputs, and a script that computes it alone.",
-    ),
-]
 
 
 def replay(
@@ -49,7 +41,6 @@ def replay(
     arguments: ScriptArguments = None,
     *,
     step: _Step,
-    export: _Export = None,
     format_: AsFormat = Format.text,
 ) -> None:
     """Go back to one step of a run and look at everything in it.
@@ -62,10 +53,6 @@ def replay(
     It runs in a copy of the working folder and changes nothing in the run's. Start it in the folder in which
     you started the training. A script that does not use truestep.Run is run from its beginning.
 
-    With --export the step becomes a folder: weights, inputs and generators as safetensors, and step.py, which
-    has each operation of the step as a line and needs nothing of your code. It is run once, and must give the
-    bits of the step.
-
     Exit codes:
       0    replayed; for a run: with the same bits
       2    inconclusive: other bits, or the step was not reached; or bad usage
@@ -76,12 +63,11 @@ def replay(
       truestep replay --step 3000 runs/digits
       truestep replay --step 41 train.py --lr 0.1    the script gets --lr 0.1
       truestep replay --step 3000 --format json runs/digits
-      truestep replay --step 3000 --export step3000 runs/digits
     """
     with Progress(f"replaying {Path(target).name}") as progress:
         from truestep.replay import replay_run, replay_script
 
-        how = {"on_status": progress.status, "on_step": progress.count, "export": export}
+        how = {"on_status": progress.status, "on_step": progress.count}
         if Path(target).is_dir():
             found = replay_run(Path(target), step, **how)  # type: ignore[arg-type]
         else:
@@ -91,8 +77,7 @@ def replay(
         print(json.dumps(found.as_fields(), indent=2))
     else:
         _Answer(found).show()
-    is_missed = found.export is not None and bool(found.export.trouble)
-    raise typer.Exit(_INCONCLUSIVE if found.is_same is False or is_missed else 0)
+    raise typer.Exit(_INCONCLUSIVE if found.is_same is False else 0)
 
 
 class _Answer:
@@ -122,7 +107,6 @@ class _Answer:
             )
         self._show_gradients()
         self._show_activations()
-        self._show_export()
 
     def _show_bits(self) -> None:
         found = self._found
@@ -176,19 +160,6 @@ class _Answer:
             self._page.print(("activations, the widest first", "bold"))
         for name, (low, high) in rows[:_MOST_SHOWN]:
             self._page.print(f"  {_number(low):>10} to {_number(high):<10}  {name}")
-
-    def _show_export(self) -> None:
-        found = self._found.export
-        if found is None:
-            return
-        if found.trouble:
-            self._page.print(
-                ("inconclusive", "bold yellow"), f": the step cannot be exported: {found.trouble}"
-            )
-            return
-        command = f"python {short(found.folder)}/step.py"
-        words = f": {found.num_operations} operations. {command} gives the bits of the step"
-        self._page.print(("exported", "bold green"), words)
 
 
 def _rank(value: float) -> float:

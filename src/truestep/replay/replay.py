@@ -5,8 +5,7 @@ Owns what is started where. The run's own folder is only read: all of it happens
 
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from truestep.watch.launch import following
 from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import COPIED, Scratch, tail_of
 
-_EXPORT = "export"
 _NUM_BEFORE = 20
 """How many losses before the step are shown with it."""
 
@@ -50,7 +48,6 @@ class Replayed:
     digest: str | None = None
     """Of the weights after the step; absent if it did not get that far."""
     sight: Sight = field(default_factory=Sight)
-    export: "Exported | None" = None
 
     @property
     def is_same(self) -> bool | None:
@@ -75,31 +72,18 @@ class Replayed:
             "sample_losses": self.sample_losses,
             "gradients": self.gradients,
             "weights_digest": self.digest,
-            "export": None if self.export is None else vars(self.export),
             **self.sight.as_fields(),
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exported:
-    """The step as a folder of its own."""
-
-    folder: str
-    num_operations: int
-    trouble: str = ""
-    """Why the folder does not give the step's bits; empty if it does."""
 
 
 def replay_run(
     folder: Path,
     step: int,
     *,
-    export: Path | None = None,
     on_status: Callable[[str], None] = lambda _words: None,
     on_step: OnStep = ignore_steps,
 ) -> Replayed:
     """Replay one step of a `truestep.Run`, by its number, counted from 1."""
-    _require_new(export)
     starts = [event for event in record.read(folder / "record.jsonl") if event["kind"] == "start"]
     if not starts:
         raise UsageError(f"{folder} has no record of a start. Pass the folder of a truestep.Run.")
@@ -117,12 +101,9 @@ def replay_run(
         _set_back(copy, cursor)
         origin = f"the snapshot of step {cursor}" if cursor else "the beginning"
         on_status(f"replaying {script.name} from {origin} to step {number}")
-        evidence = _start(
-            script, scratch, step=step - cursor, index=step, on_step=on_step, is_exported=export is not None
-        )
+        evidence = _start(script, scratch, step=step - cursor, index=step, on_step=on_step)
         again = record.read_steps(copy / "record.jsonl") if (copy / "record.jsonl").is_file() else {}
         found = _result(script, evidence, step=number, begun_at=cursor, scratch=scratch)
-        found.export = _export(evidence, export, on_status=on_status)
     compared = [index for index in sorted(again) if index in recorded and index <= step]
     found.num_compared = len(compared)
     found.first_different = next(
@@ -140,23 +121,17 @@ def replay_script(
     script: watch.Script,
     step: int,
     *,
-    export: Path | None = None,
     on_status: Callable[[str], None] = lambda _words: None,
     on_step: OnStep = ignore_steps,
 ) -> Replayed:
     """Run a script up to one optimizer step, counted from 1 as `check` counts, and look at that step."""
     if step < 1:
         raise UsageError(f"--step must be at least 1 for a script, got {step}. Its first step is 1.")
-    _require_new(export)
     with Scratch(Path.cwd()) as scratch:
         scratch.renew()
         on_status(f"running {script.name} to step {step}")
-        evidence = _start(
-            script, scratch, step=step - 1, index=None, on_step=on_step, is_exported=export is not None
-        )
-        found = _result(script, evidence, step=step, begun_at=0, scratch=scratch)
-        found.export = _export(evidence, export, on_status=on_status)
-        return found
+        evidence = _start(script, scratch, step=step - 1, index=None, on_step=on_step)
+        return _result(script, evidence, step=step, begun_at=0, scratch=scratch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +142,6 @@ class _Evidence:
     step: int
     """The number of the step in this process, from 0."""
     sight: Sight
-    folder: Path
 
 
 def _start(  # limits: private to this module
@@ -177,14 +151,10 @@ def _start(  # limits: private to this module
     step: int,
     index: int | None,
     on_step: OnStep,
-    is_exported: bool,
 ) -> _Evidence:
     """Run the script until the step is over, and return what it left."""
     folder = scratch.new_folder()
     value: dict[str, Any] = {"step": step, "index": index, "work": str(scratch.work)}
-    if is_exported:
-        number = record.step_number(step if index is None else index)
-        value |= {"export": str(folder / _EXPORT), "title": f"Step {number} of {script.name}"}
     plan = watch.Plan(
         digests=("weights",),
         operations=(max(0, step - 1), step),
@@ -220,45 +190,15 @@ def _start(  # limits: private to this module
         notes=_read_notes(folder),
         step=step,
         sight=find_sights(found[0], step),
-        folder=folder,
     )
 
 
-def _events(folder: Path, kind: str) -> Iterator[dict[str, Any]]:
-    for path in folder.glob("process-*.jsonl"):
-        yield from (event for event in record.read(path) if event["kind"] == kind)
-
-
 def _read_notes(folder: Path) -> dict[str, Any]:
-    for event in _events(folder, "replay"):
-        if event["gradients"] or event["losses"]:
-            return event
+    for path in folder.glob("process-*.jsonl"):
+        for event in record.read(path):
+            if event["kind"] == "replay" and (event["gradients"] or event["losses"]):
+                return event
     return {"gradients": [], "losses": []}
-
-
-def _require_new(export: Path | None) -> None:
-    if export is not None and export.exists() and (not export.is_dir() or any(export.iterdir())):
-        raise UsageError(f"{export} exists already. Pass --export a new folder.")
-
-
-def _export(evidence: _Evidence, export: Path | None, *, on_status: Callable[[str], None]) -> Exported | None:
-    """Put the step's own folder where it was asked for, and run it once to see whether it has its bits."""
-    if export is None:
-        return None
-    missing: dict[str, Any] = {"trouble": "it has no forward pass", "operations": 0}
-    event = next(_events(evidence.folder, "export"), missing)
-    num, trouble = event["operations"], event["trouble"]
-    if not trouble:
-        shutil.copytree(evidence.folder / _EXPORT, export, dirs_exist_ok=True)
-        on_status(f"running {export / 'step.py'} alone")
-        done = subprocess.run(
-            [sys.executable, "step.py"], cwd=export, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            why = "What NumPy or compiled code writes is not seen."
-            trouble = f"alone it gives other values ({''.join(last)}). {why}"
-    return Exported(folder=str(export), num_operations=num, trouble=trouble)
 
 
 def _result(

@@ -13,7 +13,6 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from truestep.errors import UsageError
-from truestep.replay.in_script.exporting import Export
 from truestep.run.data.fetch import Orders
 from truestep.run.data.plan import steps_of
 from truestep.watch.hooks.table import Function, Hook, put
@@ -38,16 +37,13 @@ _MAX_CALLS, _MAX_ROWS = 4096, 65_536
 
 def look(value: dict[str, Any], tape: Tape) -> None:
     """Note what happens in the step `step` of this process; `index` is its number in a `truestep.Run`."""
-    found = _Look(tape, step=value["step"], index=value.get("index"), work=Path(value["work"]))
-    if value.get("export"):
-        folder, title = Path(value["export"]), value["title"]
-        Export(tape, step=value["step"], folder=folder, title=title, names=found.names)
+    _Look(tape, step=value["step"], index=value.get("index"), work=Path(value["work"]))
 
 
 class _Look:
     def __init__(self, tape: Tape, *, step: int, index: int | None, work: Path) -> None:
         self._tape, self._step, self._index, self._work = tape, step, index, work
-        self.names: dict[int, str] = {}
+        self._names: dict[int, str] = {}
         """Of parameters, by their ids."""
         self._models: list[nn.Module] = []
         self._gradients: list[dict[str, Any]] = []
@@ -90,7 +86,7 @@ class _Look:
     def _meet(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
         if not any(module is known for known in self._models):
             self._models.append(module)
-            self.names |= {id(value): name for name, value in module.named_parameters()}
+            self._names |= {id(value): name for name, value in module.named_parameters()}
 
     def _take_gradients(self, optimizer: Optimizer, _number: int) -> None:
         if self._is_now:
@@ -102,7 +98,7 @@ class _Look:
         assert gradient is not None
         wide = gradient.detach().to(torch.float64)
         return {
-            "name": self.names.get(id(value), f"a parameter of shape {tuple(value.shape)}"),
+            "name": self._names.get(id(value), f"a parameter of shape {tuple(value.shape)}"),
             "norm": float(torch.linalg.vector_norm(wide)),
             "weight": float(torch.linalg.vector_norm(value.detach().to(torch.float64))),
         }
