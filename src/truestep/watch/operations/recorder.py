@@ -139,7 +139,6 @@ class OperationRecorder:
         """Whether operations are noted."""
         self._is_entered = False
         """Whether the mode is on; it is also while nothing is noted, since a step has too many."""
-        self._follower: Callable[..., Callable[[Any], None] | None] | None = None
         self._tables = TableWriter()
         self._callers = Callers(self._tables, tape.sites.is_own, is_light=self.is_light)
         self._traces = Traces(Path(tape.path), bits=tape.plan.bits)
@@ -163,10 +162,6 @@ class OperationRecorder:
         elif self._is_entered:
             self.is_open = True
             self._flush()
-
-    def follow(self, follower: Callable[..., Callable[[Any], None] | None] | None) -> None:
-        """Have each operation shown to a follower, and its result to what that returns; None for nobody."""
-        self._follower = follower
 
     def set_aside(self) -> Mode | None:
         """Our own work begins: return the mode that shall not note it."""
@@ -271,10 +266,7 @@ class OperationRecorder:
             row.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
         row.ins = self._traces.read_ins(given)
         drawn = self.attempt(draws_from, args, kwargs) if facts.may_draw else None
-        told = None
-        if self._follower is not None:
-            told = self._follower(func, args, kwargs, place=self._tables.place_of(row))
-        return partial(self._end, row, given, facts, drawn, told)
+        return partial(self._end, row, given, facts, drawn)
 
     def _facts_of(self, func: OpOverload) -> OperationSchema:
         facts = self._facts.get(func)
@@ -319,10 +311,8 @@ class OperationRecorder:
         return self._tables.origin(name, site, module=module)
 
     def _end(  # limits: private to this class
-        self, row: Row, given: list[Given], facts: OperationSchema, drawn: Any, told: Any, result: Any
+        self, row: Row, given: list[Given], facts: OperationSchema, drawn: Any, result: Any
     ) -> None:
-        if told is not None:
-            told(result)
         if facts.may_draw and (drawn is None or drawn.has_moved()):
             row.flags |= IS_RANDOM
         with self._lock:

@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from truestep.base.device import module_in_use
 from truestep.watch.digests.fold import fold
-from truestep.watch.evidence.operation import In, Out, Row, stride_of
+from truestep.watch.evidence.operation import In, Out, stride_of
 from truestep.watch.evidence.process import values_path
 from truestep.watch.script.leaves import is_readable
 
@@ -246,19 +246,6 @@ class TableWriter:
         """Return the number of an operation of a forward pass: its name, line and module."""
         with self._lock:
             return self._origins.setdefault((name, site, module), len(self._origins))
-
-    def place_of(self, row: Row) -> str:
-        """Return where a row's operation is called, in words."""
-        site, module, is_backward = row.site, row.module, False
-        with self._lock:
-            if row.origin:
-                _, site, module = list(self._origins)[row.origin]
-                is_backward = True
-            file, line, _ = self._sites[site]
-            path = list(self._texts)[module]
-        where = f"{Path(file).name}:{line}" if file else ""
-        words = " ".join(filter(None, (where, path)))
-        return f"backward of {words}" if is_backward and words else words
 
     def take(self) -> dict[str, list[Any]]:
         """Return what was added since the last time."""

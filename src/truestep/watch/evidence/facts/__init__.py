@@ -4,6 +4,6 @@ Owns their fields. Inspectors make them in the script's process, and rules read 
 imported together: whoever reads evidence must know every kind.
 """
 
-from truestep.watch.evidence.facts import course, loading, optimizing, passes, structure, surroundings
+from truestep.watch.evidence.facts import loading, optimizing, passes, structure, surroundings
 
-__all__ = ["course", "loading", "optimizing", "passes", "structure", "surroundings"]
+__all__ = ["loading", "optimizing", "passes", "structure", "surroundings"]
