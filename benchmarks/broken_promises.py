@@ -121,7 +121,7 @@ CHANGES = [
     ),
     Change(
         "a watched script prints more than a bare one",
-        "watch/script/become.py",
+        "watch/script/exec_script.py",
         "    tape = Tape(",
         '    print("watched")\n    tape = Tape(',
         "tests/watch",

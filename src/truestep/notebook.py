@@ -134,7 +134,7 @@ def table_of_verdict(verdict: "Verdict") -> Table:
 
     rows = []
     for number, run in enumerate(verdict.runs, start=1):
-        rows.append((str(number), run.words, str(run.num_steps), run.digest, run.parting))
+        rows.append((str(number), run.words, str(run.num_steps), run.digest, run.divergence))
     text = describe(verdict)
     names = ("run", "how", "steps", "digest", "")
     return Table(f"truestep: {text}", names, rows=rows, text=f"truestep: {text}")

@@ -1,4 +1,4 @@
-"""Comparing chains: where two runs part, and where a resumed one goes on."""
+"""Comparing chains: where two runs diverge, and where a resumed one goes on."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,32 +38,36 @@ def keep(run: Ran, moments: list[Moment[Any]]) -> None:
     run.processes[0] = replace(run.processes[0], moments=moments)
 
 
-def test_equal_chains_do_not_part() -> None:
+def test_equal_chains_do_not_diverge() -> None:
     first = [update(0), update(1)]
-    assert chains.part(first, [update(0), update(1)], outcome=OUTCOME) is None
+    assert chains.diverge(first, [update(0), update(1)], outcome=OUTCOME) is None
 
 
 def test_the_first_part_that_arises_is_told() -> None:
     second = [update(0), update(1, weights="x", gradients="y", inputs="z")]
-    parting = chains.part([update(0), update(1)], second, outcome=OUTCOME)
-    assert parting is not None
-    assert (parting.step, parting.what, parting.parts) == (1, "inputs", ("inputs", "gradients", "weights"))
+    divergence = chains.diverge([update(0), update(1)], second, outcome=OUTCOME)
+    assert divergence is not None
+    assert (divergence.step, divergence.what, divergence.parts) == (
+        1,
+        "inputs",
+        ("inputs", "gradients", "weights"),
+    )
 
 
 def test_inputs_that_change_nothing_are_no_difference() -> None:
     second = [update(0, inputs="other", generators="other", batch="other")]
-    assert chains.part([update(0)], second, outcome=OUTCOME) is None
+    assert chains.diverge([update(0)], second, outcome=OUTCOME) is None
 
 
 def test_a_shorter_run_differs() -> None:
-    parting = chains.part([update(0), update(1)], [update(0)], outcome=OUTCOME)
-    assert parting is not None
-    assert (parting.step, parting.what) == (1, "number of steps")
+    divergence = chains.diverge([update(0), update(1)], [update(0)], outcome=OUTCOME)
+    assert divergence is not None
+    assert (divergence.step, divergence.what) == (1, "number of steps")
 
 
 def test_processes_have_losses_of_their_own() -> None:
-    assert chains.part([update(0)], [update(0, loss="other")], outcome=SHARED_OUTCOME) is None
-    assert chains.part([update(0)], [update(0, loss="other")], outcome=OUTCOME) is not None
+    assert chains.diverge([update(0)], [update(0, loss="other")], outcome=SHARED_OUTCOME) is None
+    assert chains.diverge([update(0)], [update(0, loss="other")], outcome=OUTCOME) is not None
 
 
 def test_a_resumed_run_goes_on_where_the_weights_were() -> None:
@@ -76,11 +80,11 @@ def test_a_resumed_run_goes_on_where_the_weights_were() -> None:
 
 def test_a_resumed_step_may_begin_with_saved_gradients() -> None:
     first = [update(0), update(1, loss=["a", "b", "c"])]
-    assert chains.part(first, [update(0), update(1, loss=["c"])], outcome=OUTCOME, is_resumed=True) is None
-    assert chains.part(first, [update(0), update(1, loss=["c"])], outcome=OUTCOME) is not None
+    assert chains.diverge(first, [update(0), update(1, loss=["c"])], outcome=OUTCOME, is_resumed=True) is None
+    assert chains.diverge(first, [update(0), update(1, loss=["c"])], outcome=OUTCOME) is not None
     for lost in ({"loss": ["a"]}, {"loss": []}, {"loss": ["c"], "gradients": "y"}):
         second = [update(0), update(1, **lost)]
-        assert chains.part(first, second, outcome=OUTCOME, is_resumed=True) is not None
+        assert chains.diverge(first, second, outcome=OUTCOME, is_resumed=True) is not None
 
 
 def test_digests_cover_what_is_compared_and_nothing_else() -> None:
@@ -98,13 +102,13 @@ def saved(value: str, *, step: int = 2) -> Moment[FileSaved]:
 def test_what_only_one_run_keeps_is_a_difference_but_not_of_a_resumed_one() -> None:
     first = [update(0, kept={"ema": "a", "queue": "q"})]
     second = [update(0, kept={"ema": "a", "loaded": "c"})]
-    assert chains.part(first, second, outcome=OUTCOME, is_resumed=True) is None
-    parting = chains.part(first, second, outcome=OUTCOME)
-    assert parting is not None and parting.what == "other state: queue, loaded"
-    parting = chains.part(
+    assert chains.diverge(first, second, outcome=OUTCOME, is_resumed=True) is None
+    divergence = chains.diverge(first, second, outcome=OUTCOME)
+    assert divergence is not None and divergence.what == "other state: queue, loaded"
+    divergence = chains.diverge(
         first, [update(0, kept={"ema": "b", "queue": "q"})], outcome=OUTCOME, is_resumed=True
     )
-    assert parting is not None and parting.is_kept and parting.what == "other state: ema"
+    assert divergence is not None and divergence.is_kept and divergence.what == "other state: ema"
 
 
 def test_a_file_that_only_one_run_saves_is_a_difference() -> None:
@@ -112,27 +116,27 @@ def test_a_file_that_only_one_run_saves_is_a_difference() -> None:
     keep(first, [saved("a")])
     keep(second, [saved("a"), saved("a")])
     for runs in ((first, second), (second, first)):
-        parting = chains.compare(*runs, outcome=OUTCOME)
-        assert parting is not None and parting.what == "saved file ema.pt: in one run only"
+        divergence = chains.compare(*runs, outcome=OUTCOME)
+        assert divergence is not None and divergence.what == "saved file ema.pt: in one run only"
 
 
 def test_a_run_that_would_make_more_steps_differs() -> None:
     first, second = ran(update(0)), ran(update(0))
     first.processes[0].ended, second.processes[0].ended = "finished", "stopped"
-    parting = chains.compare(first, second, outcome=OUTCOME)
-    assert parting is not None and parting.what == "number of steps"
+    divergence = chains.compare(first, second, outcome=OUTCOME)
+    assert divergence is not None and divergence.what == "number of steps"
 
 
 def test_saved_files_and_the_last_state_are_compared_though_all_steps_are_the_same() -> None:
     first, second = ran(update(0)), ran(update(0))
     assert chains.compare(first, second, outcome=OUTCOME) is None
     first.processes[0].kept, second.processes[0].kept = {"ema": "a"}, {"ema": "b"}
-    parting = chains.compare(first, second, outcome=OUTCOME)
-    assert parting is not None and parting.what == "other state: ema"
+    divergence = chains.compare(first, second, outcome=OUTCOME)
+    assert divergence is not None and divergence.what == "other state: ema"
     keep(first, [saved("a")])
     keep(second, [saved("b")])
-    parting = chains.compare(first, second, outcome=OUTCOME)
-    assert parting is not None and (parting.step, parting.what) == (2, "saved file ema.pt: weight")
+    divergence = chains.compare(first, second, outcome=OUTCOME)
+    assert divergence is not None and (divergence.step, divergence.what) == (2, "saved file ema.pt: weight")
     assert chains.compare(first, second, outcome=SHARED_OUTCOME) is None
 
 
@@ -152,14 +156,14 @@ def test_of_a_resumed_run_the_last_file_counts_and_only_at_the_end() -> None:
 
 def test_other_weights_before_the_first_step_are_one_place_wherever_it_is_told() -> None:
     second = [update(0, before="other", weights="x")]
-    parting = chains.part([update(0, before="one")], second, outcome=OUTCOME)
-    assert parting is not None
-    assert (parting.shown_step, parting.what) == (0, "initial weights")
-    later = chains.part([update(0, before="one")], [update(0, before="one", weights="x")], outcome=OUTCOME)
+    divergence = chains.diverge([update(0, before="one")], second, outcome=OUTCOME)
+    assert divergence is not None
+    assert (divergence.shown_step, divergence.what) == (0, "initial weights")
+    later = chains.diverge([update(0, before="one")], [update(0, before="one", weights="x")], outcome=OUTCOME)
     assert later is not None
     assert (later.shown_step, later.what) == (1, "weights")
     said = [
-        RunSummary(kind="again", words="", processes=1, num_steps=1, digest="", parted_at=step).parting
+        RunSummary(kind="again", words="", processes=1, num_steps=1, digest="", parted_at=step).divergence
         for step in (0, 1, None)
     ]
     assert said == ["diverges before the first step", "diverges at step 1", ""]

@@ -110,7 +110,7 @@ def test_without_experiments_the_likeliest_cause_is_told_and_not_proved(
     anything: Any = runs
     suspect = FoundCause(name="clock-branch", file="train.py", line=5)
     monkeypatch.setattr(proof, "suspects", lambda *_, **__: [suspect])
-    parting: Any = SimpleNamespace(step=0, what="loss", first=None, second=None)
+    divergence: Any = SimpleNamespace(step=0, what="loss", first=None, second=None)
     monkeypatch.setattr(Proof, "_look", lambda *_: (ran(update(0)), ran(update(0)), 0))
     for has_experiments, is_proved in ((False, False), (True, True)):
         found = Proof(
@@ -119,7 +119,7 @@ def test_without_experiments_the_likeliest_cause_is_told_and_not_proved(
             on_status=lambda _: None,
             on_likely=lambda finding: told.append(finding.name),
             has_experiments=has_experiments,
-        ).find(Way(kind="again"), parting=parting)
+        ).find(Way(kind="again"), divergence=divergence)
         assert (found.name, found.is_proved) == ("clock-branch", is_proved)
         assert bool(runs.frozen) == has_experiments
     assert told == ["clock-branch"], "before the experiments, and only then"

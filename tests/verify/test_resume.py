@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from truestep.verify import inquiry
-from truestep.verify.chains import Parting, Resumed
+from truestep.verify.chains import Divergence, Resumed
 from truestep.verify.resume import _Case
 from truestep.verify.runs import Ran
 from truestep.verify.ways import Way
@@ -41,8 +41,8 @@ def test_buckets_are_the_cause_only_where_gradients_differ_first(
     )
     ours = Process(pid=1, argv=[], updates=[UPDATE])
     theirs = Process(pid=1, argv=[], updates=[UPDATE], moments=[made])
-    parting = Parting(place=1, step=1, parts=parts, first=UPDATE, second=UPDATE)
-    found = _Case(ours=ours, theirs=theirs, parting=parting, after=1).explain()
+    divergence = Divergence(place=1, step=1, parts=parts, first=UPDATE, second=UPDATE)
+    found = _Case(ours=ours, theirs=theirs, divergence=divergence, after=1).explain()
     assert found.name == name
     assert any("are the same" in text for text in found.evidence) is (name == "bucket-rebuild")
 
@@ -54,12 +54,12 @@ def test_workers_are_the_cause_only_if_the_run_without_them_is_the_same(
 ) -> None:
     process = Process(pid=1, argv=[], updates=[UPDATE])
     ran = Ran(way=Way(), code=0, processes=[process], before_kill=[process], tail="", seconds=0)
-    parting = Parting(place=0, step=0, parts=("loss",), first=UPDATE, second=UPDATE)
+    divergence = Divergence(place=0, step=0, parts=("loss",), first=UPDATE, second=UPDATE)
     monkeypatch.setattr(inquiry.resume, "has_workers", lambda _process: True)
     monkeypatch.setattr(
         inquiry.chains, "resumed_at", lambda *_, kill_at: Resumed(after=after, kill_at=kill_at)
     )
-    monkeypatch.setattr(inquiry.chains, "part", lambda *_, **__: parting if differs else None)
+    monkeypatch.setattr(inquiry.chains, "part", lambda *_, **__: divergence if differs else None)
     asked = SimpleNamespace(steps=4, base=Way(), resume_arguments=())
     runner = SimpleNamespace(run=lambda *_, **__: ran)
     self: Any = SimpleNamespace(
@@ -90,8 +90,8 @@ def test_an_epoch_starts_over_only_where_the_batch_is_its_own_first(resumed: str
         pid=1, argv=[], updates=first, moments=[moment(EpochBegan(0), 0), moment(EpochBegan(0), 2)]
     )
     second = replace(first[4], step=0, parts={**first[4].parts, "batch": [resumed]})
-    parting = Parting(place=4, step=4, parts=("batch",), first=first[4], second=second)
-    found = _Case(ours=ours, theirs=Process(pid=1, argv=[]), parting=parting, after=4).explain()
+    divergence = Divergence(place=4, step=4, parts=("batch",), first=first[4], second=second)
+    found = _Case(ours=ours, theirs=Process(pid=1, argv=[]), divergence=divergence, after=4).explain()
     # The generators are the same after the step, so they did not make the difference, though they moved.
     assert found.name == name
 
@@ -114,8 +114,8 @@ def test_a_loader_moves_the_generator_only_where_it_would_not_have_started(
         pid=1, argv=[], moments=[moment(set_back, 0), moment(EpochBegan(0), 0, at_s=1)], updates=[second]
     )
     ours = Process(pid=1, argv=[], updates=first, moments=[moment(EpochBegan(0), 1)] if begun else [])
-    parting = Parting(place=1, step=1, parts=("loss",), first=first[1], second=second)
-    assert _Case(ours=ours, theirs=theirs, parting=parting, after=1).explain().name == name
+    divergence = Divergence(place=1, step=1, parts=("loss",), first=first[1], second=second)
+    assert _Case(ours=ours, theirs=theirs, divergence=divergence, after=1).explain().name == name
 
 
 @pytest.mark.parametrize(
@@ -134,5 +134,5 @@ def test_a_rate_that_differs_is_the_optimizers_where_only_the_scheduler_was_load
     ours = Process(pid=1, argv=[], updates=[UPDATE], moments=[moment(stepped, 0)])
     facts = [StateLoaded(**{**dict.fromkeys(StateLoaded._fields), "what": what}) for what in loaded]
     theirs = Process(pid=1, argv=[], updates=[UPDATE], moments=[moment(item, 0) for item in facts])
-    parting = Parting(place=1, step=1, parts=("settings",), first=UPDATE, second=UPDATE)
-    assert _Case(ours=ours, theirs=theirs, parting=parting, after=1).explain().name == name
+    divergence = Divergence(place=1, step=1, parts=("settings",), first=UPDATE, second=UPDATE)
+    assert _Case(ours=ours, theirs=theirs, divergence=divergence, after=1).explain().name == name

@@ -58,7 +58,7 @@ def _become(script: Path, prepare: Act, at_end: Act, *, is_watched: bool) -> Non
         prepare()
         tape = None
         if is_watched:
-            from truestep.watch.script.arrival import expect
+            from truestep.watch.script.import_hooks import expect
             from truestep.watch.script.tape import Tape
 
             tape = Tape(str(script.with_name("evidence")), check_plan())

@@ -239,7 +239,7 @@ class _Answer:
         if self._is_json:
             return
         self._num_runs += 1
-        text = f"  {run.parting}" if run.parting else ""
+        text = f"  {run.divergence}" if run.divergence else ""
         steps = f"{run.num_steps} step{'s' if run.num_steps != 1 else ''}"
         line = f"run {self._num_runs}  {run.words:<20} {steps:<10} {run.digest}"
         self._page.print(line, (text, "yellow"))

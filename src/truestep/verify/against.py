@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from truestep.verify.causes import FoundCause
-from truestep.verify.chains import Parting
+from truestep.verify.chains import Divergence
 from truestep.verify.fingerprint import Called
 from truestep.watch import Update
 from truestep.watch.evidence.sketch import distance
@@ -49,29 +49,29 @@ def judge(
     ours: Sequence[Update],
     theirs: Sequence[Update],
     *,
-    parting: Parting,
+    divergence: Divergence,
     found: Split | None,
     is_same_torch: bool,
 ) -> tuple[bool, FoundCause]:
     """Return whether two versions differ by rounding alone, and what is told of it."""
     evidence: list[str] = []
     tolerance, dtype = _tolerance(found)
-    apart = _apart(ours, theirs, parting.place)
+    apart = _apart(ours, theirs, divergence.place)
     is_rounding = apart is not None and apart[1] <= tolerance
-    if parting.first is None or parting.second is None:
+    if divergence.first is None or divergence.second is None:
         is_rounding = False
         evidence.append("one of the two makes more steps")
-    elif "settings" in parting.parts:
+    elif "settings" in divergence.parts:
         is_rounding = False
         evidence.append("the optimizer's settings differ, such as the learning rate")
     elif apart is None:
         evidence.append("no numbers show whether it is rounding")
     else:
-        words = f"step {parting.step + 1}: {apart[0]} {apart[1]:.1g} apart, relative to their size"
+        words = f"step {divergence.step + 1}: {apart[0]} {apart[1]:.1g} apart, relative to their size"
         evidence.append(f"{words}; rounding in {dtype} stays below {tolerance:g}")
         last = min(len(ours), len(theirs)) - 1
         later = _apart(ours, theirs, last)
-        if later is not None and last > parting.place:
+        if later is not None and last > divergence.place:
             evidence.append(f"step {ours[last].step + 1}: {later[1]:.1g}")
     if found is not None and found.how == "argument" and is_same_torch:
         is_rounding = False
@@ -79,7 +79,7 @@ def judge(
     elif found is not None and found.how == "flow":
         evidence.append(f"{found.ours.name} in place of {found.theirs.name}")
     name = "rounding-only" if is_rounding else "training-changed"
-    update = parting.first or parting.second
+    update = divergence.first or divergence.second
     finding = FoundCause(name=name, evidence=evidence, is_proved=not is_rounding or bool(found))
     if found is None:
         finding.file, finding.line = (update.file, update.line) if update else (None, None)

@@ -25,7 +25,7 @@ _TEAR = "truestep.watch.control.tearing:tear"
 
 
 def add_repair(
-    finding: FoundCause, runner: Runner, *, runs: tuple[Ran, Ran], parting: chains.Parting
+    finding: FoundCause, runner: Runner, *, runs: tuple[Ran, Ran], divergence: chains.Divergence
 ) -> None:  # limits: a cause, two runs, where they differ, and how to make a third
     """Add the lines that repair what a checkpoint lacks, and where numbers are drawn."""
     first, resumed = (ran.first for ran in runs)
@@ -34,14 +34,14 @@ def add_repair(
         return  # each process has its own share of an epoch: the lines are for one
     is_restored = finding.is_proved and not first.of(EpochBegan)  # a loader's order is drawn long before
     if finding.name not in (*_ORDER, *_DRAWS) or (finding.name == _DRAWS[0] and is_restored):
-        if parting.saved is not None and not finding.variables:
+        if divergence.saved is not None and not finding.variables:
             return  # names in a file are not those of variables
         saved, loaded = first.of(FileSaved), resumed.of(FileLoaded)
         finding.repair = list(
             repairs.state_lines(
                 repairs.framework_of(_files([], finding)),
                 finding.name,
-                names=finding.variables or parting.names,
+                names=finding.variables or divergence.names,
                 kinds=finding.kinds or None,
                 saved=saved_name(saved[-1].file, saved[-1].line) or "state" if saved else "state",
                 loaded=loaded_name(loaded[0].file, loaded[0].line) or "state" if loaded else "state",
@@ -57,7 +57,7 @@ def add_repair(
     in_dataset, in_step = _draws(looked_at)
     if in_dataset:
         finding.evidence.append(f"the dataset draws random numbers ({in_dataset})")
-    is_order = finding.name in _ORDER or ("batch" in parting.parts and not in_dataset)
+    is_order = finding.name in _ORDER or ("batch" in divergence.parts and not in_dataset)
     parts: list[repairs.Part] = ["order"] if is_order else []
     parts += ["samples"] if in_dataset else []
     parts += ["step"] if in_step else []

@@ -1,6 +1,6 @@
 """Comparing two runs by the digests of their steps.
 
-Owns where two chains part, and at which step of the first run a resumed one goes on. Why is left to others.
+Owns where two chains diverge, and at which step of the first run a resumed one goes on.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ _ORDER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parting:
-    """Where two runs part: the update, and the parts of it that differ, in the order in which they arise."""
+class Divergence:
+    """Where two runs diverge: the update, and the parts of it that differ, in the order of a step."""
 
     place: int
     """The number of the update in the first run, from 0, over all optimizers."""
@@ -86,10 +86,10 @@ class Resumed:
     kill_at: int
 
 
-def part(
+def diverge(
     first: Sequence[Update], second: Sequence[Update], *, outcome: Sequence[str], is_resumed: bool = False
-) -> Parting | None:
-    """Return where two chains part, or None if they are the same to their ends."""
+) -> Divergence | None:
+    """Return where two chains diverge, or None if they are the same to their ends."""
     for place in range(max(len(first), len(second))):
         ours = first[place] if place < len(first) else None
         theirs = second[place] if place < len(second) else None
@@ -97,28 +97,30 @@ def part(
             known = ours or first[-1] if first else theirs
             assert known is not None
             step = known.step + (ours is None)  # a resumed run counts its steps from its own beginning
-            return Parting(place=place, step=step, parts=(), first=ours, second=theirs)
+            return Divergence(place=place, step=step, parts=(), first=ours, second=theirs)
         if any(_differs(ours, theirs, name, is_resumed=is_resumed) for name in outcome):
             parts = _differing(ours, theirs, is_resumed=is_resumed)
             names = _unlike(ours.parts.get("kept"), theirs.parts.get("kept"), is_resumed=is_resumed)
-            return Parting(place=place, step=ours.step, parts=parts, first=ours, second=theirs, names=names)
+            return Divergence(
+                place=place, step=ours.step, parts=parts, first=ours, second=theirs, names=names
+            )
     return None
 
 
-def compare(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Parting | None:
-    """Return where two runs part: in a step, in what they save, or in what they keep to the end."""
-    parting = part(first.updates, second.updates, outcome=outcome)
-    return parting or compare_ends(first, second, outcome=outcome)
+def compare(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Divergence | None:
+    """Return where two runs diverge: in a step, in what they save, or in what they keep to the end."""
+    divergence = diverge(first.updates, second.updates, outcome=outcome)
+    return divergence or compare_ends(first, second, outcome=outcome)
 
 
-def compare_ends(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Parting | None:
-    """Return where two runs part whose steps are the same. Of a resumed one only the last files count."""
+def compare_ends(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Divergence | None:
+    """Return where two runs diverge whose steps are the same. Of a resumed one only the last files count."""
     ours, theirs = first.first, second.first
     is_resumed = bool(second.before_kill)
     if "kept" not in outcome or ours is None or theirs is None:
         return None
     last, place = ours.updates[-1] if ours.updates else None, len(ours.updates)
-    at_end = Parting(place=place, step=ours.num_steps, parts=("kept",), first=last, second=last)
+    at_end = Divergence(place=place, step=ours.num_steps, parts=("kept",), first=last, second=last)
     if is_resumed and (ours.ended != "finished" or theirs.ended != "finished"):
         return None  # they were ended at other steps
     if ours.ended != theirs.ended:  # one would have made more steps

@@ -41,7 +41,7 @@ class Elimination:
     base: Way
     first: Ran
     killed: Ran
-    parting: chains.Parting
+    divergence: chains.Divergence
     resumed: chains.Resumed
     steps: int | None
     arguments: tuple[str, ...]
@@ -68,7 +68,7 @@ class Elimination:
             if smallest:
                 self._tell(finding, smallest)
             else:
-                resume.withdraw(finding, first, parting=self.parting, found=found)
+                resume.withdraw(finding, first, divergence=self.divergence, found=found)
 
     @property
     def _step(self) -> int:
@@ -78,7 +78,7 @@ class Elimination:
 
     def _look(self, finding: FoundCause) -> tuple[Process | None, streams.Split | None]:
         """Run both once more with that step looked at, and with what they keep written down."""
-        updates = (self.parting.first, self.parting.second)
+        updates = (self.divergence.first, self.divergence.second)
         steps = [update.step if update is not None else 0 for update in updates]
         self.on_status(f"comparing the operations of step {steps[0] + 1}")
         plans = [
@@ -102,7 +102,7 @@ class Elimination:
         found = None
         if first is None or again.first is None or None in updates:
             return first, None
-        if finding.operation is None and not self.parting.is_kept:
+        if finding.operation is None and not self.divergence.is_kept:
             found = streams.split_steps(first.operations, again.first.operations)
         if found is not None:
             finding.operation, finding.module = found.first.name, found.first.module or None
@@ -175,8 +175,8 @@ class Elimination:
         before = self.killed.before_kill[0].updates[: self.resumed.after]
         whole = as_far_as(self.first, [*before, *ran.updates])
         outcome = self.killed.way.outcome
-        parting = chains.part(self.first.updates, whole, outcome=outcome, is_resumed=True)
-        return parting is None and chains.compare_ends(self.first, ran, outcome=outcome) is None
+        divergence = chains.diverge(self.first.updates, whole, outcome=outcome, is_resumed=True)
+        return divergence is None and chains.compare_ends(self.first, ran, outcome=outcome) is None
 
     def _tell(self, finding: FoundCause, smallest: list[Lost]) -> None:
         """Let a finding name what was lost."""

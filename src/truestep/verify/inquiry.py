@@ -112,7 +112,7 @@ class _Inquiry:
         self._first = self._run(self.asked.base)
         self.runner.num_steps = 1 + max(update.step for update in self._first.updates)
         files = keep(self.runner.scratch.written(), self.runner.scratch.new_folder())
-        self._note(self._first, self._first.updates, parting=None)
+        self._note(self._first, self._first.updates, divergence=None)
         self.verdict.num_steps = self.verdict.runs[0].num_steps
         self.verdict.is_whole = self._first.first is None or self._first.first.ended != "stopped"
         if not self.verdict.is_whole and self._first.first is not None:
@@ -120,23 +120,23 @@ class _Inquiry:
             self.verdict.expected_steps = expected if expected > self.verdict.num_steps else None
         for way in ways:
             if way.kind == "killed":
-                parting, finding = self._compare_killed(way, files)
+                divergence, finding = self._compare_killed(way, files)
             else:
                 ran = self._run(way)
                 self._compare_files(way, files)
                 self._check_apart(ran)
-                parting = chains.compare(self._first, ran, outcome=way.outcome)
-                if parting is not None and way.kind == "processes":  # of batches each has its own share
-                    parts = tuple(name for name in parting.parts if name in way.outcome)
-                    parting = replace(parting, parts=parts)
-                self._note(ran, ran.updates, parting=parting)
+                divergence = chains.compare(self._first, ran, outcome=way.outcome)
+                if divergence is not None and way.kind == "processes":  # of batches each has its own share
+                    parts = tuple(name for name in divergence.parts if name in way.outcome)
+                    divergence = replace(divergence, parts=parts)
+                self._note(ran, ran.updates, divergence=divergence)
                 finding = None
-                if parting is not None:
-                    self._note_difference(parting)
-                    finding = self._explain(ran, parting)
-            if parting is not None and finding is not None:
+                if divergence is not None:
+                    self._note_difference(divergence)
+                    finding = self._explain(ran, divergence)
+            if divergence is not None and finding is not None:
                 self.verdict.same = False
-                self.verdict.first_difference = self._difference(parting, finding)
+                self.verdict.first_difference = self._difference(divergence, finding)
                 return
         self._check_readable()
         self.verdict.files = files if files.num_runs else None
@@ -160,8 +160,8 @@ class _Inquiry:
         told["file"] = self.runner.original(told.get("file"))
         self.verdict.compiled = told
         if told["is_beyond"]:
-            parting = chains.Parting(place=0, step=0, parts=(told["value"],), first=None, second=None)
-            difference = self._difference(parting, compiled.explain(told))
+            divergence = chains.Divergence(place=0, step=0, parts=(told["value"],), first=None, second=None)
+            difference = self._difference(divergence, compiled.explain(told))
             self.verdict.same = False
             self.verdict.first_difference = replace(difference, what=f"compiled {told['value']}")
 
@@ -182,16 +182,22 @@ class _Inquiry:
         if not is_whole or self._first.first.ended != "finished":
             length = min(len(ours), len(updates))
             ours, updates = ours[:length], updates[:length]
-        parting = chains.part(ours, updates, outcome=against.OUTCOME)
+        divergence = chains.diverge(ours, updates, outcome=against.OUTCOME)
         kept = ran or replace(self._first, way=way, seconds=0.0)
-        self._note(replace(kept, way=way), updates, parting=parting, words=other.name)
-        if parting is not None:
-            self._judge(other, way, ours=ours, theirs=updates, parting=parting)
+        self._note(replace(kept, way=way), updates, divergence=divergence, words=other.name)
+        if divergence is not None:
+            self._judge(other, way, ours=ours, theirs=updates, divergence=divergence)
 
     def _judge(
-        self, other: Other, way: Way, *, ours: list[Update], theirs: list[Update], parting: chains.Parting
+        self,
+        other: Other,
+        way: Way,
+        *,
+        ours: list[Update],
+        theirs: list[Update],
+        divergence: chains.Divergence,
     ) -> None:
-        step = parting.step
+        step = divergence.step
         found = None
         made = fingerprint.made_with(self._first.first, script="", arguments=()) if self._first.first else {}
         is_same_torch = other.fingerprint is None or other.fingerprint.made_with["torch"] == made["torch"]
@@ -214,12 +220,12 @@ class _Inquiry:
             if first is not None:
                 found = against.split(fingerprint.calls_of(first, step=step), calls)
         is_rounding, finding = against.judge(
-            ours, theirs, parting=parting, found=found, is_same_torch=is_same_torch
+            ours, theirs, divergence=divergence, found=found, is_same_torch=is_same_torch
         )
         if other.fingerprint is not None:
             finding.evidence += fingerprint.made_differently(other.fingerprint, made)
         self.verdict.same, self.verdict.is_rounding = False, is_rounding
-        self.verdict.first_difference = self._difference(parting, finding)
+        self.verdict.first_difference = self._difference(divergence, finding)
 
     def _check_own_files(self, ran: Ran, other: Other) -> None:
         """Code of the repository that is imported from elsewhere is not that of the commit."""
@@ -315,7 +321,7 @@ class _Inquiry:
         ran: Ran,
         updates: list[Update],
         *,
-        parting: chains.Parting | None,
+        divergence: chains.Divergence | None,
         num_before: int = 0,
         words: str | None = None,
     ) -> None:
@@ -327,7 +333,7 @@ class _Inquiry:
             processes=ran.way.processes or 1,
             num_steps=sum(len({update.step for update in part}) for part in parts),
             digest=chains.digest(updates, SHARED_OUTCOME if len(self.asked.processes) > 1 else OUTCOME),
-            parted_at=None if parting is None else parting.shown_step,
+            parted_at=None if divergence is None else divergence.shown_step,
             seconds=ran.seconds,
         )
         self.verdict.runs.append(run)
@@ -335,7 +341,7 @@ class _Inquiry:
 
     def _compare_killed(
         self, way: Way, files: WrittenFiles
-    ) -> tuple[chains.Parting | None, FoundCause | None]:
+    ) -> tuple[chains.Divergence | None, FoundCause | None]:
         kill_at = self._kill_at()
         ran, resumed = self._kill(way, kill_at)
         last = max(update.step for update in self._first.updates)
@@ -351,18 +357,18 @@ class _Inquiry:
         self._compare_files(way, files)
         before = ran.before_kill[0].updates[: resumed.after if resumed.after is not None else kill_at]
         whole = as_far_as(self._first, [*before, *ran.updates])
-        parting = chains.part(self._first.updates, whole, outcome=way.outcome, is_resumed=True)
-        parting = parting or chains.compare_ends(self._first, ran, outcome=way.outcome)
+        divergence = chains.diverge(self._first.updates, whole, outcome=way.outcome, is_resumed=True)
+        divergence = divergence or chains.compare_ends(self._first, ran, outcome=way.outcome)
         same = self._first.updates[: len(whole)]  # but for passes before the kill, which are in gradients
-        self._note(ran, whole if parting else same, parting=parting, num_before=len(before))
+        self._note(ran, whole if divergence else same, divergence=divergence, num_before=len(before))
         self.verdict.resume = audit.timing(self._first, ran, resumed=resumed)
-        if parting is None:
+        if divergence is None:
             self._tear(ran, kill_at)
             return None, None
-        self._note_difference(parting)
-        if parting.place < len(before):
-            return parting, self._explain(ran, parting)
-        finding = resume.explain(self._first, ran, parting=parting, resumed=resumed)
+        self._note_difference(divergence)
+        if divergence.place < len(before):
+            return divergence, self._explain(ran, divergence)
+        finding = resume.explain(self._first, ran, divergence=divergence, resumed=resumed)
         if "generator" in finding.name and self.asked.has_proof:
             finding = self._explain_workers(way, kill_at) or finding
         if not finding.is_proved:
@@ -371,20 +377,20 @@ class _Inquiry:
                 base=self.asked.base,
                 first=self._first,
                 killed=ran,
-                parting=parting,
+                divergence=divergence,
                 resumed=resumed,
                 steps=self.asked.steps,
                 arguments=self.asked.resume_arguments,
                 side=self._side - 1,
                 on_status=self.on_status,
-                on_likely=lambda found: self._tell_likely(parting, found),
+                on_likely=lambda found: self._tell_likely(divergence, found),
                 has_experiments=self.asked.has_proof,
             )
             case.refine(finding)
             self._note_untried(finding)
         self.on_status("looking for what repairs it")
-        audit.add_repair(finding, self.runner, runs=(self._first, ran), parting=parting)
-        return parting, finding
+        audit.add_repair(finding, self.runner, runs=(self._first, ran), divergence=divergence)
+        return divergence, finding
 
     def _tear(self, ran: Ran, kill_at: int) -> None:
         """Kill it during a save too: what it then finds must not keep it from starting."""
@@ -427,7 +433,7 @@ class _Inquiry:
         if not resumed.after or not ran.before_kill or first.first is None:
             return None
         whole = as_far_as(first, [*ran.before_kill[0].updates[: resumed.after], *ran.updates])
-        if chains.part(first.updates, whole, outcome=way.outcome, is_resumed=True) is not None:
+        if chains.diverge(first.updates, whole, outcome=way.outcome, is_resumed=True) is not None:
             return None
         drawn = next(iter(drawn_by_dataset(first.first)), None)
         return FoundCause(
@@ -456,53 +462,53 @@ class _Inquiry:
         later = next((other for other in saves if other > step), num_steps)
         return step + max(1, (min(later, num_steps - 1) - step) // 2)
 
-    def _explain(self, ran: Ran, parting: chains.Parting) -> FoundCause:
+    def _explain(self, ran: Ran, divergence: chains.Divergence) -> FoundCause:
         if ran.way.kind == "processes":
-            return self._explain_ranks(ran, parting)
+            return self._explain_ranks(ran, divergence)
         side = self._side - 1  # the run that differs is noted by now
         proof = Proof(
             runner=self.runner,
             base=self.asked.base,
             on_status=self.on_status,
-            on_likely=lambda found: self._tell_likely(parting, found),
+            on_likely=lambda found: self._tell_likely(divergence, found),
             has_experiments=self.asked.has_proof,
             side=side,
         )
-        finding = proof.find(ran.way, parting=parting)
+        finding = proof.find(ran.way, divergence=divergence)
         self._note_untried(finding)
         if self.asked.runs < 2 and ran.way.kind != "again":
             finding.is_proved = False
         return finding
 
-    def _explain_ranks(self, ran: Ran, parting: chains.Parting) -> FoundCause:
-        finding = ranks.explain(self._first, ran, parting=parting)
-        if finding.name == "process-count" and "gradients" in parting.parts:
-            self.on_status(f"comparing the gradients of step {parting.step + 1}")
-            plan = replace(chain_plan(parting.step + 1), portable=True)
+    def _explain_ranks(self, ran: Ran, divergence: chains.Divergence) -> FoundCause:
+        finding = ranks.explain(self._first, ran, divergence=divergence)
+        if finding.name == "process-count" and "gradients" in divergence.parts:
+            self.on_status(f"comparing the gradients of step {divergence.step + 1}")
+            plan = replace(chain_plan(divergence.step + 1), portable=True)
             both = [self.runner.run(way, plan=plan) for way in (self.asked.base, ran.way)]
-            ranks.refine(finding, both, step=parting.step)
+            ranks.refine(finding, both, step=divergence.step)
         return finding
 
     def _note_untried(self, finding: FoundCause) -> None:
         if not self.asked.has_proof and not finding.is_proved:
             finding.evidence.append("no experiment was made: --no-proof")
 
-    def _tell_likely(self, parting: chains.Parting, finding: FoundCause) -> None:
+    def _tell_likely(self, divergence: chains.Divergence, finding: FoundCause) -> None:
         """Tell of a cause and keep it, while experiments are made: the search can be ended."""
         if finding.name != "unknown":
-            self.verdict.first_difference = self._difference(parting, finding)
+            self.verdict.first_difference = self._difference(divergence, finding)
             self.on_likely(self.verdict.first_difference)
 
-    def _note_difference(self, parting: chains.Parting) -> None:
+    def _note_difference(self, divergence: chains.Divergence) -> None:
         """Keep what is known before the cause is: the search for it can be ended."""
         self.verdict.same = False
-        self.verdict.first_difference = self._difference(parting, unknown_cause(parting))
+        self.verdict.first_difference = self._difference(divergence, unknown_cause(divergence))
 
-    def _difference(self, parting: chains.Parting, finding: FoundCause) -> Difference:
+    def _difference(self, divergence: chains.Divergence, finding: FoundCause) -> Difference:
         cause = CAUSES[finding.name]
         return Difference(
-            step=parting.shown_step,
-            what=parting.what,
+            step=divergence.shown_step,
+            what=divergence.what,
             operation=finding.operation,
             module=finding.module,
             file=self.runner.original(finding.file),

@@ -28,7 +28,7 @@ from truestep.watch.evidence.facts.passes import ForwardPass
 _FEW = 12
 """Steps up to this one are looked at from the beginning; later ones by themselves."""
 _MAX_OPERATIONS = 100_000
-"""How many are looked at together, if the step at which two runs part is another each time."""
+"""How many are looked at together, if the step at which two runs diverge is another each time."""
 _MAX_TRIES = 4
 _MAX_SUSPECTS = 10
 _MORE_STEPS = 3
@@ -105,15 +105,15 @@ class Proof:
     _refuted: set[tuple[str, ...]] = field(default_factory=set)
     """What was held still in runs that differ nevertheless."""
 
-    def find(self, way: Way, *, parting: chains.Parting) -> FoundCause:
+    def find(self, way: Way, *, divergence: chains.Divergence) -> FoundCause:
         """Return the cause of a difference, proved where an experiment can."""
-        self._step, self._what = parting.step, parting.what
-        first, second, step = self._look(way, parting.step)
+        self._step, self._what = divergence.step, divergence.what
+        first, second, step = self._look(way, divergence.step)
         if way.kind == "workers":
             drawn = drawn_in_dataset(first, second)
             if drawn:
                 return drawn[0]
-        unordered = loader_order(first) if parting.what == "batch" else None
+        unordered = loader_order(first) if divergence.what == "batch" else None
         if unordered is not None:
             return unordered
         found = suspects(first, second, step=step)
@@ -127,10 +127,10 @@ class Proof:
             if found:
                 self.on_likely(found[0])
             proved = self._try(found[:_MAX_SUSPECTS])
-            proved = proved or self._try_all(found or [unknown_cause(parting)], first, second)
+            proved = proved or self._try_all(found or [unknown_cause(divergence)], first, second)
             if proved is not None:
                 return proved
-        return self._likeliest(found) or _with_candidates(unknown_cause(parting), first, step=step)
+        return self._likeliest(found) or _with_candidates(unknown_cause(divergence), first, step=step)
 
     def _likeliest(self, found: list[FoundCause]) -> FoundCause | None:
         """Return the first suspect that no experiment speaks against, or else the first."""
@@ -140,22 +140,22 @@ class Proof:
         return found[0] if found else None
 
     def _look(self, way: Way, step: int) -> tuple[Ran, Ran, int]:
-        """Run both with operations noted, and return the step at which they part this time.
+        """Run both with operations noted, and return the step at which they diverge this time.
 
         A race parts elsewhere each time: then more steps are looked at.
         """
         window = (0 if step < _FEW else step, step)
-        first, second, parting = self._look_at(way, window)
-        if parting is None or not window[0] <= parting.step <= window[1]:
-            last = step if parting is None else max(step, parting.step)
+        first, second, divergence = self._look_at(way, window)
+        if divergence is None or not window[0] <= divergence.step <= window[1]:
+            last = step if divergence is None else max(step, divergence.step)
             num_seen = len(first.first.operations) if first.first is not None else 0
             num_each = num_seen / (window[1] + 1 - window[0])
             is_small = num_each * (last + 1) <= _MAX_OPERATIONS
-            step = last if parting is None else parting.step
-            first, second, parting = self._look_at(way, (0, last) if is_small else (step, step))
-        return first, second, step if parting is None else parting.step
+            step = last if divergence is None else divergence.step
+            first, second, divergence = self._look_at(way, (0, last) if is_small else (step, step))
+        return first, second, step if divergence is None else divergence.step
 
-    def _look_at(self, way: Way, window: tuple[int, int]) -> tuple[Ran, Ran, chains.Parting | None]:
+    def _look_at(self, way: Way, window: tuple[int, int]) -> tuple[Ran, Ran, chains.Divergence | None]:
         """Run both with the operations of some steps noted; what repeats by chance is tried again."""
         steps = f"step {window[1] + 1}" if window[0] == window[1] else f"steps up to {window[1] + 1}"
         self.on_status(f"comparing the operations of {steps}")
@@ -163,11 +163,11 @@ class Proof:
         first = self.runner.run(replace(self.base, kind="first"), plan=plan)
         for _ in range(_MAX_TRIES):
             second = self.runner.run(way, plan=plan, side=self.side)
-            parting = chains.compare(first, second, outcome=way.outcome)
-            self._count(is_same=parting is None)
-            if parting is not None:
+            divergence = chains.compare(first, second, outcome=way.outcome)
+            self._count(is_same=divergence is None)
+            if divergence is not None:
                 break
-        return first, second, parting
+        return first, second, divergence
 
     def _count(self, *, is_same: bool) -> None:
         self._num_compared += 1
@@ -266,18 +266,18 @@ class Proof:
         """Whether a run in which nothing is held differs from one before."""
         way = replace(self.base, kind="again")
         self._control = self._control or self._run(way)
-        parting = chains.compare(self._control, self._run(way, side=self.side), outcome=way.outcome)
-        self._count(is_same=parting is None)
-        return parting is not None
+        divergence = chains.compare(self._control, self._run(way, side=self.side), outcome=way.outcome)
+        self._count(is_same=divergence is None)
+        return divergence is not None
 
     def _run(self, way: Way, *, side: int = 0) -> Ran:
         plan = Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS)
         return self.runner.run(way, plan=plan, side=side)
 
 
-def unknown_cause(parting: chains.Parting) -> FoundCause:
+def unknown_cause(divergence: chains.Divergence) -> FoundCause:
     """Return what can be said without a suspect: the line of the optimizer's step."""
-    update = parting.first or parting.second
+    update = divergence.first or divergence.second
     file, line = (update.file, update.line) if update is not None else (None, None)
     return FoundCause(name="unknown", file=file, line=line)
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from truestep.verify.causes import FoundCause
-from truestep.verify.chains import Parting
+from truestep.verify.chains import Divergence
 from truestep.verify.runs import Ran
 from truestep.watch import Process
 from truestep.watch.evidence.facts.loading import BatchFetched
@@ -19,7 +19,7 @@ _TOLERANCE = 1e-5
 """How far apart, as a part of their norm, rounding leaves float32 gradients of one step."""
 
 
-def explain(first: Ran, second: Ran, *, parting: Parting) -> FoundCause:
+def explain(first: Ran, second: Ran, *, divergence: Divergence) -> FoundCause:
     """Return the cause: seeds of ranks if there are some, else how sums are cut."""
     runs = sorted((first, second), key=lambda ran: len(ran.processes))
     seeds: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -31,7 +31,7 @@ def explain(first: Ran, second: Ran, *, parting: Parting) -> FoundCause:
         if len(numbers) > 1:
             said = f"{len(runs[-1].processes)} processes seed with {', '.join(map(str, sorted(numbers)))}"
             return FoundCause(name="seeded-per-rank", file=file, line=line, evidence=[said])
-    update = parting.second or parting.first
+    update = divergence.second or divergence.first
     place = (update.file, update.line) if update is not None else (None, None)
     return FoundCause(name="process-count", file=place[0], line=place[1])
 

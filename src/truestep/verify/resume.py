@@ -12,7 +12,7 @@ from typing import Any
 from truestep.base.cells import line_names
 from truestep.verify import lost
 from truestep.verify.causes import FoundCause
-from truestep.verify.chains import Parting, Resumed
+from truestep.verify.chains import Divergence, Resumed
 from truestep.verify.lines import slice_from
 from truestep.verify.lost import Lost
 from truestep.verify.runs import Ran
@@ -30,35 +30,35 @@ _OPEN = ("state-not-saved", "end-not-restored", "data-order-not-restored")
 _MAX_LINES = 8
 
 
-def explain(first: Ran, second: Ran, *, parting: Parting, resumed: Resumed) -> FoundCause:
+def explain(first: Ran, second: Ran, *, divergence: Divergence, resumed: Resumed) -> FoundCause:
     """Return what was not brought back."""
     ours, theirs = first.first, second.first
     assert ours is not None
     assert theirs is not None
-    return _Case(ours=ours, theirs=theirs, parting=parting, after=resumed.after).explain()
+    return _Case(ours=ours, theirs=theirs, divergence=divergence, after=resumed.after).explain()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """The process of the first run, the one that was resumed, and where they part."""
+    """The process of the first run, the one that was resumed, and where they diverge."""
 
     ours: Process
     theirs: Process
-    parting: Parting
+    divergence: Divergence
     after: int | None
 
     def explain(self) -> FoundCause:
-        parting = self.parting
+        divergence = self.divergence
         if self.after is None:
             return self._at_save("model-not-saved")
-        if parting.first is None or parting.second is None:
+        if divergence.first is None or divergence.second is None:
             return self._at_save("end-not-restored")
-        if {"batch", "inputs"} & set(parting.parts):
-            return self._explain_data(parting.second, self.after)
-        if parting.what in ("loss", "gradients"):
+        if {"batch", "inputs"} & set(divergence.parts):
+            return self._explain_data(divergence.second, self.after)
+        if divergence.what in ("loss", "gradients"):
             wrapped = _last(self.theirs, ParallelMade)
             is_wrapped = wrapped is not None and wrapped.facts.what == "DistributedDataParallel"
-            if parting.what == "gradients" and is_wrapped:
+            if divergence.what == "gradients" and is_wrapped:
                 said = "batch, loss and weights before the step are the same on this process"
                 return _at(wrapped, "bucket-rebuild", said)
             return self._explain_draws(self.after)
@@ -66,25 +66,25 @@ class _Case:
 
     def _explain_kept(self) -> FoundCause:
         """All that optimizers own is the same: the script keeps more than it saved."""
-        saved = _last(self.ours, FileSaved, until=self.parting.step)
+        saved = _last(self.ours, FileSaved, until=self.divergence.step)
         place = saved or self._loaded()
-        said = f"model, optimizer and data are the same, {' and '.join(self.parting.names[:2])} differ"
+        said = f"model, optimizer and data are the same, {' and '.join(self.divergence.names[:2])} differ"
         return _at(place, "kept-state-not-saved", said)
 
     def _explain_state(self) -> FoundCause:
         """Same data, same gradients: what is made of them differs."""
-        if self.parting.is_kept:
+        if self.divergence.is_kept:
             return self._explain_kept()
         restores = self.theirs.of(StateLoaded)
         restored = {moment.facts.what for moment in restores}
         is_loaded = (
             "optimizer" in restored or "scheduler" not in restored
         )  # its rate is in the optimizer's state
-        if self.parting.what == "settings" and self.ours.of(SchedulerStep) and is_loaded:
+        if self.divergence.what == "settings" and self.ours.of(SchedulerStep) and is_loaded:
             loaded = "a scheduler's state was" if "scheduler" in restored else "no scheduler's state was"
             said = f"{loaded} loaded; the learning rate differs at this step"
             return self._at_save("scheduler-not-saved", said)
-        if self.parting.what == "buffers":
+        if self.divergence.what == "buffers":
             missing = [key for moment in restores for key in moment.facts.missing or ()]
             signs = [f"loaded without {', '.join(missing[:4])}"] if missing else []
             return self._at_save("buffers-not-saved", *signs)
@@ -93,7 +93,7 @@ class _Case:
 
     def _explain_data(self, resumed: Update, after: int) -> FoundCause:
         """Other batches after the resume."""
-        step = self.parting.step
+        step = self.divergence.step
         epochs = [
             _last(process, EpochSet, until=last)
             for process, last in ((self.ours, step), (self.theirs, resumed.step))
@@ -128,10 +128,10 @@ class _Case:
 
     def _drawn(self) -> set[str]:
         """Return which global generators training draws from, and which differ after this step."""
-        assert self.parting.first is not None
-        assert self.parting.second is not None
+        assert self.divergence.first is not None
+        assert self.divergence.second is not None
         ours, theirs = (
-            update.parts.get("generators", {}) for update in (self.parting.first, self.parting.second)
+            update.parts.get("generators", {}) for update in (self.divergence.first, self.divergence.second)
         )
         return {name for name in _draws(self.ours) if ours.get(name) != theirs.get(name)}
 
@@ -167,13 +167,13 @@ def refine(  # limits: three runs and what is known of them
         lost.refine(finding, candidates, place=place)
 
 
-def withdraw(finding: FoundCause, first: Process, *, parting: Parting, found: Split | None) -> None:
+def withdraw(finding: FoundCause, first: Process, *, divergence: Divergence, found: Split | None) -> None:
     """Take back a name that experiments speak against, and tell which lines could have made the difference.
 
     The generators were put back, and it still differs. A loader may have drawn its order long before.
     """
     if finding.name == "generator-not-saved" and not first.of(EpochBegan):
-        is_data = bool({"batch", "inputs"} & set(parting.parts))
+        is_data = bool({"batch", "inputs"} & set(divergence.parts))
         finding.name = "data-order-not-restored" if is_data else "state-not-saved"
         finding.evidence = ["with the generators put back, the resumed run still differs"]
     if finding.name in _OPEN and found is not None and found.first.file and found.first.line:

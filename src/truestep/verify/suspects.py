@@ -76,7 +76,7 @@ def blind_cause(name: str, *runs: Ran, step: int) -> FoundCause:
 def suspects(first: Ran, second: Ran, *, step: int) -> list[FoundCause]:
     """Return the causes that the evidence of two looked-at runs speaks for, the likeliest first.
 
-    `step` is where they part. What differs before it and leaves no trace in a step is passed over first.
+    `step` is where they diverge. What differs before it and leaves no trace in a step is passed over first.
     """
     ours, theirs = first.first, second.first
     if ours is None or theirs is None:

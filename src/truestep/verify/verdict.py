@@ -25,7 +25,7 @@ class RunSummary:
     seconds: float = 0.0
 
     @property
-    def parting(self) -> str:
+    def divergence(self) -> str:
         """Where it parts from the first run, in words; empty if it does not."""
         if self.parted_at is None:
             return ""

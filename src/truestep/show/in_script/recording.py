@@ -30,7 +30,7 @@ _MAX_CURVE, _MAX_MARKS = 256, 64
 _MIN_MARKS = 4
 _SPARE_S, _SHARE = 2.0, 0.1
 """Recording may take this long, and this share of the time since the start; then no window opens."""
-_STARTER = "truestep.watch.script.become"
+_STARTER = "truestep.watch.script.exec_script"
 """What calls the script: frames above it are not the script's."""
 _NESTED = frozenset({"<listcomp>", "<genexpr>", "<lambda>", "<dictcomp>", "<setcomp>"})
 

@@ -21,8 +21,8 @@ from truestep.watch.evidence.kinds import UNREAD
 from truestep.watch.hooks.seeds import states
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import Leaf, among_ourselves, walk
+from truestep.watch.script.loop_bounds import expected_steps
 from truestep.watch.script.refs import Ref
-from truestep.watch.script.rounds import expected_steps
 from truestep.watch.script.tape import Tape
 
 Named = list[tuple[str, Leaf]]

@@ -1,6 +1,6 @@
 """Starting a script under observation, as `python SCRIPT` or `python -m MODULE` would start it.
 
-Owns the command line of the watched process. What happens in it is in `become`.
+Owns the command line of the watched process. What happens in it is in `exec_script`.
 """
 
 import os
@@ -20,7 +20,7 @@ from truestep.watch.plan import Plan
 # First of all the working folder goes from the path: what lies in it must not stand in for what we import.
 _CODE = (
     "import sys; sys.flags.safe_path or sys.path.pop(0); "
-    "from truestep.watch.script.become import become; become({settings!r})"
+    "from truestep.watch.script.exec_script import exec_script; exec_script({settings!r})"
 )
 
 # Some things are settled before Python has started: this sets them, then becomes the watched process.
@@ -87,7 +87,7 @@ def command(
 
 
 def settings_of(script: str | Path, *, plan: Plan, folder: Path, module: bool) -> dict[str, Any]:
-    """Return what `become` is given."""
+    """Return what `exec_script` is given."""
     return {
         "script": str(script),
         "module": module,

@@ -24,7 +24,7 @@ from truestep.watch.plan import Plan
 
 _CODE = (
     "import sys; sys.flags.safe_path or sys.path.pop(0); "
-    "from truestep.watch.script.preload import serve as become; become({settings!r})"
+    "from truestep.watch.script.preload import serve as exec_script; exec_script({settings!r})"
 )
 
 

@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 
 from truestep.base.variables import all_variables, replace_variables, set_defaults
 from truestep.watch.launch.leading import COLD_FILE, HEAD, PACKAGES
-from truestep.watch.script.arrival import OBSERVED
-from truestep.watch.script.become import become
+from truestep.watch.script.exec_script import exec_script
+from truestep.watch.script.import_hooks import OBSERVED
 
 _COMPILER = ("torch._dynamo", "torch._inductor")
 _LAST = ("truestep.watch.hooks.engine", _COMPILER[0])
@@ -44,7 +44,7 @@ def serve(settings: dict[str, Any]) -> NoReturn:
     request = _wait_for_request(stash.fill(settings["imports"]))
     stash.hide(request["folder"], request["script"], is_module=request["module"])
     try:
-        become(request)
+        exec_script(request)
     except SystemExit as ended:
         if ended.code not in (None, 0):
             raise

@@ -30,7 +30,7 @@ class UnderWay:
         self.is_fetching = False
         """Whether a loader is making a batch."""
         self.is_copying = False
-        """Whether watching makes a copy of the process; see `copying`."""
+        """Whether watching makes a copy of the process; see `child_processes`."""
         self.forward_site = self.backward_site = 0
         """The user's lines of the last passes, looked up once for all."""
         self.loss: float | None = None

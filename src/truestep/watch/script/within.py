@@ -12,7 +12,7 @@ from types import ModuleType
 from truestep.errors import UsageError
 from truestep.watch.hooks import table
 from truestep.watch.plan import Plan
-from truestep.watch.script.arrival import expect
+from truestep.watch.script.import_hooks import expect
 from truestep.watch.script.tape import Tape
 
 _ENGINES = ("numpy", "torch", "truestep")

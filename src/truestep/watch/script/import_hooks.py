@@ -1,4 +1,4 @@
-"""Arrival of modules: observers are put in place just after the script's own import of a module has ended.
+"""Imports of modules: observers are put in place just after the script's own import of a module has ended.
 
 Owns which module brings which observers. Imports none of those modules itself.
 """
@@ -16,7 +16,7 @@ from truestep.watch.script.tape import Tape
 _OBSERVERS = {
     # A function that is called with the tape; or a family and its hooks, if the plan asks for it.
     # Held first: what is noted is then what the script gets.
-    "os": ("control.freeze:freeze_os", "hooks.sources:watch_os", "script.copying:watch_os"),
+    "os": ("control.freeze:freeze_os", "hooks.sources:watch_os", "script.child_processes:watch_os"),
     "time": ("control.freeze:freeze_time", "hooks.sources:watch_time"),
     "datetime": ("control.freeze:freeze_datetime",),
     "threading": ("control.threads:order_threads",),
@@ -24,7 +24,7 @@ _OBSERVERS = {
     "concurrent.futures.thread": ("control.threads:order_pools",),
     "tempfile": ("hooks.sources:watch_tempfile",),
     "uuid": ("hooks.sources:watch_uuid",),
-    "multiprocessing.spawn": ("script.spawned:watch_spawning",),
+    "multiprocessing.spawn": ("script.child_processes:watch_spawning",),
     "multiprocessing.util": ("control.children:redirect_children",),
     "random": (
         "control.freeze:freeze_random",

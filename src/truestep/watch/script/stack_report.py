@@ -1,4 +1,4 @@
-"""The standpoint: a thread that notices when the main thread stops moving, and writes down where it stands.
+"""Reports where a rank stands: a thread notices that the main thread has stopped moving, and writes it down.
 
 Owns when that is written, and to which file. It reads frames and `/proc`, holds nothing, and changes nothing
 in the script. What the facts mean is for others.
@@ -30,13 +30,13 @@ _STILL_S = 2.5
 _AGAIN_S = 1.0
 _ANSWER_S = 1.5
 """How long a process whose collective has failed waits for what the others write."""
-_STARTER = "truestep.watch.script.become"
+_STARTER = "truestep.watch.script.exec_script"
 """What has called the script: no line of the user's lies below it."""
 _MAX_LINES, _MAX_NUMBERS = 12, 24
 _CALLS_PASSED = ("wrapper", "inner", "__call__", "_wrapped_call_impl", "_call_impl")
 
 
-class Standpoint:
+class StackReport:
     """Writes where this process stands into a file of the folder, when its main thread has stopped moving."""
 
     def __init__(

@@ -1,20 +1,22 @@
 """Processes that the script starts, as `torch.multiprocessing.spawn` does: they are observed like the script.
 
 Owns the command line of those that are spawned, and the return of those that are forked: of these only what
-joins a process group is kept. What loads data is left alone.
+joins a process group is kept. What loads data is left alone. Where watching copies the process itself, what
+the script registered for forks is not called; what Python, torch and we do at a fork is: it frees locks.
 """
 
+import os
 import sys
 from typing import Any
 
 from truestep.watch.evidence.facts.surroundings import GroupJoined
-from truestep.watch.hooks.table import Hook, Observation, put
+from truestep.watch.hooks.table import Function, Hook, Observation, calling_frame, drop_frames, put, unseen
 from truestep.watch.script.tape import Tape
 
 # As at the start of a script: what lies in the working folder must not stand in for what we import.
 _CODE = (
     "import sys; path = list(sys.path); sys.flags.safe_path or sys.path.pop(0); "
-    "from truestep.watch.script.spawned import join; join({settings!r}); sys.path[:] = path; "
+    "from truestep.watch.script.child_processes import join; join({settings!r}); sys.path[:] = path; "
     "del join, path; {code}"
 )
 _LAST = -100
@@ -88,6 +90,31 @@ def _may_train(process: Any) -> bool:
 def join(settings: dict[str, Any]) -> None:
     """Observe this process, before anything of the script's is imported."""
     from truestep.watch.plan import Plan  # noqa: PLC0415
-    from truestep.watch.script.arrival import expect  # noqa: PLC0415 - it waits for this module's own observer
+    from truestep.watch.script.import_hooks import expect  # noqa: PLC0415 - it waits for this module's own observer
 
     expect(Tape(settings["folder"], Plan(**settings["plan"])))
+
+
+def watch_os(tape: Tape) -> None:
+    """Observe what is registered to be called at a fork."""
+    if tape.plan.inspect and hasattr(os, "register_at_fork"):
+        put(tape, [Hook("os.register_at_fork", _register, given=(tape,), changes=True)])
+
+
+def _register(tape: Tape, register: Function, /, **given: Any) -> Any:
+    caller = calling_frame()
+    if caller is None or not tape.sites.is_engine(caller.f_code.co_filename):
+        given = {name: _unless_copying(act, tape) if callable(act) else act for name, act in given.items()}
+    return register(**given)
+
+
+def _unless_copying(act: Function, tape: Tape) -> Function:
+    def wrapper() -> None:
+        if not tape.under_way.is_copying:
+            try:
+                act()
+            except BaseException as error:
+                drop_frames(error)
+                raise
+
+    return unseen(wrapper, act)

@@ -16,9 +16,9 @@ from truestep.watch.script import collectives
 STAND = """
 import os, sys, threading, time
 from pathlib import Path
-from truestep.watch.script import standpoint
-standpoint._LOOK_S, standpoint._STILL_S, standpoint._AGAIN_S = 0.05, 0.3, 0.1
-standpoint.Standpoint(Path(sys.argv[1])).start()
+from truestep.watch.script import stack_report
+stack_report._LOOK_S, stack_report._STILL_S, stack_report._AGAIN_S = 0.05, 0.3, 0.1
+stack_report.StackReport(Path(sys.argv[1])).start()
 lock = threading.Lock()
 {body}
 """

@@ -1,4 +1,4 @@
-"""Becoming the script: what runs first in a watched process, and leaves `__main__` as Python would make it.
+"""Executes the script: what runs first in a watched process, and leaves `__main__` as Python would make it.
 
 Owns the namespace, the path, the arguments and the way out. Imports no torch: scripts that set environment
 variables before they import it behave the same. What is observed is in the modules beside this one.
@@ -8,26 +8,29 @@ import os
 import runpy
 import sys
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from truestep.base.variables import launched_rank_and_size
 from truestep.watch.plan import Plan
-from truestep.watch.script.arrival import expect
-from truestep.watch.script.joining import begin_standpoint, is_one_of_several
+from truestep.watch.script.import_hooks import expect
 from truestep.watch.script.tape import Ended, Tape
+
+if TYPE_CHECKING:
+    from truestep.watch.script.stack_report import StackReport
 
 _OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<string>")  # noqa: PTH120 - as frames give it
 
 
-def become(settings: dict[str, Any]) -> None:
+def exec_script(settings: dict[str, Any]) -> None:
     """Observe what is imported from here on, and run the script in `__main__`."""
     script, is_module = settings["script"], settings["module"]
     path = _set_surroundings(script, is_module)
-    tape, standpoint = None, None
+    tape, stack_report = None, None
     if settings["plan"] is not None:  # without one nothing is observed but where several processes stand
         tape = Tape(settings["folder"], Plan(**settings["plan"]))
         expect(tape)
-    if is_one_of_several() and (tape is None or tape.plan.hangs):
-        standpoint = begin_standpoint(settings["folder"], tape)
+    if _is_one_of_several() and (tape is None or tape.plan.hangs):
+        stack_report = _begin_stack_report(settings["folder"], tape)
     try:
         if is_module or _is_container(path):
             runpy._run_module_as_main(script if is_module else "__main__", is_module)  # type: ignore[attr-defined]
@@ -38,11 +41,31 @@ def become(settings: dict[str, Any]) -> None:
     except BaseException as error:
         if tape is not None:
             tape.fail(error)
-        if standpoint is not None:
-            standpoint.fail(error)
+        if stack_report is not None:
+            stack_report.fail(error)
         is_checked = tape is not None and tape.plan.inspect
         _show_without_us(error, is_silent=is_checked and type(error) is KeyboardInterrupt)
         raise
+
+
+def _is_one_of_several() -> bool:
+    """Whether a launcher has started this process as one of several ranks."""
+    known = launched_rank_and_size()
+    return known is not None and known[1] > 1
+
+
+def _begin_stack_report(folder: str, tape: Tape | None) -> "StackReport":
+    """Begin to write into the folder where this process stands, whenever it stands still."""
+    from pathlib import Path  # noqa: PLC0415
+
+    from truestep.watch.script.stack_report import StackReport  # noqa: PLC0415 - only ranks need it
+
+    if tape is None:
+        report = StackReport(Path(folder))
+    else:
+        report = StackReport(Path(folder), num_steps=lambda: tape.num_steps, on_still=tape.flush)
+    report.start()
+    return report
 
 
 def _set_surroundings(script: str, is_module: bool) -> str:
@@ -62,7 +85,7 @@ def _set_surroundings(script: str, is_module: bool) -> str:
     if first == path or not sys.flags.safe_path:
         sys.path.insert(0, first)
     names = sys.modules["__main__"].__dict__
-    for name in ("sys", "become"):
+    for name in ("sys", "exec_script"):
         del names[name]
     return path
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from truestep.watch.script.rounds import expected_steps
+from truestep.watch.script.loop_bounds import expected_steps
 from truestep.watch.script.sites import Sites
 
 LOADER = DataLoader(TensorDataset(torch.zeros(10, 2)), batch_size=3)
