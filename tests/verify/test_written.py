@@ -1,74 +1,29 @@
-"""Files that two runs have written: the same but for their format's own time stamps, or what differs."""
+"""Files that two runs have written: the same, or what differs."""
 
-import gzip
-import io
 import json
-import sqlite3
-import struct
 import subprocess
 import sys
-import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from truestep.verify import formats, written
 
-Write = Callable[[Path, int, float], None]
+Write = Callable[[Path, int], None]
 
 
-def text(path: Path, value: int, _when: float) -> None:
+def text(path: Path, value: int) -> None:
     path.write_text(f"epoch,loss\n0,1.5\n1,{value}\n")
 
 
-def numbers(path: Path, value: int, _when: float) -> None:
-    path.write_text(json.dumps({"loss": value}))
-
-
-def database(path: Path, value: int, when: float) -> None:
-    with sqlite3.connect(path) as opened:
-        opened.execute("create table losses (loss)")
-        for number in (0, value) if when > 1e9 else (value,):  # counted by sqlite
-            opened.execute("delete from losses")
-            opened.execute("insert into losses values (?)", (number,))
-            opened.commit()
-    opened.close()
-
-
-def archive(path: Path, value: int, when: float) -> None:
-    with zipfile.ZipFile(path, "w") as opened:
-        opened.writestr(zipfile.ZipInfo("a.txt", time.gmtime(when)[:6]), f"loss\n{value}")
-
-
-def compressed(path: Path, value: int, when: float) -> None:
-    into = io.BytesIO()
-    with gzip.GzipFile(fileobj=into, mode="wb", mtime=when) as opened:
-        opened.write(f"loss\n{value}".encode())
-    path.write_bytes(into.getvalue())
-
-
-def events(path: Path, value: int, when: float) -> None:
-    found = b""
-    for number in (0, value):
-        event = b"\x09" + struct.pack("<d", when) + bytes([0x10, number])
-        found += struct.pack("<Q", len(event)) + bytes(4) + event + bytes(4)
-    path.with_name("events.out.tfevents.1").write_bytes(found)
-
-
-def checkpoint(path: Path, value: int, _when: float) -> None:
-    torch.save({"model": torch.ones(3), "history": [0.5, float(value)], "best": 1.0}, path)
-
-
-def array(path: Path, value: int, _when: float) -> None:
+def array(path: Path, value: int) -> None:
     np.array([1, value], np.int8).tofile(path)
 
 
-def mapped(path: Path, value: int, _when: float) -> None:
+def mapped(path: Path, value: int) -> None:
     opened = np.memmap(path, np.int8, "w+", shape=(4,))
     opened[2] = value
     opened.flush()
@@ -78,38 +33,18 @@ def mapped(path: Path, value: int, _when: float) -> None:
     ("write", "what"),
     [
         (text, "line 3"),
-        (numbers, "line 1"),
-        (database, "page 2"),
-        (archive, "a.txt: line 2"),
-        (compressed, "line 2"),
-        (events, "event 2"),
-        (checkpoint, "data.pkl: values after 'history'"),
         (array, "byte 1"),
         (mapped, "byte 2"),
     ],
 )
-def test_what_differs_in_a_file_is_named_and_time_stamps_of_its_format_are_not(
-    tmp_path: Path, write: Write, what: str
-) -> None:
+def test_what_differs_in_a_file_is_named(tmp_path: Path, write: Write, what: str) -> None:
     folders = [tmp_path / name for name in "abc"]
-    for folder, value, when in zip(folders, (2, 2, 3), (1e9, 1.1e9, 1e9), strict=True):
+    for folder, value in zip(folders, (2, 2, 3), strict=True):
         folder.mkdir()
-        write(folder / "file.bin", value, when)
+        write(folder / "file.bin", value)
     first, again, other = (next(folder.iterdir()) for folder in folders)
     assert formats.difference(first, again) is None
     assert formats.difference(first, other) == what
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_scripted_model_that_differs_is_named(tmp_path: Path) -> None:
-    module = torch.nn.Linear(1, 1)
-    traced = torch.jit.trace(module, torch.ones(1, 1))
-    for name, value in (("a", 2.0), ("b", 2.0), ("c", 3.0)):
-        torch.nn.init.constant_(module.weight, value)
-        torch.jit.save(traced, str(tmp_path / name))
-    assert formats.difference(tmp_path / "a", tmp_path / "b") is None
-    found = formats.difference(tmp_path / "a", tmp_path / "c")
-    assert found is not None and "data/" in found
 
 
 def compared(
@@ -187,7 +122,7 @@ def verify(folder: Path, end: str, *options: str, train: str = TRAIN) -> Any:
 @pytest.mark.parametrize(
     ("end", "differing", "num"),
     [
-        (SAVE.replace("VALUE", "random.random()"), {"ck.pt": "data.pkl: values after 'history'"}, 1),
+        (SAVE.replace("VALUE", "random.random()"), {"ck.pt": "byte"}, 1),
         (SAVE.replace("VALUE", "0.5"), {}, 1),
         (CHILD, {"child.txt": "line 1"}, 1),
         ("print(time.time(), file=open('log', 'w')); open('a', 'w').write('1')", {"log": "line 1"}, 2),
@@ -199,7 +134,9 @@ def test_files_that_differ_are_named_and_training_that_is_the_same_is_the_same(
 ) -> None:
     said = verify(tmp_path, end)
     assert said["same"] is True, said
-    assert {item["path"]: item["what"] for item in said["files"]["differing"]} == differing
+    found = {item["path"]: item["what"] for item in said["files"]["differing"]}
+    assert found.keys() == differing.keys()
+    assert all(found[path].startswith(what) for path, what in differing.items()), found
     assert said["files"]["compared"] == num
 
 
