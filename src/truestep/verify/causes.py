@@ -1,4 +1,4 @@
-"""The causes that verify can name: in words, with what to do, and the experiment that would prove each.
+"""The causes that verify can name: in words, with what to do, and the experiments that would prove each.
 
 Owns the words. Which cause it is, is found by the modules that read the evidence.
 """
@@ -14,6 +14,36 @@ class Cause:
     fix: str
     frozen_sources: tuple[str, ...] = ()
 
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What is held still in some runs. They must be the same then, and a run without it must not be."""
+
+    words: str
+    cause: str | None = None
+    """What it proves where the evidence speaks for nothing; None: it is made for a suspect only."""
+    reading: str | None = None
+    """What the script must have been seen to read, or it cannot matter."""
+
+
+EXPERIMENTS = {
+    "torch": Experiment(words="torch's generator seeded", cause="unseeded-torch"),
+    "random": Experiment(words="Python's `random` seeded", cause="unseeded-random"),
+    "numpy": Experiment(words="NumPy's generator seeded", cause="unseeded-numpy"),
+    "hash": Experiment(words="PYTHONHASHSEED=0", cause="string-hash"),
+    "threads": Experiment(words="Python threads run one after the other", cause="thread-order"),
+    "listing": Experiment(words="sorted folder listings", cause="listing-order", reading="listing"),
+    "clock": Experiment(words="a frozen clock", cause="clock-branch", reading="clock"),
+    "arrays": Experiment(
+        words="arrays of numpy.empty filled with zeros", cause="uninitialised-array", reading="memory"
+    ),
+    "algorithms": Experiment(words="torch.use_deterministic_algorithms(True)", cause="racy-operation"),
+    "addresses": Experiment(words="fixed memory addresses", cause="address-dependence"),
+    "entropy": Experiment(words="the system's entropy replaced by fixed bytes"),
+    "filetimes": Experiment(words="times of files that follow from their names"),
+    "intraop": Experiment(words="one thread for torch"),
+}
+"""By what is frozen. Where nothing is suspected, they are made in this order: the usual causes first."""
 
 CAUSES = {
     "unseeded-torch": Cause(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from truestep.base.cells import line_names
 from truestep.verify import chains
-from truestep.verify.causes import CAUSES, FoundCause
+from truestep.verify.causes import CAUSES, EXPERIMENTS, FoundCause
 from truestep.verify.lines import putting, slice_from
 from truestep.verify.runs import Ran, Runner
 from truestep.verify.suspects import (
@@ -36,50 +36,10 @@ _MAX_CHANCE = 0.01
 """How likely runs may be the same by chance, in any of the experiments, for a cause to be called proved."""
 _MAX_AGREED = 24
 _MAX_LINES = 8
-_WORDS = {
-    "torch": "torch's generator seeded",
-    "numpy": "NumPy's generator seeded",
-    "random": "Python's `random` seeded",
-    "hash": "PYTHONHASHSEED=0",
-    "addresses": "fixed memory addresses",
-    "clock": "a frozen clock",
-    "entropy": "the system's entropy replaced by fixed bytes",
-    "listing": "sorted folder listings",
-    "filetimes": "times of files that follow from their names",
-    "arrays": "arrays of numpy.empty filled with zeros",
-    "threads": "Python threads run one after the other",
-    "algorithms": "torch.use_deterministic_algorithms(True)",
-    "intraop": "one thread for torch",
-}
-_BLIND = (
-    "torch",
-    "random",
-    "numpy",
-    "hash",
-    "threads",
-    "listing",
-    "clock",
-    "arrays",
-    "algorithms",
-    "addresses",
-)
-"""In which order experiments are made when nothing is suspected: the usual causes first."""
 _ALLOCATORS = ("malloc", "malloc_debug")
 """Of Python: with each, objects are elsewhere."""
 _GENERATORS = ("torch", "numpy", "random")
 """What scripts often leave unseeded together: then only all of them explain a difference."""
-_CAUSE_OF = {
-    "torch": "unseeded-torch",
-    "numpy": "unseeded-numpy",
-    "random": "unseeded-random",
-    "hash": "string-hash",
-    "addresses": "address-dependence",
-    "clock": "clock-branch",
-    "listing": "listing-order",
-    "arrays": "uninitialised-array",
-    "threads": "thread-order",
-    "algorithms": "racy-operation",
-}
 
 
 @dataclass(kw_only=True)
@@ -199,14 +159,15 @@ class Proof:
 
     def _try_all(self, found: list[FoundCause], first: Ran, second: Ran) -> FoundCause | None:
         """Make every experiment that can matter: one of them may tell what the evidence did not."""
-        frozen_sources = [frozen for frozen in _BLIND if can_matter(frozen, (first, second))]
+        causes = {frozen: item.cause for frozen, item in EXPERIMENTS.items() if item.cause is not None}
+        causes = {frozen: cause for frozen, cause in causes.items() if can_matter(frozen, (first, second))}
         if self._what == "batch" or is_from_outside(first, second, step=self._step):
             # Other algorithms use other memory and time: runs may be the same for what happens to be there.
-            frozen_sources = [frozen for frozen in frozen_sources if frozen != "algorithms"]
-        for frozen in frozen_sources:
-            num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(frozen_sources))
+            causes.pop("algorithms")
+        for frozen, cause in causes.items():
+            num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(causes))
             if num_runs:
-                finding = blind_cause(_CAUSE_OF[frozen], first, second, step=self._step)
+                finding = blind_cause(cause, first, second, step=self._step)
                 file = found[0].file
                 line = putting(file, by="Thread") if frozen == "threads" else None
                 if line is not None:
@@ -302,7 +263,11 @@ def _with_candidates(finding: FoundCause, ran: Ran, *, step: int) -> FoundCause:
 
 
 def _words(frozen: Sequence[str]) -> str:
-    return _WORDS[frozen[0]] if len(frozen) == 1 else f"the generators of {' and '.join(frozen)} seeded"
+    return (
+        EXPERIMENTS[frozen[0]].words
+        if len(frozen) == 1
+        else f"the generators of {' and '.join(frozen)} seeded"
+    )
 
 
 def _proved(finding: FoundCause, *frozen: str, num_runs: int) -> FoundCause:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from truestep.verify.causes import FoundCause
+from truestep.verify.causes import EXPERIMENTS, FoundCause
 from truestep.verify.lines import Statement, putting, slice_from, unordered_loader
 from truestep.verify.runs import Ran
 from truestep.verify.streams import Split, distance, split, writers
@@ -37,8 +37,6 @@ _OF_SOURCE = {
 """For each source: the cause where its line seeds something, and the cause elsewhere."""
 
 
-_READ_FOR = {"clock": "clock", "listing": "listing", "arrays": "memory"}
-"""For what an experiment freezes: the readings without which it cannot matter."""
 _DATES, _DATETIME = {"now", "utcnow", "today"}, {"datetime", ".datetime"}
 _MAKERS = {"empty", "empty_like"}
 _OUTSIDE = ("aten.lift_fresh", "aten.set_.")
@@ -122,8 +120,9 @@ def can_matter(frozen: str, runs: tuple[Ran, Ran]) -> bool:
     ours, theirs = runs[0].first, runs[1].first
     if ours is None or theirs is None:
         return False
-    if frozen in _READ_FOR:
-        return any(what == _READ_FOR[frozen] for read in _readings(ours).values() for what, _, _ in read)
+    reading = EXPERIMENTS[frozen].reading
+    if reading is not None:
+        return any(what == reading for read in _readings(ours).values() for what, _, _ in read)
     if frozen in ("random", "numpy"):
         states = [[_state(update, frozen) for update in process.updates] for process in (ours, theirs)]
         return states[0] != states[1] or any(seed.facts.how == "fresh" for seed in _seeds(ours, frozen))
