@@ -29,7 +29,7 @@ def explain(told: dict[str, Any]) -> FoundCause:
         file=told["file"],
         line=told["line"],
         module=f"{told['module'] or 'the model itself'} ({told['kind']})",
-        evidence=[f"{_distances(told)}; compiled alone, this module of {told['model']} is off too"],
+        evidence=[f"judged by {told['judge']}: {told['distance']}"],
         is_proved=True,
     )
 
@@ -38,11 +38,4 @@ def compiled_lines(told: dict[str, Any] | None) -> list[str]:
     """Return what is known of compiled code that is within rounding, a line each."""
     if told is None or told["is_beyond"]:
         return []
-    return [f"compiled: rounding: {_distances(told)}"]
-
-
-def _distances(told: dict[str, Any]) -> str:
-    if told["apart"] is None:
-        return f"{told['value']} is missing, has another shape or is not finite"
-    own = "not finite" if told["eager_apart"] is None else f"{told['eager_apart']:.1g} from it"
-    return f"{told['value']} is {told['apart']:.1g} from {told['judge']}; eager code is {own}"
+    return [f"compiled: no more than rounding, judged by {told['judge']}"]

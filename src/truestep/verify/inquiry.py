@@ -157,10 +157,10 @@ class _Inquiry:
         told["file"] = self.runner.original(told.get("file"))
         self.verdict.compiled = told
         if told["is_beyond"]:
-            divergence = chains.Divergence(place=0, step=0, parts=(told["value"],), first=None, second=None)
+            divergence = chains.Divergence(place=0, step=0, parts=("outputs",), first=None, second=None)
             difference = self._difference(divergence, compiled.explain(told))
             self.verdict.same = False
-            self.verdict.first_difference = replace(difference, what=f"compiled {told['value']}")
+            self.verdict.first_difference = replace(difference, what="compiled outputs or gradients")
 
     def compare_with(self, other: Other) -> None:
         """Compare the first run with one of another version."""

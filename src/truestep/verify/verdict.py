@@ -87,7 +87,7 @@ class Verdict:
     is_rounding: bool = False
     """Whether what differs from another version is rounding alone."""
     compiled: dict[str, Any] | None = None
-    """How far compiled and eager code are from float64, in the value that is farthest off."""
+    """Whether compiled code differs from eager code by more than rounding, and where first."""
     resume: dict[str, Any] | None = None
     """Of a killed run: from which step it was resumed, how long that took, and a save that a kill tears."""
     files: WrittenFiles | None = None
