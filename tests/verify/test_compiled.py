@@ -126,8 +126,8 @@ def test_a_gradient_that_is_zero_but_for_rounding_may_be_another_rounding() -> N
     judge = compiling.values_of_call(compiling._doubled(module), ((call[0][0].double(),), {}))
     name = "gradient of linear.bias"
     rounded = {**eager, name: (judge[name] + 1e-7).float()}
-    assert compiling.same(eager, rounded, judge) == (True, "")
-    is_same, words = compiling.same(eager, {**eager, name: (judge[name] + 1e-3).float()}, judge)
+    assert compiling.same(eager, rounded, judge=judge) == (True, "")
+    is_same, words = compiling.same(eager, {**eager, name: (judge[name] + 1e-3).float()}, judge=judge)
     assert not is_same
     assert words.startswith(f"Accuracy failed for key name {name}; RMSE (res-fp64): 0.00100")
 
@@ -135,9 +135,9 @@ def test_a_gradient_that_is_zero_but_for_rounding_may_be_another_rounding() -> N
 def test_infinities_at_the_same_places_are_equal() -> None:
     ours = {"output 0": torch.tensor([1.0, -torch.inf, torch.nan])}
     theirs = {"output 0": torch.tensor([1.1, -torch.inf, torch.nan])}
-    assert compiling.same(ours, ours, None)[0]
-    assert not compiling.same(ours, theirs, None)[0]
-    assert not compiling.same(ours, {}, None)[0]
+    assert compiling.same(ours, ours, judge=None)[0]
+    assert not compiling.same(ours, theirs, judge=None)[0]
+    assert not compiling.same(ours, {}, judge=None)[0]
 
 
 def test_gradients_of_inputs_and_complex_values_are_compared() -> None:

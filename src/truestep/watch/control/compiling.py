@@ -179,7 +179,7 @@ def _empty_caches() -> Iterator[None]:
 def _check(module: nn.Module, call: Call) -> dict[str, Any]:
     """Return whether a value of a compiled module is beyond rounding, which, how far off, and who judges."""
     eager, judge, name = values_of_call(module, call), None, "eager code with the same draws"
-    if same(eager, values_of_call(module, call, seed=1), None)[0]:
+    if same(eager, values_of_call(module, call, seed=1), judge=None)[0]:
         try:
             judge, name = values_of_call(_doubled(module), _mapped(call, _to_double)), "float64"
         except Exception:  # noqa: BLE001 - not every module computes in float64
@@ -190,11 +190,11 @@ def _check(module: nn.Module, call: Call) -> dict[str, Any]:
     compiled = values_of_call(module, call, is_compiled=True)
     if not counted["unique_graphs"]:
         raise RuntimeError("torch.compile finds nothing in the model that it can compile")
-    is_same, words = same(eager, compiled, judge)
+    is_same, words = same(eager, compiled, judge=judge)
     return {"is_beyond": not is_same, "distance": words, "judge": name}
 
 
-def same(eager: Values, compiled: Values, judge: Values | None) -> tuple[bool, str]:
+def same(eager: Values, compiled: Values, *, judge: Values | None) -> tuple[bool, str]:
     """Return whether values are the same but for rounding, and if not, which is not and how far off it is."""
     told: list[str] = []
     is_same = eager.keys() == compiled.keys() and torch._dynamo.utils.same(

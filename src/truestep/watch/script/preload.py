@@ -145,7 +145,7 @@ class _Group:
                 setattr(sys.modules[parent], last, module)
         for name in self.modules:
             if name not in sys.modules:
-                import_module(name)  # by the finder of `arrival`, which puts observers in place
+                import_module(name)  # by the finder of `import_hooks`, which puts observers in place
         if _COMPILER[0] in self.modules:
             import_module("truestep.watch.hooks.forward").allow_in_compiled_code()
 
