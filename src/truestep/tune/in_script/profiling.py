@@ -272,7 +272,7 @@ def _mark_device(tape: Tape) -> None:
         return listener
 
     for event, phase in (("forward", "forward"), ("backward", "backward"), ("step", "optimizer")):
-        tape.listen(**{f"{event}_ends": wait(phase)})
+        tape.listen(wait(phase), f"{event}_ends")
     put(tape, [Hook(f"torch.Tensor.{name}", _note_copy, given=(tape,)) for name in ("to", "cuda")])
 
 

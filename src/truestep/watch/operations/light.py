@@ -80,7 +80,8 @@ class LightRecorder(OperationRecorder):
 
     def _open(self) -> None:
         super()._open()
-        self._tape.listen(**self._while_on)
+        for event, act in self._while_on.items():
+            self._tape.listen(act, event)
 
     def close(self) -> None:
         """Note nothing more, and write the rest."""

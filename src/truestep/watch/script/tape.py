@@ -105,7 +105,6 @@ class Tape:
         """What notes operations, if the plan asks for some; told of each step that is counted."""
         self._after_step: list[Callable[[], None]] = []
         self._listeners, self._near = _nobody(), _nobody()
-        self._readers: dict[str, tuple[Callable[..., None], ...]] = {}
         self.failed_with: BaseException | None = None
         self._troubles, self._dismissed = set[str](), set[int]()
         self._pid = os.getpid()
@@ -176,19 +175,20 @@ class Tape:
         """Have operations noted: the recorder is told of each step that is counted."""
         self.recorder = recorder
 
-    def listen(self, **acts: Callable[..., None]) -> None:
-        """Have functions called at events, with the objects themselves."""
-        for event, act in acts.items():
-            self._listeners[event].append(act)
+    def listen(
+        self, observer: Any = None, /, *events: str, near: bool = False, **acts: Callable[..., None]
+    ) -> None:
+        """Have functions called at events, with the objects themselves; of an observer, its methods so named.
 
-    def listen_near(self, **acts: Callable[..., None]) -> None:
-        """The same only at steps that are looked at, or soon after a change."""
-        for event, act in acts.items():
-            self._near[event].append(act)
-
-    def attend(self, inspector: Any, *events: str, near: bool = False) -> None:
-        """Have methods of an inspector called that have the names of events."""
-        (self.listen_near if near else self.listen)(**{event: getattr(inspector, event) for event in events})
+        With `near` only at steps that are looked at, or soon after a change. The name of an operation is an
+        event too, if the look at operations reads no bits: its row, arguments, keywords and result.
+        """
+        lists = self._near if near else self._listeners
+        named = {event: observer if callable(observer) else getattr(observer, event) for event in events}
+        for event, act in {**named, **acts}.items():
+            if "." in event:
+                lists.setdefault(event, [])
+            lists[event].append(act)
 
     def ignore(self, *acts: Callable[..., None]) -> None:
         """Call these no more."""
@@ -199,13 +199,9 @@ class Tape:
         """Call it once a step is counted and written: for those who end, time or hold up steps."""
         self._after_step.append(act)
 
-    def read_operation(self, name: str, reader: Callable[..., None]) -> None:
-        """Hand an operation's tensors to a reader, if the look at operations reads no bits."""
-        self._readers[name] = (*self.readers_of(name), reader)
-
-    def readers_of(self, name: str) -> tuple[Callable[..., None], ...]:
-        """Return who reads an operation's tensors."""
-        return self._readers.get(name, ())
+    def readers_of(self, operation: str) -> list[Callable[..., None]]:
+        """Return who listens to an operation."""
+        return self._listeners.get(operation, [])
 
     def emit(self, event: str, *things: Any) -> None:
         """Tell the inspectors; some of them only at steps that are looked at, or soon after a change."""

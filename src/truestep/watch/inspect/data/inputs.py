@@ -35,7 +35,7 @@ def watch(tape: Tape) -> None:
             noted[number] = noted.get(number, 0) + 1
             tape.note(_measure(number, tensor))
 
-    tape.listen_near(forward_begins=forward_begins)
+    tape.listen(near=True, forward_begins=forward_begins)
 
 
 def first_float(values: Any) -> Tensor | None:

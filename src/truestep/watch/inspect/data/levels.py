@@ -28,7 +28,7 @@ _NEAR = 0.05
 
 def watch(tape: Tape) -> None:
     """Note the levels of inputs: in training, and then in evaluation."""
-    tape.listen_near(forward_begins=_Levels(tape).train)
+    tape.listen(near=True, forward_begins=_Levels(tape).train)
 
 
 class _Levels:

@@ -34,7 +34,7 @@ _SAVING = (
 
 def watch(tape: Tape) -> None:
     """Follow pairs through the first epochs."""
-    tape.attend(_Pairs(tape), "forward_begins", "backward_begins", "counted", "closing")
+    tape.listen(_Pairs(tape), "forward_begins", "backward_begins", "counted", "closing")
 
 
 class _Pairs:

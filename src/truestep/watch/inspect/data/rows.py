@@ -22,7 +22,7 @@ _LEAST_SHARED, _LEAST_SHARE, _LEAST_DISTINCT = 8, 0.04, 6
 
 def watch(tape: Tape) -> None:
     """Compare what a model is scored on with what it was trained on, as long as there is no loader."""
-    tape.attend(_Rows(tape), "forward_begins", "backward_begins", "epoch")
+    tape.listen(_Rows(tape), "forward_begins", "backward_begins", "epoch")
 
 
 class _Rows:

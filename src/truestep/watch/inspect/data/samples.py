@@ -51,7 +51,7 @@ def watch(tape: Tape) -> None:
     """Note how loaders are made, and what the batches of each epoch are."""
     book = _Book(tape)
     put(tape, [Hook("torch.utils.data.DataLoader.__init__", _Book.made)], book)
-    tape.attend(book, "epoch", "batch", "pausing", "closing")
+    tape.listen(book, "epoch", "batch", "pausing", "closing")
 
 
 def _maker_of(loader: Any) -> str:

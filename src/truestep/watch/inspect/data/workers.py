@@ -42,7 +42,7 @@ def watch(tape: Tape) -> None:
     scout = _Scout(tape)
     target = "torch.utils.data.dataloader._DatasetKind.create_fetcher"
     put(tape, [Hook(target, _Scout.created, is_everywhere=True)], scout)
-    tape.attend(scout, "epoch", "closing")
+    tape.listen(scout, "epoch", "closing")
 
 
 class _Scout:

@@ -19,7 +19,7 @@ from truestep.watch.script.tape import Tape
 def watch(tape: Tape) -> None:
     """Observe `item`, `tolist`, `cpu`, `to` and `cuda` of tensors."""
     if torch.accelerator.current_accelerator() is not None:
-        tape.attend(_Start(tape), "epoch", "forward_begins")
+        tape.listen(_Start(tape), "epoch", "forward_begins")
 
 
 class _Start:

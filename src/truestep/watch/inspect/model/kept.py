@@ -37,7 +37,7 @@ _SIMPLE = (Tensor, str, bytes, bool, int, float, complex, type(None), torch.dtyp
 def watch(tape: Tape) -> None:
     """Follow states of models, and files."""
     states = _States(tape)
-    tape.attend(states, "step_begins", "step_ends", near=True)  # a first step is one after a change
+    tape.listen(states, "step_begins", "step_ends", near=True)  # a first step is one after a change
     put(tape, _HOOKS, states)
 
 

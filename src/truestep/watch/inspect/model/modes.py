@@ -38,8 +38,8 @@ _DROPS = nn.modules.dropout._DropoutNd
 def watch(tape: Tape) -> None:
     """Note each forward pass that may be an evaluation, and those that backward passes reach."""
     modes = _Modes(tape)
-    tape.attend(modes, "forward_begins", "backward_begins", "step_begins")
-    tape.attend(modes, "forward_ends", "backward_ends", "step_ends", "stepped_by_hand", "opened")
+    tape.listen(modes, "forward_begins", "backward_begins", "step_begins")
+    tape.listen(modes, "forward_ends", "backward_ends", "step_ends", "stepped_by_hand", "opened")
 
 
 class _Layers:

@@ -21,7 +21,7 @@ _MAX_NORMS = 64
 
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note normalisation that moves though it is frozen."""
-    tape.attend(_Norms(tape, closeness), "forward_begins", "forward_ends", "step_ends", near=True)
+    tape.listen(_Norms(tape, closeness), "forward_begins", "forward_ends", "step_ends", near=True)
 
 
 @dataclass

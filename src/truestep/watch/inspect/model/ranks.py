@@ -23,7 +23,7 @@ _MAX_NAMES = 64
 def watch(tape: Tape) -> None:
     """Read DDP's error when the script ends: it gives parameters by number."""
     if torch.distributed.is_available():
-        tape.attend(_Ranks(tape), "closing")
+        tape.listen(_Ranks(tape), "closing")
 
 
 def note_sharded(tape: Tape, model: Any) -> None:

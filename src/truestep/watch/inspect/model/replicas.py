@@ -28,7 +28,7 @@ def watch(tape: Tape) -> None:
     if not torch.distributed.is_available():
         return
     replicas = _Replicas(tape)
-    tape.attend(replicas, *_EVENTS, near=True)
+    tape.listen(replicas, *_EVENTS, near=True)
     put(tape, [Hook("torch.nn.parallel.DistributedDataParallel.__init__", _Replicas.made)], replicas)
 
 
@@ -67,7 +67,7 @@ class _Replicas:
         if isinstance(inner, nn.Module):
             if not self._wrappers:  # from here on every call counts
                 self._tape.ignore(*(getattr(self, event) for event in _EVENTS))
-                self._tape.attend(self, *_EVENTS)
+                self._tape.listen(self, *_EVENTS)
             inside = {id(module) for module in parts.modules(inner)}
             self._wrappers.append(
                 _Wrapper(weakref.ref(wrapper), inside, {id(item) for item in parts.parameters(inner)})

@@ -39,8 +39,8 @@ def watch(tape: Tape) -> None:
     """Keep the roster, and what else is looked at where structure has changed."""
     closeness = Closeness(tape)
     roster = _Roster(tape, closeness)
-    tape.attend(roster, "forward_begins", "step_begins", "step_ends", "closing")
-    tape.attend(roster, "backward_begins", "backward_ends", "counted", near=True)
+    tape.listen(roster, "forward_begins", "step_begins", "step_ends", "closing")
+    tape.listen(roster, "backward_begins", "backward_ends", "counted", near=True)
     put(tape, _HOOKS, roster)
     norms.watch(tape, closeness)
     updates.watch(tape, closeness)

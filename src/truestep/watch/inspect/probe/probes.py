@@ -48,8 +48,8 @@ _TARGETS = ("NllLossBackward0", "NllLoss2DBackward0", "MseLossBackward0", "Smoot
 def watch(tape: Tape) -> None:
     """Hold the inputs of a few steps until they are made, and then look."""
     probes = _Probes(tape)
-    tape.attend(probes, "epoch", "counted")
-    tape.attend(probes, "batch", "forward_begins", "forward_ends", "backward_begins", near=True)
+    tape.listen(probes, "epoch", "counted")
+    tape.listen(probes, "batch", "forward_begins", "forward_ends", "backward_begins", near=True)
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,7 @@ from truestep.watch.script.tape import Tape
 def watch(tape: Tape) -> None:
     """Note them when the script ends."""
     if torch.distributed.is_available():
-        tape.attend(_Arrivals(tape), "closing")
+        tape.listen(_Arrivals(tape), "closing")
 
 
 class _Arrivals:

@@ -24,7 +24,7 @@ _MAX_NODES, _MAX_WEIGHTS = 20_000, 64
 def watch(tape: Tape) -> None:
     """Count the steps of scripts without an optimizer; to be put in place before those who want to know."""
     steps = _StepsByHand(tape)
-    tape.attend(steps, *_EVENTS)
+    tape.listen(steps, *_EVENTS)
     put(tape, [Hook("torch.optim.Optimizer.__init__", _StepsByHand.made)], steps)
 
 

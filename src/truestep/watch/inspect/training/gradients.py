@@ -54,9 +54,9 @@ def watch(tape: Tape) -> None:
     """Note, at each step of an optimizer that is looked at, where its gradients came from."""
     book = _Book(tape)
     events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
-    tape.attend(book, *events, "unscale_begins", "unscale_ends", "stepped_by_hand", "counted", "opened")
-    tape.attend(book.pass_inputs, "forward_begins", "forward_ends", near=True)
-    tape.attend(book.pass_inputs, "batch")
+    tape.listen(book, *events, "unscale_begins", "unscale_ends", "stepped_by_hand", "counted", "opened")
+    tape.listen(book.pass_inputs, "forward_begins", "forward_ends", near=True)
+    tape.listen(book.pass_inputs, "batch")
     put(tape, _HOOKS, book)
 
 

@@ -41,7 +41,7 @@ _sequence_number = torch._C._autograd._get_sequence_nr
 def watch(tape: Tape) -> None:
     """Note the graph of a loss as its backward pass begins, and graphs that stay alive."""
     events = ("backward_begins", "stepped_by_hand", "turned_by_hand", "counted", "opened", "closing")
-    tape.attend(_Graphs(tape), *events)
+    tape.listen(_Graphs(tape), *events)
 
 
 class _Mark:
@@ -144,7 +144,7 @@ class _Graphs:
         node.metadata[_PASS] = (self._number, site)
         if self._earlier is not None and self._num_repeats < _MAX_REPEATS:
             self._largest = [_Largest(item) for item in _walk(losses, 0).first]
-            self._tape.attend(self, "backward_ends")
+            self._tape.listen(self, "backward_ends")
 
     def backward_ends(self, _losses: tuple[Tensor, ...], how: str) -> None:
         if how != "backward" or self._earlier is None:

@@ -33,13 +33,13 @@ def watch(tape: Tape) -> None:
     if tape.plan.operations is None:
         return
     losses = _Losses(tape)
-    tape.read_operation("aten._log_softmax.default", losses.read_normalised)
+    tape.listen(losses.read_normalised, "aten._log_softmax.default")
     for name in ("nll_loss_forward", "nll_loss2d_forward"):
-        tape.read_operation(f"aten.{name}.default", losses.read_scored)
+        tape.listen(losses.read_scored, f"aten.{name}.default")
     for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
-        tape.read_operation(f"aten.{name}.default", losses.read_probabilities)
-    tape.attend(losses, "forward_begins", near=True)
-    tape.attend(losses, "counted")
+        tape.listen(losses.read_probabilities, f"aten.{name}.default")
+    tape.listen(losses, "forward_begins", near=True)
+    tape.listen(losses, "counted")
 
 
 class _Losses:

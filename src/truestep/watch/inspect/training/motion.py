@@ -22,7 +22,7 @@ _MAX_PARAMETERS, _MAX_NUMEL, _MIN_NUMEL = 12, 1 << 16, 16
 
 def watch(tape: Tape) -> None:
     """Measure at the steps that are looked at."""
-    tape.attend(_Motion(tape), "step_begins", "step_ends", near=True)
+    tape.listen(_Motion(tape), "step_begins", "step_ends", near=True)
 
 
 @dataclass

@@ -24,7 +24,7 @@ def watch(tape: Tape) -> None:
     """Note every scheduler that is made, and those that only another one steps."""
     schedules = _Schedules(tape)
     put(tape, [Hook(f"{kind}.__init__", _Schedules.made) for kind in classes_with("__init__")], schedules)
-    tape.attend(schedules, "scheduler_inner")
+    tape.listen(schedules, "scheduler_inner")
 
 
 class _Schedules:

@@ -29,11 +29,11 @@ _MIN_STEPS = 3
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note parameters that no step moves, and optimizers that only get zeros."""
     updates = _Updates(tape, closeness, Names(tape))
-    tape.attend(updates, "step_begins", "step_ends", near=True)
-    tape.attend(updates, "closing")
+    tape.listen(updates, "step_begins", "step_ends", near=True)
+    tape.listen(updates, "closing")
     zeros = _Zeros(tape, closeness)
-    tape.attend(zeros, "step_begins", near=True)
-    tape.attend(zeros, "closing")
+    tape.listen(zeros, "step_begins", near=True)
+    tape.listen(zeros, "closing")
 
 
 @dataclass
