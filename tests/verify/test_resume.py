@@ -59,7 +59,7 @@ def test_workers_are_the_cause_only_if_the_run_without_them_is_the_same(
     monkeypatch.setattr(
         inquiry.chains, "resumed_at", lambda *_, kill_at: Resumed(after=after, kill_at=kill_at)
     )
-    monkeypatch.setattr(inquiry.chains, "part", lambda *_, **__: divergence if differs else None)
+    monkeypatch.setattr(inquiry.chains, "diverge", lambda *_, **__: divergence if differs else None)
     asked = SimpleNamespace(steps=4, base=Way(), resume_arguments=())
     runner = SimpleNamespace(run=lambda *_, **__: ran)
     self: Any = SimpleNamespace(
