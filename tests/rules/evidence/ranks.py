@@ -68,7 +68,7 @@ def trained_loader(digests: list[list[int]]) -> list[tuple[int, Facts]]:
         (5, made),
         (6, used),
         (6, EpochBegan(number)),
-        (6, LoaderOrder(number, None, None, 1, None)),
+        (6, LoaderOrder(number, None, 1, None)),
     ]
     for _ in digests:
         facts.append((6, BatchFetched(number, None)))

@@ -1,12 +1,10 @@
 """Every epoch has the same order: nothing is shuffled, or the sampler does not know the epoch.
 
 ## What it finds
-A training loader with a shuffling `DistributedSampler` whose `epoch` is the same in every epoch. The same
-holds for your own samplers and datasets that have a `set_epoch`, if every epoch has the same samples in the
-same order. Also (a warning) a training loader that goes through its data in their stored order in each of
-several epochs, or in the first one if a loop around it goes through them again. Recurrent models are left
-out unless each sample has one class: what follows in time may belong together. So are datasets that draw
-which sample they return.
+A training loader with a shuffling `DistributedSampler` whose `epoch` is the same in every epoch. Also (a
+warning) a training loader that goes through its data in their stored order in each of several epochs, or in
+the first one if a loop around it goes through them again. Recurrent models are left out unless each sample
+has one class: what follows in time may belong together. So are datasets that draw which sample they return.
 
 ## Why it matters
 `DistributedSampler` shuffles by its seed and its epoch number, so that all processes agree. If you never call
@@ -21,7 +19,6 @@ beginning of each epoch.
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.edits import around, call_at
@@ -48,7 +45,7 @@ def is_observed(evidence: Evidence) -> bool:
     loaders = find_loaders(evidence)
     if any(_is_stored(evidence, loader) for loader in loaders):
         return True
-    return any(len(_epochs(loader)) > 1 for loader in loaders) or any(_rebuilt(loaders))
+    return any(len(_epochs(loader)) > 1 for loader in loaders)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -66,17 +63,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 line=_line(evidence, loader, name),
                 evidence=f"{len(loader.trained_epochs)} epochs; in each of the first {len(numbers)} the "
                 f"epoch of the {name} was {numbers[0]}",
-            )
-
-    for first, numbers in _rebuilt(find_loaders(evidence)):
-        if not is_set and len(set(numbers)) == 1:
-            name = _name(first)
-            yield Finding.at(
-                first.epochs[0],
-                f"every epoch has the same order: set_epoch() is never called on the {name}",
-                line=_line(evidence, first, name),
-                evidence=f"the loader is recreated for each epoch; in {len(numbers)} of them, the epoch of "
-                f"the {name} was {numbers[0]}",
             )
 
 
@@ -155,33 +141,12 @@ def _is_repeating(evidence: Evidence, loader: ObservedLoader) -> bool:
     return isinstance(loop, _LOOPS) and not is_anew
 
 
-def _rebuilt(loaders: list[ObservedLoader]) -> Iterator[tuple[ObservedLoader, list[int]]]:
-    """Yield loaders that are made at one line for each epoch of one model, with their samplers' epochs."""
-    groups: dict[tuple[Any, ...], list[ObservedLoader]] = {}
-    for loader in loaders:
-        samplers = _distributed(loader)
-        is_once = loader.is_training and len(loader.trained_epochs) == 1
-        if is_once and loader.made is not None and samplers and samplers[0].is_shuffled:
-            place = (loader.made.file, loader.made.line, loader.orders[0].base)
-            groups.setdefault(place, []).append(loader)
-    for items in groups.values():
-        if len(items) > 1 and set.intersection(*(item.models for item in items)):
-            yield items[0], [_distributed(item)[0].epoch for item in items]
-
-
 def _epochs(loader: ObservedLoader) -> list[int]:
-    samplers = _distributed(loader)
-    if not samplers and _is_repeated(loader):
-        samplers = _numbered(loader)
-    return [item.epoch for item in samplers if item.is_shuffled]
+    return [item.epoch for item in _distributed(loader) if item.is_shuffled]
 
 
 def _distributed(loader: ObservedLoader) -> list[EpochNumber]:
     return [order.distributed for order in _orders(loader) if order.distributed is not None]
-
-
-def _numbered(loader: ObservedLoader) -> list[EpochNumber]:
-    return [order.numbered for order in _orders(loader) if order.numbered is not None]
 
 
 def _orders(loader: ObservedLoader) -> list[LoaderOrder]:
@@ -190,7 +155,7 @@ def _orders(loader: ObservedLoader) -> list[LoaderOrder]:
 
 
 def _name(loader: ObservedLoader) -> str:
-    samplers = _distributed(loader) or _numbered(loader)
+    samplers = _distributed(loader)
     return samplers[0].class_name if samplers else ""
 
 

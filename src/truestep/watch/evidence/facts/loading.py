@@ -77,8 +77,6 @@ class LoaderOrder(NamedTuple):
     loader: int
     distributed: EpochNumber | None
     """Of a distributed sampler."""
-    numbered: EpochNumber | None
-    """Of something else that has a `set_epoch`."""
     base: int | None
     """In the first epoch: the dataset under all subsets, and which of its samples are taken, None for all."""
     indices: list[int] | None

@@ -182,19 +182,11 @@ class _Book:
 def _order(loader: Any, number: int, *, is_first: bool) -> LoaderOrder:
     """Return what decides which samples come, and in which order."""
     distributed: EpochNumber | None = None
-    numbered: EpochNumber | None = None
-    orders = orders_of(loader)
-    for sampler in orders:
+    for sampler in orders_of(loader):
         if isinstance(sampler, DistributedSampler):
             distributed = EpochNumber(bool(sampler.shuffle), int(sampler.epoch), type(sampler).__name__)
-    for thing in (*orders, loader.dataset):
-        known = getattr(thing, "__dict__", {})  # asks no property, and no `__getattr__` of the user's
-        is_numbered = type(known.get("epoch")) is int and callable(getattr(type(thing), "set_epoch", None))
-        if is_numbered and known.get("shuffle") is not False:
-            name = type(thing).__name__
-            numbered = numbered or EpochNumber(is_shuffled=True, epoch=known["epoch"], class_name=name)
     base, indices = _indices(loader) if is_first else (None, None)
-    return LoaderOrder(number, distributed, numbered, base, indices)
+    return LoaderOrder(number, distributed, base, indices)
 
 
 def _indices(loader: Any) -> tuple[int, list[int] | None]:

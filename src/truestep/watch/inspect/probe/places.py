@@ -3,7 +3,7 @@
 Owns moving all samples by one place, and finding the line at which the place comes in.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,30 +18,12 @@ from truestep.watch.script.tape import Tape
 
 _CHANGED = 1e-3
 _OTHER_SEED = 1
-_MIN_COLUMNS = 4
-
-
-class _Moved(NamedTuple):
-    """What moving the samples has shown."""
-
-    facts: PlaceInBatch
-    output: Tensor
-    """Of the samples in their own order."""
-    num_axes: int
-    """Of the first result that did not move along."""
 
 
 def probe_places(  # limits: private to this package
     tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, number: int, size: int
 ) -> PlaceInBatch | None:
     """Move each of the first samples up by one and compare; None if not all of a sample can be moved."""
-    moved = _move(tape, replica, given, number=number, size=size)
-    return None if moved is None else moved.facts
-
-
-def _move(  # limits: private to this module
-    tape: Tape, replica: nn.Module, given: tuple[Any, Any], *, number: int, size: int
-) -> _Moved | None:
     first = next(leaf for _, leaf in find_tensors(given))
     few = map_tensors(given, lambda leaf: leaf[:size] if leaf.shape[:1] == first.shape[:1] else leaf)
     if not _is_movable(few, size) or _has_lists(given, first.shape[0]):
@@ -58,61 +40,8 @@ def _move(  # limits: private to this module
         return None  # noise differs from place to place, and state from call to call
     moved = measure_moves(output.roll(1, 0), other)
     num_changed = int((moved > _CHANGED).sum())
-    place, num_axes = _find_line(tape, replica, few, rolled, size=size) if num_changed else (None, 0)
-    return _Moved(PlaceInBatch(number, size, num_changed, float(moved.max()), place), output, num_axes)
-
-
-def probe_rows(  # limits: private to this package
-    tape: Tape, replica: nn.Module, few: tuple[Any, Any], *, number: int
-) -> PlaceInBatch | None:
-    """Do the same for rows of numbers that nothing proves to be samples: moments of one sequence look alike.
-
-    They are samples if none influences another, and if their place counts while the model does not know which
-    column is which: then the codes were meant for the columns.
-    """
-    tensors = [leaf for _, leaf in find_tensors(few)]
-    first = tensors[0]
-    size = first.shape[0]
-    if len(tensors) > 1 or first.dim() != 2 or first.shape[1] < _MIN_COLUMNS:
-        return None
-    found = _move(tape, replica, few, number=number, size=size)
-    if found is None or not found.facts.num_changed or found.facts.place is None or found.num_axes <= 2:
-        return None
-    facts, output, _ = found
-    if list(output.shape).count(size) != 1 or not _is_each_alone(replica, few, output):
-        return None
-    return None if _knows_columns(replica, few, output) else facts
-
-
-def _is_each_alone(replica: nn.Module, few: tuple[Any, Any], output: Tensor) -> bool:
-    """Whether each row changes its own output and no other."""
-    size = output.shape[0]
-    for row in range(size):
-        changed = map_tensors(
-            few, lambda leaf, row=row: leaf.index_copy(0, torch.tensor([row]), leaf[row - 1 : row or size])
-        )
-        other = find_output(run(replica, changed), size)
-        if other is None or other.shape != output.shape:
-            return False
-        moved = measure_moves(output, other) > _CHANGED
-        if not bool(moved[row]) or int(moved.sum()) > 1:
-            return False
-    return True
-
-
-def _knows_columns(replica: nn.Module, few: tuple[Any, Any], output: Tensor) -> bool:
-    """Whether an output changes when columns change places, or does not change places with them."""
-    size, length = output.shape[0], next(leaf for _, leaf in find_tensors(few)).shape[1]
-    for order in (torch.arange(length).roll(1), torch.arange(length).flip(0)):
-        moved = map_tensors(few, lambda leaf, order=order: leaf.index_select(1, order))
-        other = find_output(run(replica, moved), size)
-        if other is None or other.shape != output.shape:
-            return True
-        axes = [axis for axis, extent in enumerate(output.shape) if extent == length]
-        likely = [output, *(output.index_select(axis, order) for axis in axes)]
-        if all(bool((measure_moves(one, other) > _CHANGED).any()) for one in likely):
-            return True
-    return False
+    place = _find_line(tape, replica, few, rolled, size=size) if num_changed else None
+    return PlaceInBatch(number, size, num_changed, float(moved.max()), place)
 
 
 def _is_movable(few: tuple[Any, Any], size: int) -> bool:
@@ -137,8 +66,8 @@ def _has_lists(values: Any, size: int) -> bool:
 
 def _find_line(  # limits: private to this module
     tape: Tape, replica: nn.Module, few: Any, rolled: Any, *, size: int
-) -> tuple[Place | None, int]:
-    """Return the line of the first operation whose result did not move along, and how many axes it has."""
+) -> Place | None:
+    """Return the line of the first operation whose result did not move along."""
     before, after = OperationLog(tape), OperationLog(tape)
     run(replica, few, before.see)
     run(replica, rolled, after.see)
@@ -146,8 +75,8 @@ def _find_line(  # limits: private to this module
         if one is None or other is None or one.shape != other.shape or not _has_samples(one, size):
             continue
         if not torch.equal(one, other) and not _has_moved_along(one, other, size):
-            return (tape.sites.table[site] if site else None), one.dim()
-    return None, 0
+            return tape.sites.table[site] if site else None
+    return None
 
 
 def _has_samples(values: Tensor, size: int) -> bool:

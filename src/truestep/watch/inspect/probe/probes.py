@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.base.device import Arrival
-from truestep.watch.evidence.facts.passes import FutureSeen, PlaceInBatch, SamplesMixed
+from truestep.watch.evidence.facts.passes import FutureSeen, SamplesMixed
 from truestep.watch.evidence.kinds import NOT_CHECKED, Facts, named
 from truestep.watch.evidence.moment import unnamed
 from truestep.watch.inspect.probe import activity
@@ -24,7 +24,7 @@ from truestep.watch.inspect.probe.copies import copy_inputs, num_values, replica
 from truestep.watch.inspect.probe.hosted import OnHost, copy_model, find_devices, to_host
 from truestep.watch.inspect.probe.masks import probe_masks
 from truestep.watch.inspect.probe.outputs import by_position, find_output, map_tensors, measure_moves
-from truestep.watch.inspect.probe.places import probe_places, probe_rows
+from truestep.watch.inspect.probe.places import probe_places
 from truestep.watch.inspect.probe.spread import find_spread
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import find_tensors
@@ -269,8 +269,6 @@ def _compare(tape: Tape, replica: nn.Module, question: _Question) -> list[tuple[
     places = None
     if mixing is not None and not mixing.num_changed:
         places = probe_places(tape, replica, item.given, number=item.number, size=mixing.num_samples)
-    elif mixing is None and item.is_new and not question.shapes:
-        places = _probe_rows(tape, replica, item)
     ahead = probe_tokens(tape, replica, item, targets=targets)
     masks = probe_masks(tape, replica, item.given, number=item.number)
     return [named(facts) for facts in (mixing, places, ahead, masks) if facts is not None]
@@ -323,11 +321,10 @@ def probe_samples(  # limits: private to this package
     if output is None or not is_certain:
         return None
     is_batch = _is_batch(first, output, is_collated=is_collated)
-    is_table = not is_batch and not is_collated and _mixes_columns(replica, few, first)
     donor = next((row for row in range(1, size) if not torch.equal(first[row], first[0])), 0)
     changed = map_tensors(few, lambda leaf: _replace(leaf, size, donor))
     other = _find_scores(run(replica, changed), first)
-    if other is None or other.shape != output.shape or not (is_batch or is_table):
+    if other is None or other.shape != output.shape or not is_batch:
         return None
     moved = measure_moves(output, other)[1:]
     num_changed = int((moved > _CHANGED).sum())
@@ -358,17 +355,6 @@ def _has_samples_of(given: torch.Size, collated: torch.Size) -> bool:
     size = given[0]
     is_view = given.numel() == collated.numel() and collated[:1] == given[:1]
     return given == collated or (is_view and [*given].count(size) == [*collated].count(size) == 1)
-
-
-def _probe_rows(tape: Tape, replica: nn.Module, item: _Example) -> PlaceInBatch | None:
-    """Ask for the place in the batch where rows of numbers come in that no loader has collated."""
-    whole = next(leaf for _, leaf in find_tensors(item.given))
-    if whole.dim() != 2 or not whole.is_floating_point() or whole.shape[0] < _MIN_BATCH:
-        return None
-    few, _ = _run_few(replica, item.given, whole.shape[0])
-    if _takes_statistics(replica) or next(leaf for _, leaf in find_tensors(few)).shape[0] > max(_FEW):
-        return None
-    return probe_rows(tape, replica, few, number=item.number)
 
 
 def _run_few(replica: nn.Module, given: tuple[Any, Any], size: int) -> tuple[tuple[Any, Any], Any]:
@@ -451,23 +437,6 @@ def _has_two_axes(  # limits: private to this module
         if find_spread(tape, replica, given, swapped, axis=(length, num))[1] is not None:
             return True
     return False
-
-
-def _mixes_columns(replica: nn.Module, given: tuple[Any, Any], first: Tensor) -> bool:
-    """Whether columns of a table of tokens influence each other.
-
-    Which axis is that of samples is not known then. But if rows do so too, one of them is wrong.
-    """
-    if first.dim() != 2 or first.is_floating_point() or first.shape[1] < _MIN_LENGTH:
-        return False
-    changed = first.clone()
-    changed[:, 0] = first[:, 1]
-    plain = _find_scores(run(replica, given), first)
-    swapped = map_tensors(given, lambda leaf: changed if leaf is first else leaf)
-    other = _find_scores(run(replica, swapped), first)
-    if plain is None or other is None or plain.shape != other.shape or plain.shape[:2] != first.shape:
-        return False
-    return bool((measure_moves(plain.transpose(0, 1), other.transpose(0, 1))[1:] > _CHANGED).any())
 
 
 def _replace(leaf: Tensor, size: int, donor: int, *, at: int = 0) -> Tensor:
