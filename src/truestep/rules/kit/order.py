@@ -5,8 +5,8 @@ Owns following a value through assignments, loops and calls of one file. Where i
 
 import ast
 import copy
-from collections.abc import Callable, Iterator
-from typing import Any, TypeGuard
+from collections.abc import Iterator
+from typing import TypeGuard
 
 from truestep.rules.evidence import Source
 from truestep.rules.kit.syntax import walk
@@ -48,25 +48,11 @@ _FREE = frozenset(
 )
 """Calls whose result does not depend on the order of what they are given."""
 _COUNTING = frozenset({"enumerate", "zip"})
-_PASSING = frozenset(
-    (
-        "list",
-        "tuple",
-        "map",
-        "filter",
-        "iter",
-        "chain",
-        "islice",
-        "deque",
-        "tqdm",
-        "from_iterable",
-        *_COUNTING,
-    )
-)
+_PASSING = _COUNTING | {"list", "tuple", "map", "filter", "iter", "chain", "islice", "deque", "tqdm"}
 _LINING_UP = frozenset({"join", "fromkeys", "writelines", "sample", "choice", "choices", "shuffle"})
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft"})
 _MAX_DEPTH = 12
-_CARRYING = ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.Tuple | ast.YieldFrom
+_CARRYING = ast.IfExp | ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.Tuple | ast.YieldFrom
 
 
 class ValueFlow:
@@ -82,32 +68,29 @@ class ValueFlow:
         parent = self._parents.get(node)
         if parent is None or depth > _MAX_DEPTH:
             return None
-        for kinds, follow in self._ways:
-            if isinstance(parent, kinds):
-                return follow(node, parent, depth)
-        return None
+        found: ast.AST | None = None
+        target = _target_of(parent)
+        if target is not None:
+            found = self._by_name(target, parent, depth)
+        elif isinstance(parent, ast.Call):
+            found = self._by_call(node, parent, depth)
+        elif isinstance(parent, ast.comprehension) and parent.iter is node:
+            found = self._by_comprehension(node, parent, depth)
+        elif isinstance(parent, ast.For) and parent.iter is node:
+            found = self._by_body(parent, depth)
+        elif isinstance(parent, ast.Return):
+            found = self._by_result(parent, depth)
+        elif isinstance(parent, ast.Subscript):
+            found = parent if parent.value is node else None
+        elif isinstance(parent, _CARRYING) and node is not getattr(parent, "test", None):
+            found = self.decided_at(parent, depth + 1)
+        return found
 
     def set_decided_at(self, made: ast.AST) -> ast.AST | None:
         """Return the same for a set: whoever is given it as it is, knows that it has no order."""
         flow = copy.copy(self)
         flow._set = made
         return flow.decided_at(made)
-
-    @property
-    def _ways(self) -> tuple[tuple[Any, Callable[..., ast.AST | None]], ...]:
-        return (
-            (ast.Call, self._by_call),
-            (ast.comprehension, self._by_comprehension),
-            (ast.For | ast.AsyncFor, self._by_loop),
-            (ast.Assign | ast.AnnAssign | ast.NamedExpr, self._by_assignment),
-            (ast.Return, lambda _, parent, depth: self._by_result(parent, depth)),
-            (ast.Subscript, lambda node, parent, _: parent if parent.value is node else None),
-            (ast.IfExp, self._by_choice),
-            (_CARRYING, lambda _, parent, depth: self.decided_at(parent, depth + 1)),
-        )
-
-    def _by_choice(self, node: ast.AST, parent: ast.IfExp, depth: int) -> ast.AST | None:
-        return None if parent.test is node else self.decided_at(parent, depth + 1)
 
     def function_of(self, node: ast.AST) -> Function | None:
         """Return the function that a node stands in."""
@@ -177,17 +160,14 @@ class ValueFlow:
 
     def _by_comprehension(self, node: ast.AST, parent: ast.comprehension, depth: int) -> ast.AST | None:
         whole = self._parents[parent]
-        if parent.iter is not node or isinstance(whole, ast.SetComp):
+        if isinstance(whole, ast.SetComp):
             return None
         if isinstance(whole, ast.DictComp):
             is_counted = isinstance(node, ast.Call) and name_of(node.func) in _COUNTING
             return node if is_counted else None
         return self.decided_at(whole, depth + 1)
 
-    def _by_loop(self, node: ast.AST, loop: ast.For | ast.AsyncFor, depth: int) -> ast.AST | None:
-        return self._by_body(loop, depth) if loop.iter is node else None
-
-    def _by_body(self, loop: ast.For | ast.AsyncFor, depth: int) -> ast.AST | None:
+    def _by_body(self, loop: ast.For, depth: int) -> ast.AST | None:
         for node in (inner for statement in loop.body for inner in walk(statement)):
             if isinstance(node, ast.Yield | ast.YieldFrom):
                 return self._by_result(node, depth)
@@ -202,14 +182,6 @@ class ValueFlow:
             if isinstance(node, ast.Assign) and _is_numbering(node):
                 return loop.iter
         return None
-
-    def _by_assignment(
-        self, _node: ast.AST, parent: ast.Assign | ast.AnnAssign | ast.NamedExpr, depth: int
-    ) -> ast.AST | None:
-        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
-        if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
-            return None
-        return self._by_name(targets[0], parent, depth)
 
     def _by_name(self, target: ast.AST, place: ast.AST, depth: int) -> ast.AST | None:
         """Return where the order of what a name holds matters. If it is sorted anywhere, it does not."""
@@ -284,6 +256,16 @@ def _makes_result(function: Function, line: int) -> bool:
     made = {target.id for node in here for target, _ in pairs(node) if isinstance(target, ast.Name)}
     returned = [node.value for node in nodes(function, ast.Return)]
     return any(isinstance(value, ast.Name) and value.id in made for value in returned)
+
+
+def _target_of(node: ast.AST) -> ast.Name | ast.Attribute | None:
+    """Return the only name that a statement assigns to."""
+    match node:
+        case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
+            return target
+        case ast.AnnAssign(target=ast.Name() | ast.Attribute() as target) | ast.NamedExpr(target=target):
+            return target
+    return None
 
 
 def _is_name(node: ast.AST, name: str) -> bool:

@@ -1,15 +1,13 @@
-"""Softmax runs over the wrong axis: the batch, or one that has a single entry.
+"""Softmax runs over the batch.
 
 ## What it finds
 A softmax or log-softmax over the first axis of a tensor whose first axis is the batch, and whose result keeps
-that axis up to the loss. One over an axis with a single entry, while the last axis has several: each result
-is 1. Weights that pool over the first axis (attention over instances, nodes or time) and
+that axis up to the loss. Weights that pool over the first axis (attention over instances, nodes or time) and
 square similarity matrices are not reported.
 
 ## Why it matters
 The probabilities of one sample depend on the other samples of its batch, and do not sum to one over the
-classes. The loss still falls in training. With another batch, or a single sample, the model fails. A softmax
-over one entry is always 1 and has no gradient: attention becomes a sum, and its scores are never learned.
+classes. The loss still falls in training. With another batch, or a single sample, the model fails.
 
 ## How to fix
 Pass `dim=-1` (or the axis of the classes). Without `dim`, three-dimensional inputs are normalized over axis
@@ -21,7 +19,6 @@ from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.flow import REDUCTIONS, OperationGraph, axes_of, axis_of, is_total
-from truestep.rules.kit.grouping import by_line
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
 
@@ -40,16 +37,13 @@ _PICKING = frozenset({"sort", "max", "argmax"})
 def is_observed(evidence: Evidence) -> bool:
     """Whether a softmax of several axes was computed in training."""
     found = evidence.flow.named(*_NAMES)
-    is_trained = any(item.ins[0].has_grad and len(item.ins[0].shape) > 1 for item in found)
-    return is_trained or evidence.flow.has("multinomial")
+    return any(item.ins[0].has_grad and len(item.ins[0].shape) > 1 for item in found)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find softmaxes over the batch that are not used to pool it."""
     flow = evidence.flow
     sizes = _batch_sizes(evidence)
-    yield from _find_single(flow)
-    yield from _find_drawn(flow)
     for operation in flow.named(*_NAMES):
         given = operation.ins[0]
         if axis_of(operation) != 0 or not given.has_grad or len(given.shape) not in (2, 3):
@@ -64,40 +58,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"dim=0 of {tuple(given.shape)}, where {batch} is the batch: "
                 f"each of the {classes} columns sums to 1 over the samples",
             )
-
-
-def _find_single(flow: OperationGraph) -> Iterator[Finding]:
-    """Find lines whose softmax has one entry each time, beside a last axis that has several."""
-    trained = (item for item in flow.named(*_NAMES) if item.ins[0].has_grad and axis_of(item) is not None)
-    for operations in by_line(trained).values():
-        if all(_is_single(operation.ins[0].shape, axis_of(operation)) for operation in operations):
-            shape, axis = operations[0].ins[0].shape, axis_of(operations[0])
-            yield Finding.at(
-                operations[0],
-                "softmax runs over an axis that has one entry: each result is 1",
-                evidence=f"dim={axis} of {tuple(shape)}; the last axis has {shape[-1]} entries",
-            )
-
-
-def _find_drawn(flow: OperationGraph) -> Iterator[Finding]:
-    """Find probabilities that are drawn from row by row, and that sum to one over the rows."""
-    for operation in flow.named("multinomial"):
-        first = flow.maker(operation.ins[0])
-        shape = operation.ins[0].shape
-        is_softmax = first is not None and first.kind == "_softmax" and first.ins[0].shape == shape
-        if first is not None and is_softmax and len(shape) == 2 and shape[1] > 1 and axis_of(first) == 0:
-            sums = "does not sum to 1" if shape[0] > 1 else "is 1 for each class"
-            yield Finding.at(
-                first,
-                "softmax runs over the batch, not over the classes",
-                evidence=f"dim=0 of {tuple(shape)}; multinomial then draws from each row, which {sums}",
-            )
-
-
-def _is_single(shape: tuple[int, ...], axis: int | None) -> bool:
-    """Whether only one entry is normalized, of a tensor with several values for each sample."""
-    is_inside = axis is not None and (0 < axis < len(shape) - 1 or (axis == 0 and len(shape) == 2))
-    return is_inside and shape[axis or 0] == 1 and shape[-1] > 1
 
 
 def _num_classes(shape: tuple[int, ...]) -> int:

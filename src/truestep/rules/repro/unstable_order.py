@@ -113,7 +113,7 @@ def _call_at(flow: ValueFlow, line: int) -> ast.Call | None:
 def _find_sets(source: Source) -> Iterator[Finding]:
     flow = ValueFlow(source)
     for node in walk(flow.tree):
-        if not any(_are_texts(flow, *items) for items in _items_of_set(flow, node)):
+        if not any(_are_texts(flow, item) for item in _items_of_set(flow, node)):
             continue
         decided = flow.set_decided_at(node)
         line = getattr(decided, "lineno", None)
@@ -134,7 +134,7 @@ def _find_hashes(source: Source) -> Iterator[Finding]:
         parts = walk(node.left) if isinstance(node, ast.BinOp) and _is_cut(node) else ()
         for call in parts:
             hashed = call.args if isinstance(call, ast.Call) and _is_name(call.func, "hash") else []
-            if len(hashed) == 1 and _are_texts(flow, hashed[0], False):
+            if len(hashed) == 1 and _are_texts(flow, hashed[0]):
                 yield Finding(
                     message="hash() of a string is used, which differs in every run",
                     file=source.path,
@@ -153,77 +153,67 @@ def _is_cut(node: ast.BinOp) -> bool:
     return isinstance(node.op, _CUTTING) and not isinstance(node.left, ast.Constant | ast.JoinedStr)
 
 
-def _items_of_set(flow: ValueFlow, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
-    """Yield expressions that tell the type of a set's items, and whether they give them one by one."""
-    if isinstance(node, ast.Set):
-        yield node.elts[0], False
-    elif isinstance(node, ast.SetComp):
-        yield node.elt, False
-    elif (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("set", "frozenset")
-    ):
-        if node.args:
-            yield node.args[0], True
-        else:
-            yield from _put_into(flow, node)
-
-
-def _put_into(flow: ValueFlow, node: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
-    """Yield what is put later into a set that is made empty."""
-    for call, name in flow.calls_on(node):
-        if name in ("add", "update") and call.args:
-            yield call.args[0], name == "update"
-
-
-def _are_texts(flow: ValueFlow, node: ast.expr, is_many: bool, depth: int = 0) -> bool:  # limits: recursive
-    if depth > _MAX_DEPTH:
-        return False
+def _items_of_set(flow: ValueFlow, node: ast.AST) -> Iterator[ast.expr]:
+    """Yield expressions that tell the type of a set's items."""
     match node:
-        case ast.Constant() | ast.JoinedStr():
-            found = isinstance(node, ast.JoinedStr) or isinstance(node.value, str)
-        case ast.List(elts=[first, *_]) | ast.Tuple(elts=[first, *_]) | ast.Set(elts=[first, *_]):
-            found = _are_texts(flow, first, False, depth + 1)
-        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
-            found = _are_texts(flow, node.elt, False, depth + 1)
-        case ast.Call():
-            is_passing = name_of(node.func) in ("list", "chain", "map")
-            inner = is_passing and any(_are_texts(flow, one, True, depth + 1) for one in node.args)
-            found = name_of(node.func) in _GIVES_TEXTS or inner
-        case ast.Attribute():
-            found = bool(_TEXTUAL.search(node.attr.lower()))
-        case ast.Name():
-            found = _is_text_name(flow, node, is_many, depth)
-        case ast.BinOp():
-            found = _are_texts(flow, node.left, is_many, depth + 1)
-        case ast.Subscript():
-            found = _is_text_item(flow, node, depth)
-        case _:
-            found = False
-    return found
+        case ast.Set(elts=[first, *_]):
+            yield first
+        case ast.SetComp(elt=item):
+            yield item
+        case ast.Call(func=ast.Name(id="set" | "frozenset"), args=[given, *_]):
+            yield given
+        case ast.Call(func=ast.Name(id="set" | "frozenset")):  # made empty: what is put into it later
+            for call, name in flow.calls_on(node):
+                if name in ("add", "update") and call.args:
+                    yield call.args[0]
 
 
-def _is_text_name(flow: ValueFlow, node: ast.Name, is_many: bool, depth: int) -> bool:
-    values = list(flow.values_of(node))
-    if any(_gives_numbers(value) for value, _ in values):
+def _are_texts(flow: ValueFlow, node: ast.expr, depth: int = 0) -> bool:
+    """Whether an expression gives texts, or holds them."""
+    if depth > _MAX_DEPTH or _gives_numbers(node):
         return False
-    for value, is_item in values:
-        if _are_texts(flow, value, is_many or is_item, depth + 1):
-            return True
-    return bool(_TEXTUAL.search(node.id.lower()))
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return _is_text_item(flow, node, node.slice.value, depth)
+    inner = _inner(node)
+    if isinstance(node, ast.Name):
+        inner = [value for value, _ in flow.values_of(node)]
+        if any(map(_gives_numbers, inner)):
+            return False
+    return _is_text(node) or any(_are_texts(flow, one, depth + 1) for one in inner)
 
 
-def _is_text_item(flow: ValueFlow, item: ast.Subscript, depth: int) -> bool:
+def _is_text(node: ast.expr) -> bool:
+    """Whether an expression itself says that it gives texts."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        return bool(_TEXTUAL.search((name_of(node) or "").lower()))
+    is_giving = isinstance(node, ast.Call) and name_of(node.func) in _GIVES_TEXTS
+    is_constant = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return is_giving or is_constant or isinstance(node, ast.JoinedStr)
+
+
+def _inner(node: ast.expr) -> list[ast.expr]:
+    """Return the expressions that an expression's items have the type of."""
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return items[:1]
+        case ast.ListComp(elt=inner) | ast.GeneratorExp(elt=inner) | ast.SetComp(elt=inner):
+            return [inner]
+        case ast.Call(func=function, args=items) if name_of(function) in ("list", "chain", "map"):
+            return items
+        case ast.BinOp(left=inner) | ast.Subscript(value=inner):
+            return [inner]
+    return []
+
+
+def _is_text_item(flow: ValueFlow, item: ast.Subscript, key: object, depth: int) -> bool:
     """Whether texts are subscripted, or records have texts under that key: `{"breed": "pug"}`."""
-    key = item.slice.value if isinstance(item.slice, ast.Constant) else None
     if not isinstance(key, str):
-        return _are_texts(flow, item.value, True, depth + 1)
+        return _are_texts(flow, item.value, depth + 1)
     for node in walk(flow.tree):
         if isinstance(node, ast.Dict):
             for name, value in zip(node.keys, node.values, strict=True):
                 if isinstance(name, ast.Constant) and name.value == key:
-                    return not _gives_numbers(value) and _are_texts(flow, value, False, depth + 1)
+                    return _are_texts(flow, value, depth + 1)
     return bool(_TEXTUAL.search(key.lower()))
 
 
