@@ -58,15 +58,6 @@ def test_magic_checks_a_cell_and_returns_a_table(shell, capsys):
     assert shell.user_ns["found"] == 5  # the cell ran in the notebook's own namespace
 
 
-def test_what_was_compiled_before_the_cell_is_not_reported_with_it(shell):
-    again = "for num in range(2, 8): halve(torch.ones(num))\n"
-    compiled = f"halve = torch.compile(lambda x: x / 2, backend='eager', dynamic=False)\n{again}"
-    shell.run_cell(compiled).raise_error()
-    (row,) = run(shell, "%%truestep check\n" + CORRECT + compiled.replace("/ 2", "/ 3")).rows
-    assert "PERF04" in row[0]
-    assert run(shell, "%%truestep check\n" + CORRECT).rows == []
-
-
 def test_magic_takes_rules(shell):
     assert run(shell, "%%truestep check --ignore LOOP01\n" + LOOP).rows == []
     assert run(shell, "%%truestep check --select=LOSS,PAR\n" + LOOP).rows == []

@@ -106,7 +106,6 @@ SHOWN = {
         "A host that waits for the GPU in every step is found in recorded evidence; untested on a GPU.",
         "waiting-host",
     ),
-    "P67": ("A model that `torch.compile` recompiles repeatedly is found.", "repeated-compilation"),
 }
 """For each practice, what is found when it is broken, and the rules that find it."""
 

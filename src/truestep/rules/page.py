@@ -13,7 +13,6 @@ _MOMENTS = {
     "BackwardPass": "a backward pass",
     "ClippingCalled": "gradient clipping",
     "GradientsClipped": "gradient clipping",
-    "Recompilations": "a compiled function",
     "CopiedToDevice": "a copy to a device",
     "ForwardPass": "a forward pass",
     "GraphMeasured": "a backward pass",

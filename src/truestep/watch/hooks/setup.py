@@ -21,12 +21,12 @@ class Setup:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
 
-    def observe_compile(self, model: Any = None, *, dynamic: bool | None = None, **_: Any) -> None:
+    def observe_compile(self, model: Any = None, **_: Any) -> None:
         """Name what is compiled; a decorator with arguments calls again with it."""
         self._tape.open_window()
         self._tape.window.is_swapping = False
         if model is not None:
-            self._note(CompileCalled(_name_of(model), dynamic is False))
+            self._note(CompileCalled(_name_of(model)))
 
     def observe_parallel(self, what: str, /, *_: Any, process_group: Any = None, **__: Any) -> None:
         """Note what makes a model parallel."""

@@ -16,7 +16,6 @@ from truestep.watch.inspect.data import (
     workers,
 )
 from truestep.watch.inspect.model import (
-    compiling,
     devices,
     kept,
     modes,
@@ -49,7 +48,6 @@ _INSPECTORS = (
     kept.watch,
     replicas.watch,
     ranks.watch,
-    compiling.watch,
     devices.watch,
     inputs.watch,
     levels.watch,

@@ -53,8 +53,6 @@ class CompileCalled(NamedTuple):
     """`torch.compile`."""
 
     what: str
-    is_static: bool = False
-    """Whether `dynamic=False` was given: each shape is to be compiled for itself."""
 
 
 @kind()
@@ -274,24 +272,3 @@ class ProbabilitiesScored(NamedTuple):
     num_values: int
     edge_share: float
     """How many lie at the lowest or highest value, if that is near 0 or 1, or beyond."""
-
-
-class CompiledPiece(NamedTuple):
-    """Code that was compiled."""
-
-    file: str | None
-    """None if it is not the user's."""
-    line: int
-    name: str
-    took_s: float
-    reason: str
-    """Why it was compiled again; empty for the first time."""
-    is_disturbed: bool
-    """Whether the watching itself is in the way."""
-
-
-@kind(varies_from="pieces")
-class Recompilations(NamedTuple):
-    """How often code was compiled."""
-
-    pieces: list[CompiledPiece]
