@@ -12,7 +12,7 @@ from truestep.watch.evidence.facts.loading import BatchFetched
 from truestep.watch.evidence.facts.optimizing import ClippingCalled, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass, ModeSet
 from truestep.watch.evidence.facts.structure import FileSaved, StateLoaded
-from truestep.watch.evidence.facts.surroundings import GeneratorMoved, GeneratorSeeded
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 from truestep.watch.script.tape import Tape
 
 
@@ -46,7 +46,6 @@ def test_plain_loop(tmp_path: Path) -> None:
     assert process.of(OptimizerStep)[0].facts.rates == [0.01]
     assert process.of(OptimizerStep)[2].facts.rates == [0.001]
     assert process.of(FileSaved)[0].facts.path == str(tmp_path / "model.pt")
-    assert {moment.facts.generator for moment in process.of(GeneratorMoved) if moment.step} == {"torch"}
     assert [moment.facts.what for moment in process.of(StateLoaded)] == ["model", "optimizer"]
 
 

@@ -17,7 +17,6 @@ At the start of the script, before you create models and data, call `torch.manua
 `numpy.random.default_rng(0)`.
 """
 
-import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,15 +25,13 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.flow import OperationGraph
 from truestep.rules.kit.loaders import find_loaders
 from truestep.rules.kit.order import built_for, maker_of
-from truestep.rules.kit.syntax import walk
-from truestep.rules.kit.where import has_run, name_of
+from truestep.rules.kit.where import has_run
 from truestep.rules.repro._given_seed import find_given_seed
 from truestep.rules.repro._promise import is_asked_here, is_meant_to_repeat, seeds
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.surroundings import (
-    GeneratorMoved,
     GeneratorSeeded,
     NumbersDrawn,
     SeededLate,
@@ -57,9 +54,6 @@ _MUCH = 8
 _ORDERING = frozenset({"shuffle", "sample", "permutation", "choices", "choice"})
 _WRITING = frozenset({"normal", "uniform", "zero", "copy", "fill"})
 """What writes a whole tensor and reads nothing of what it was."""
-_SPLITS = frozenset(
-    {"train_test_split", "KFold", "StratifiedKFold", "ShuffleSplit", "StratifiedShuffleSplit"}
-)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -181,34 +175,6 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
             + (f", in {first.library}()" if first.library else ""),
             fix=f"Call {_SEED[generator]} at the start of the script.",
         )
-    elif generator == "numpy" and not seeded and not draws and _has_moved(evidence):
-        yield from _check_splits(evidence)
-
-
-def _has_moved(evidence: Evidence) -> bool:
-    return any(item.facts.generator == "numpy" for item in evidence.of(GeneratorMoved))
-
-
-def _check_splits(evidence: Evidence) -> Iterator[Finding]:
-    """A library has drawn: scikit-learn's functions do if no `random_state` is given."""
-    for source in evidence.sources:
-        for node in walk(source.tree):
-            if not isinstance(node, ast.Call) or name_of(node.func) not in _SPLITS:
-                continue
-            given = {word.arg: word.value for word in node.keywords}
-            is_shuffled = name_of(node.func) not in ("KFold", "StratifiedKFold") or "shuffle" in given
-            shuffle = given.get("shuffle")
-            is_off = isinstance(shuffle, ast.Constant) and not shuffle.value
-            is_given = "random_state" in given or None in given
-            if is_shuffled and not is_off and not is_given and has_run(evidence, source, line=node.lineno):
-                yield Finding(
-                    message="the split comes from NumPy's global generator, which is never seeded",
-                    file=source.path,
-                    line=node.lineno,
-                    step=0,
-                    evidence=f"{name_of(node.func)}() has no random_state and draws from NumPy's generator",
-                    fix="Pass random_state=SEED.",
-                )
 
 
 def _check_own(evidence: Evidence) -> Iterator[Finding]:
@@ -224,20 +190,3 @@ def _check_own(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"{name} was called without an argument",
                 fix="Pass it a seed.",
             )
-    for source in evidence.sources:
-        for node in walk(source.tree):
-            if (
-                isinstance(node, ast.Call)
-                and name_of(node.func) == "RandomState"
-                and not node.args
-                and not node.keywords
-                and has_run(evidence, source, line=node.lineno)
-            ):
-                yield Finding(
-                    message="a generator is created without a seed: it differs in every run",
-                    file=source.path,
-                    line=node.lineno,
-                    step=0,
-                    evidence="RandomState() without an argument",
-                    fix="Pass it a seed.",
-                )

@@ -21,7 +21,6 @@ from truestep.watch.evidence.facts.optimizing import (
     OptimizerStep,
 )
 from truestep.watch.hooks.counting import Counter
-from truestep.watch.hooks.seeds import Draws
 from truestep.watch.hooks.table import WINDOW, Guard, Hook, Observation, hide, observing, when_removed
 from truestep.watch.script.tape import Tape
 from truestep.watch.script.under_way import CALLS, STEPS
@@ -56,7 +55,6 @@ class Steps:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._chain = tape.chain
-        self._draws = Draws(tape)
         self._is_inside = False
         self._known = tape.things("optimizer")
         self._turns = Turns(self._known)
@@ -104,8 +102,6 @@ class Steps:
         tape.mark(facts, site, begun)
         self._end(optimizer, number, site=site, has_closure=has_closure)
         if counts:
-            if tape.num_steps >= self._draws.next_step:
-                self._draws.look(tape.num_steps)
             tape.count_step()
         if self._counter is not None:
             self._counter.end_step(facts, site)

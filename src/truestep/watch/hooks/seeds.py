@@ -1,17 +1,14 @@
-"""Use of the global generators: who seeds them, and whether they have moved between two steps.
+"""Use of the global generators: who seeds them, and their states.
 
-Owns torch, `random` and NumPy. Compares states and draws nothing. A generator object's own `manual_seed` is
-out of reach (its type is closed); that torch's default one has moved is seen all the same.
+Owns torch, `random` and NumPy. Draws nothing. A generator object's own `manual_seed` is out of reach.
 """
 
 import hashlib
-import itertools
-import math
 import sys
 from array import array
 from typing import Any
 
-from truestep.watch.evidence.facts.surroundings import GeneratorMoved, GeneratorSeeded
+from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 from truestep.watch.hooks.table import Hook
 from truestep.watch.script.tape import Tape
 
@@ -80,28 +77,3 @@ def states() -> dict[str, Any]:
     for generator in getattr(module_in_use(), "default_generators", ()):
         found[str(generator.device)] = generator.get_state().numpy().tobytes()
     return found
-
-
-class Draws:
-    """Whether generators have moved from one step to the next, at the steps that the plan looks at."""
-
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
-        self._before = states() if "seeds" in tape.plan.families else {}
-        self.next_step: float = 0
-        """The next step at whose end states are read."""
-        if "seeds" not in tape.plan.families or tape.plan.look == "never":
-            self.next_step = math.inf
-
-    def look(self, step: int) -> None:
-        """Compare at the end of a step that is looked at; keep the states for the next one if that is."""
-        looks_at = self._tape.plan.looks_at
-        with self._tape.among_ourselves():
-            now = states()
-        for name, before in self._before.items() if looks_at(step) else ():
-            if name in now and now[name] != before:
-                self._tape.note(GeneratorMoved(name))
-        self._before = now
-        self.next_step = next(
-            later for later in itertools.count(step + 1) if looks_at(later) or looks_at(later + 1)
-        )

@@ -15,13 +15,6 @@ class GeneratorSeeded(NamedTuple):
     """Of a state, comparable with those of updates."""
 
 
-@kind(is_late=True)
-class GeneratorMoved(NamedTuple):
-    """A generator was drawn from in a step."""
-
-    generator: str
-
-
 @kind(varies_from="size")
 class NumbersDrawn(NamedTuple):
     """A first draw from a generator that is not seeded."""
