@@ -17,7 +17,7 @@ from truestep.watch.evidence.facts.optimizing import (
     SchedulerMade,
     SchedulerStep,
 )
-from truestep.watch.evidence.facts.passes import CompileCalled, ParallelMade
+from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.structure import CheckpointLoaded, FileLoaded, ModelRefilled, StateLoaded
 from truestep.watch.evidence.facts.surroundings import CopiedToDevice, GroupJoined, HostWaited
 
@@ -29,7 +29,6 @@ _USES: dict[str, tuple[type[Facts], ...]] = {
     "a loaded checkpoint": (CheckpointLoaded, FileLoaded, ModelRefilled, StateLoaded),
     "several processes": (ParallelMade, GroupJoined),
     "a GPU": (HostWaited, CopiedToDevice),
-    "torch.compile": (CompileCalled,),
 }
 """Those that most scripts have come first. Any of the kinds shows that a script has it."""
 
