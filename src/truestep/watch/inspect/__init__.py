@@ -25,7 +25,6 @@ from truestep.watch.inspect.model import (
 )
 from truestep.watch.inspect.probe import probes
 from truestep.watch.inspect.training import (
-    arrivals,
     by_hand,
     course,
     gradients,
@@ -59,7 +58,6 @@ _INSPECTORS = (
     rows.watch,
     seeding.watch,
     workers.watch,
-    arrivals.watch,
     course.watch,
 )
 

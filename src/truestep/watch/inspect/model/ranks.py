@@ -1,18 +1,21 @@
-"""Ranks that train one model: its weights before they are sharded, and parameters that DDP waits for.
+"""Ranks of a job: weights before they are sharded, what DDP waits for, and when collectives were entered.
 
-Owns what one process can know of it. Other processes are asked nothing: rules compare.
+Owns what one process can know of it. Other processes are asked nothing, and no collective is added: rules and
+tables compare. When collectives were entered is in torch's flight recorder, which is always on.
 """
 
 import re
+from time import time_ns
 from typing import Any
 
 import torch
 from torch import nn
 
+from truestep.base.device import peak_bytes
 from truestep.watch.digests.fold import fold
-from truestep.watch.evidence.facts.surroundings import GradientsMissed, ModelSharded
+from truestep.watch.evidence.facts.surroundings import GradientsMissed, GroupJoined, ModelSharded, RankEnded
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.script import parts
+from truestep.watch.script import collectives, parts
 from truestep.watch.script.sites import path_of
 from truestep.watch.script.tape import Tape
 
@@ -21,7 +24,7 @@ _MAX_NAMES = 64
 
 
 def watch(tape: Tape) -> None:
-    """Read DDP's error when the script ends: it gives parameters by number."""
+    """Note what is known when the script ends."""
     if torch.distributed.is_available():
         tape.listen(_Ranks(tape), "closing")
 
@@ -40,7 +43,12 @@ class _Ranks:
         self._tape = tape
 
     def closing(self) -> None:
-        """Name the parameters that DDP knows by their numbers."""
+        if self._tape.has(GroupJoined):
+            self._tape.note(RankEnded(collectives.arrivals(), peak_bytes(), time_ns()))
+        self._note_missed()
+
+    def _note_missed(self) -> None:
+        """Name the parameters that DDP's error gives by their numbers."""
         error = self._tape.failed_with
         found = _MISSED.search(str(error)) if isinstance(error, RuntimeError) else None
         frames = _frames(error) if found is not None else []
