@@ -40,7 +40,7 @@ _PRINTING = ("print", "info", "debug", "warning", "write", "log", "echo")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find optimizers that begin anew in a run that does not."""
+    """Find optimizers that start over in a run that is resumed."""
     for moment in evidence.of(OptimizerNotResumed):
         facts = moment.facts
         progress = [key for key in facts.checkpoint.keys if _is_progress(key)]

@@ -57,7 +57,7 @@ def _judge_states(
         is_same = len({item.before.digest for item in items}) == 1 and len(items) > 1
         pairs = [(item.before, item.after) for item in items if item.after is not None]
         is_drawn = sum(before.digest != after.digest for before, after in pairs) > 1
-        # Set anew for each sample, as from its index, its stream changes and draws do not repeat.
+        # If it is seeded for each sample, as from its index, its stream changes and draws do not repeat.
         is_same_stream = len({after.digest for _, after in pairs}) == 1 or (
             len(pairs) == len(items) and all(before.stream == after.stream for before, after in pairs)
         )

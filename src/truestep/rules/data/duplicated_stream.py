@@ -56,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_thought_of(evidence: Evidence, loader: ObservedLoader) -> bool:
-    """Whether workers are told apart: an endless stream may go through all data in each, in other orders."""
+    """Whether workers are distinguished: each may go through all of an endless stream, in another order."""
     texts = (source.text for source in evidence.sources)
     return loader.facts.has_init or any("worker_info" in text for text in texts)
 

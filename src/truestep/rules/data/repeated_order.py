@@ -126,7 +126,7 @@ def _is_stored(evidence: Evidence, loader: ObservedLoader) -> bool:
 
 
 def _is_repeating(evidence: Evidence, loader: ObservedLoader) -> bool:
-    """Whether a loop of the script goes through the loader again, in which it is not made anew."""
+    """Whether a loop of the script goes through the loader again, in which it is not made again."""
     place = loader.epochs[0]
     source = evidence.source(place.file)
     if source is None or loader.made is None:
@@ -137,8 +137,10 @@ def _is_repeating(evidence: Evidence, loader: ObservedLoader) -> bool:
         called = [call for call in called if isinstance(call.func, ast.Name)] or called  # model.train()
         loops = [around(source, call.lineno, *_LOOPS, ast.FunctionDef) for call in called]
         loop = loops[0] if len(loops) == 1 else None
-    is_anew = loader.made.file == place.file and isinstance(loop, ast.stmt) and covers(loop, loader.made.line)
-    return isinstance(loop, _LOOPS) and not is_anew
+    is_remade = (
+        loader.made.file == place.file and isinstance(loop, ast.stmt) and covers(loop, loader.made.line)
+    )
+    return isinstance(loop, _LOOPS) and not is_remade
 
 
 def _epochs(loader: ObservedLoader) -> list[int]:
@@ -168,7 +170,7 @@ def _is_repeated(loader: ObservedLoader) -> bool:
 
 
 def _line(evidence: Evidence, loader: ObservedLoader, name: str) -> int | None:
-    """Return where what has to be told the epoch is made; if that is not known, the loop over batches."""
+    """Return the line that makes what needs the epoch; if that is not known, the loop over batches."""
     looped = loader.epochs[-1]
     source = evidence.source(looped.file)
     nodes = walk(source.tree) if source is not None else ()

@@ -40,7 +40,7 @@ _RECURRENT = ("lstm", "gru", "rnn")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find blocks of labels in an order that nobody mixes."""
+    """Find blocks of equal labels in an order that nothing shuffles."""
     is_recurrent = any(word in item.name for item in evidence.operations for word in _RECURRENT)
     for loader in _trained(evidence):
         labels = _labels(loader)

@@ -125,10 +125,10 @@ def axis_of(operation: Operation) -> int | None:
 
 
 def axes_of(operation: Operation) -> set[int]:
-    """Return the axes that an operation is told to work on, counted from 0."""
-    told = operation.given[1] if len(operation.given) > 1 and operation.ins else None
+    """Return the axes that an operation was given, counted from 0."""
+    given = operation.given[1] if len(operation.given) > 1 and operation.ins else None
     rank = len(operation.ins[0].shape) if operation.ins else 0
-    axes = told if isinstance(told, list) else [told]
+    axes = given if isinstance(given, list) else [given]
     return {axis % rank for axis in axes if isinstance(axis, int) and rank}
 
 

@@ -218,7 +218,7 @@ def _find(evidence: Evidence) -> list[ObservedLoader]:
 
 
 def _find_first_makers(loaders: list[ObservedLoader]) -> None:
-    """A framework that makes a loader anew does so from one of the user's: that is the line to name.
+    """Give a loader that a framework makes the line of the user's loader that it is made from.
 
     Where loaders of one dataset differ, as for training and for evaluation, it is not known which.
     """

@@ -56,7 +56,7 @@ _CARRYING = ast.IfExp | ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.T
 
 
 class ValueFlow:
-    """What becomes of values in one file."""
+    """Follow values through one file."""
 
     def __init__(self, source: Source) -> None:
         self.tree = source.tree
@@ -87,7 +87,7 @@ class ValueFlow:
         return found
 
     def set_decided_at(self, made: ast.AST) -> ast.AST | None:
-        """Return the same for a set: whoever is given it as it is, knows that it has no order."""
+        """Return the same for a set. A call that is given the set itself does not depend on its order."""
         flow = copy.copy(self)
         flow._set = made
         return flow.decided_at(made)

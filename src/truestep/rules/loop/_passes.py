@@ -93,6 +93,6 @@ def reads_gradients(evidence: Evidence) -> bool:
         ):
             if operation.line is not None and (operation.file, operation.line) not in known:
                 return True
-            gradients.add(operation.index)  # clipping writes them anew
+            gradients.add(operation.index)  # clipping writes them again
     graphs = [item.graph for item in find_passes(evidence).values()]
     return not gradients and any(graph is not None and graph.num_parameters for graph in graphs)

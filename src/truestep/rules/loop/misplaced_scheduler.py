@@ -110,7 +110,7 @@ def _check_first(evidence: Evidence, turns: list[Moment[Any]], steps: list[Momen
     source = evidence.source(turns[0].file)
     call = call_at(source, turns[0].line, name="step") if source is not None else None
     if call is not None and (call.args or call.keywords):
-        return  # told which epoch it is, or a metric, it leaves no value out
+        return  # with an epoch or a metric as argument, it skips no value
     num_before = sum(item.at_s < steps[0].at_s for item in turns)
     is_last = turns[-1].at_s > steps[-1].at_s
     if num_before == 1 and not is_last and len(turns) >= _MIN_ROUNDS:

@@ -87,7 +87,7 @@ def runs_of(passes: Iterable[Pass]) -> list[list[Pass]]:
 
 
 def has_evaluation_run(passes: list[Pass]) -> bool:
-    """Whether several inputs in a row are passed through, and not anew in each step of training."""
+    """Whether several inputs in a row are passed through, and not in each step of training."""
     runs = [run for run in runs_of(passes) if len(run) >= MIN_RUN and not is_repeated(run)]
     steps = [run[0].moment.step for run in runs]
     gaps = [later - step for step, later in pairwise(steps)]

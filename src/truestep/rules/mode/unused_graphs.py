@@ -52,7 +52,7 @@ _NEAR = 10
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find passes of a trained model that evaluate it, with graphs that nobody used."""
+    """Find passes of a trained model that evaluate it, with graphs that are not used."""
     passes = read_passes(evidence)
     trained, by_hand = owners(evidence), trained_by_hand(evidence, passes)
     loaders, fed = evaluation_loaders(evidence, passes), fed_by(evidence, passes)

@@ -115,7 +115,7 @@ class Operation:
     has_generator: bool
     """Whether it was given one."""
     is_uninitialised: bool
-    """Whether it made memory that nobody has written."""
+    """Whether it made memory that was not written yet."""
     in_evaluation: bool = False
     """Whether the innermost module was not in training mode. This and the next: if no digests are read."""
     is_foreign: bool = False

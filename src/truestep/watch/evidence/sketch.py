@@ -37,7 +37,7 @@ def sums_of(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def distance(ours: Sketch, theirs: Sketch) -> float | None:
-    """Return how far apart two are, as a part of their norm; None if that cannot be told."""
+    """Return how far apart two are, as a part of their norm; None if that is not known."""
     if None in ours or None in theirs:
         return None if ours == theirs else math.inf
     one, other = np.array(ours, dtype=np.float64), np.array(theirs, dtype=np.float64)

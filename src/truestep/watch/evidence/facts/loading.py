@@ -36,7 +36,7 @@ class EpochSet(NamedTuple):
 
 @kind()
 class BatchFetched(NamedTuple):
-    """A loader hands out a batch."""
+    """A loader returns a batch."""
 
     loader: int
     tensors: Any

@@ -1,1 +1,1 @@
-"""What loaders hand out, and what models are fed."""
+"""What loaders return, and what models are given."""

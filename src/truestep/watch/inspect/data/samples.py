@@ -1,8 +1,8 @@
-"""Samples that loaders hand out: a digest of each, their labels, and how the loader was made.
+"""Samples that loaders return: a digest of each, their labels, and how the loader was made.
 
 Owns the first batches of the first epochs of each loader. Digests are of a few hundred numbers of a sample:
-enough to know it again. Batches on a device are copied late: nobody waits for them. Whether a loader serves
-training or evaluation is told from the moments around its batches.
+enough to know it again. Batches on a device are copied late, without a wait. Whether a loader serves
+training or evaluation follows from the moments around its batches.
 """
 
 from collections.abc import Callable

@@ -93,7 +93,7 @@ def _alive(references: "list[weakref.ref[nn.Module]]") -> Iterator[nn.Module]:
 
 
 def _is_on(module: nn.Module) -> bool:
-    # Without momentum, statistics are estimated anew over all passes: that is what train mode is for there.
+    # Without momentum, statistics are averaged over all passes: that is what train mode is for there.
     return module.training and getattr(module, "momentum", 0.1) is not None
 
 

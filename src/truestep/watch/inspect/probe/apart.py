@@ -103,7 +103,7 @@ def _be_copy(act: Callable[[], Any], writing: int, room: int | None) -> NoReturn
         with torch._C._EnableTorchFunction():
             answer = json.dumps({"found": act()})
         del kept
-    except BaseException as error:  # noqa: BLE001 - told
+    except BaseException as error:  # noqa: BLE001 - reported
         is_short = is_out_of_memory(error.__cause__ or error)  # what ends a whole look has it as its cause
         answer = json.dumps({"error": f"{type(error).__name__}: {error}", "room": is_short and room})
     try:

@@ -197,7 +197,7 @@ def run(  # limits: private to this package
 
 
 class _TooLittleMemoryError(BaseException):
-    """Ends the whole look: nobody who tries another call shall take it for an answer of the model's."""
+    """Ends the whole probe. An `Exception` could be taken for an answer of the model."""
 
 
 class _EachOperation(TorchDispatchMode):

@@ -34,7 +34,7 @@ def probe_masks(  # limits: private to this package
         return None
     inputs, pads = found
     try:
-        torch.backends.mha.set_fastpath_enabled(False)  # this process is a copy: nobody else notices
+        torch.backends.mha.set_fastpath_enabled(False)  # in this copy of the process only
         shares, place = _attention(tape, replica, given, pads)
         num_affected, is_unused = _turn_mask(replica, given, inputs, pads)
     except Exception:  # noqa: BLE001 - the model takes no other tokens, or no other mask

@@ -1,4 +1,4 @@
-"""What becomes of gradients: which are applied, which are applied again, which are thrown away.
+"""Gradients: which are applied, which are applied again, which are thrown away.
 
 Owns the book of gradients between one step and the next, of each optimizer. Values are read at the steps that
 are looked at; the loss at every step on the CPU, and now and then on a device, without waiting for it.
@@ -110,7 +110,7 @@ class _Page:
         return [] if optimizer is None else _parameters(optimizer)
 
     def close(self) -> None:
-        """Its gradients are used or gone."""
+        """Reset the state after a step or `zero_grad()`."""
         self.pending = []
         self.spots = []
         self.clip_site = 0

@@ -137,7 +137,7 @@ class _Graphs:
     def _find_earlier(self, losses: tuple[Tensor, ...], node: Any, site: int) -> None:
         """Find the pass that began here before, and read some of the gradients that it has left."""
         while type(node).__name__.startswith(("MeanBackward", "SumBackward")) and node.next_functions[0][0]:
-            node = node.next_functions[0][0]  # a loss may be averaged anew for each pass
+            node = node.next_functions[0][0]  # each pass may begin at another mean of one loss
         if type(node).__name__ == "AccumulateGrad":
             return
         self._earlier = node.metadata.get(_PASS)
