@@ -12,7 +12,6 @@ from truestep.rules import Evidence, find_rules
 
 HERE = Path(__file__).parent
 BUGGY, CLEAN = (sorted((HERE / name).glob("*.py")) for name in ("buggy", "clean"))
-EARLY = ("LOOP", "PAR", "MODE", "LOSS")
 STEPS = 40
 """How many steps are made in the fast tier; `--all` makes them all too."""
 LATE = {
