@@ -9,7 +9,6 @@ import inspect
 import linecache
 import textwrap
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import combinations
 from types import FrameType
 from typing import Any
@@ -21,9 +20,9 @@ from torch import Tensor, nn
 
 from truestep.errors import UsageError
 from truestep.tensor.copies import copy_sharing, undisturbed
-from truestep.tensor.facts import Explanation, Sharing, TensorFacts
+from truestep.tensor.facts import Explanation, Sharing
 from truestep.tensor.meaning import operation, reason
-from truestep.tensor.memory import Ledger, Thing, label, sharing_of
+from truestep.tensor.memory import Ledger, Thing, sharing_of
 from truestep.tensor.trace import Names, Tracer, things_in
 
 _MAX_STEPS = 100
@@ -104,16 +103,14 @@ def _explain_tensors(given: Mapping[str, Thing]) -> Explanation:
     ledger = Ledger()
     for thing in given.values():
         ledger.add(thing)
-    return _finished(
-        Explanation(
-            code=None,
-            tensors=tuple(ledger.facts(thing, name) for name, thing in given.items()),
-            memories=tuple(ledger.memories()),
-            sharings=tuple(_sharings(list(given.items()))),
-            operations=(),
-            notes=(),
-            result=None,
-        )
+    return Explanation(
+        code=None,
+        tensors=tuple(ledger.facts(thing, name) for name, thing in given.items()),
+        memories=tuple(ledger.memories()),
+        sharings=tuple(_sharings(list(given.items()))),
+        operations=(),
+        notes=(),
+        result=None,
     )
 
 
@@ -176,40 +173,14 @@ def _explanation(code: str, tracer: Tracer, value: Any, *, has_copies: bool) -> 
         notes.append("ran on copies: what was given is unchanged")
     if len(events) > _MAX_STEPS:
         notes.append(f"{len(events) - _MAX_STEPS} more steps are not shown")
-    return _finished(
-        Explanation(
-            code=code,
-            tensors=tuple(tracer.ledger.facts(thing, name) for name, thing in shown),
-            memories=tuple(tracer.ledger.memories()),
-            sharings=tuple(_sharings(shown)),
-            operations=tuple(
-                operation(event, number, names=names) for number, event in enumerate(events[:_MAX_STEPS], 1)
-            ),
-            notes=tuple(notes),
-            result=None if results or value is None else textwrap.shorten(repr(value), 80),
-        )
-    )
-
-
-def _finished(explanation: Explanation) -> Explanation:
-    """Give the memories labels in the order in which they are shown, and leave out those that are not."""
-    shown: dict[str, str] = {}
-    steps = [facts for step in explanation.operations for facts in (*step.inputs, *step.outputs)]
-    for facts in [*explanation.tensors, *steps]:
-        shown.setdefault(facts.memory, label(len(shown)))
-
-    def renamed(items: tuple[TensorFacts, ...]) -> tuple[TensorFacts, ...]:
-        return tuple(replace(facts, memory=shown[facts.memory]) for facts in items)
-
-    memories = [
-        replace(item, label=shown[item.label]) for item in explanation.memories if item.label in shown
-    ]
-    return replace(
-        explanation,
-        tensors=renamed(explanation.tensors),
+    return Explanation(
+        code=code,
+        tensors=tuple(tracer.ledger.facts(thing, name) for name, thing in shown),
+        memories=tuple(tracer.ledger.memories()),
+        sharings=tuple(_sharings(shown)),
         operations=tuple(
-            replace(step, inputs=renamed(step.inputs), outputs=renamed(step.outputs))
-            for step in explanation.operations
+            operation(event, number, names=names) for number, event in enumerate(events[:_MAX_STEPS], 1)
         ),
-        memories=tuple(sorted(memories, key=lambda item: (len(item.label), item.label))),
+        notes=tuple(notes),
+        result=None if results or value is None else textwrap.shorten(repr(value), 80),
     )

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
 from truestep.base.bits import witness
@@ -84,18 +84,14 @@ def _let_go(received: torch.Tensor, sums: dict[Node, torch.Tensor], *, num_parts
         sums |= {node: sums[node].clone() for node in inside}
 
 
-def shard(model: nn.Module, *, device: torch.device, offloads: bool = False) -> None:
-    """Cut a model's parameters over all processes; blocks in a ModuleList are gathered one at a time.
-
-    `offloads` leaves the parts in CPU memory while the device computes; that was never tried on a GPU.
-    """
+def shard(model: nn.Module, *, device: torch.device) -> None:
+    """Cut a model's parameters over all processes; blocks in a ModuleList are gathered one at a time."""
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    policy = CPUOffloadPolicy() if offloads else OffloadPolicy()
     for blocks in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
         for block in blocks:
             if any(True for _ in block.parameters()) and not isinstance(block, FSDPModule):
-                fully_shard(block, mesh=mesh, offload_policy=policy)
-    fully_shard(model, mesh=mesh, offload_policy=policy)
+                fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
 
 
 class ShardSum:

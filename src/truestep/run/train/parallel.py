@@ -18,8 +18,6 @@ from truestep.run.train.place import Parallel, Precision
 
 T = TypeVar("T")
 
-_SHARDED = ("fsdp", "fsdp-offload")
-
 
 class Team:
     """The models of a run and the processes that train them together. On one process it does nothing."""
@@ -28,7 +26,6 @@ class Team:
         self._world = world
         self.is_tied = is_tied
         self.is_sharded = False
-        self.is_offloaded = False
         # Sums have a group of their own: they run in a thread beside the small talk of the main one.
         self._group = dist.new_group() if world.size > 1 else None  # of the backend that the tensors need
         self.tree = TreeReduce(rank=world.rank, size=world.size, num_lanes=num_lanes, group=self._group)
@@ -71,9 +68,9 @@ class Team:
         device: torch.device,
     ) -> None:
         """Take in a placed model; a sharded one is cut over the processes now."""
-        if parallel not in ("ddp", "flat", *_SHARDED):
-            raise UsageError(f"parallel must be 'ddp', 'flat', 'fsdp' or 'fsdp-offload', got {parallel!r}.")
-        if parallel in _SHARDED:
+        if parallel not in ("ddp", "flat", "fsdp"):
+            raise UsageError(f"parallel must be 'ddp', 'flat' or 'fsdp', got {parallel!r}.")
+        if parallel == "fsdp":
             if compiled or precision == "fp16":
                 raise UsageError(
                     "a sharded model cannot be compiled or run in fp16 yet: that it has the same bits on any "
@@ -87,9 +84,8 @@ class Team:
                 from truestep.run.dist.shard import shard  # noqa: PLC0415  it imports all of FSDP
 
                 self._check_alike({"model": model})
-                offloads = parallel == "fsdp-offload" and device.type != "cpu"
-                shard(model, device=device, offloads=offloads)
-                self.is_sharded, self.is_offloaded = True, self.is_offloaded or offloads
+                shard(model, device=device)
+                self.is_sharded = True
         self._models.append((model, parallel))
 
     def require_same(self, facts: Mapping[str, Any]) -> None:
@@ -187,7 +183,7 @@ class Team:
             return []
         from truestep.run.dist.shard import ShardSum  # noqa: PLC0415  as above
 
-        models = [model for model, parallel in self._models if parallel in _SHARDED]
+        models = [model for model, parallel in self._models if parallel == "fsdp"]
         return [ShardSum(models, rank=self._world.rank)]
 
     def close(self) -> None:

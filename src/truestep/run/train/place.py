@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from truestep.errors import UsageError
 
 Precision = Literal["fp32", "bf16", "fp16"]
-Parallel = Literal["ddp", "flat", "fsdp", "fsdp-offload"]
+Parallel = Literal["ddp", "flat", "fsdp"]
 _AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

@@ -162,8 +162,7 @@ class Run:
         names modules by pattern ("blocks.*") whose activations are computed again in backward. `parallel`
         sets how several processes share it, with the same bits: 'ddp' sums gradients while backward runs,
         'flat' after it (for models of which some parameters are not always used), 'fsdp' shards parameters
-        and optimizer state: then make optimizers after this call, and an EMA before it, placed alike;
-        'fsdp-offload' also keeps the shards of a GPU in CPU memory.
+        and optimizer state: then make optimizers after this call, and an EMA before it, placed alike.
         `settings` names another file than the `truestep.toml` beside the script.
         """
         if settings is not None:
@@ -176,8 +175,6 @@ class Run:
         if precision == "fp16" and self._scaler is None:
             self._scaler = torch.amp.GradScaler(self.device.type)
         self._team.add(model, parallel=parallel, precision=precision, compiled=compile, device=self.device)
-        if parallel == "fsdp-offload" and not self._team.is_offloaded:
-            self._terminal.say("fsdp-offload: one process, or no GPU: nothing is offloaded")
         placement: dict[str, Any] = {"precision": precision, "compile": compile, "recompute": list(recompute)}
         self._placements.append(placement)
         return model
@@ -265,7 +262,7 @@ class Run:
             carried=CarriedState(tracked) if self._world.size > 1 else None,
             is_sharded=self._team.is_sharded,
             is_dealt=is_dealt,
-            is_finite=FiniteCheck(torch.device("cpu") if self._team.is_offloaded else self.device),
+            is_finite=FiniteCheck(self.device),
             journal=self._journal,
             scaler=self._scaler,
             nonfinite=self._nonfinite,
