@@ -41,13 +41,11 @@ _MAX_REGULAR = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A stretch of one step in one phase, and the user's line that led to it; seconds from its begin."""
+    """A stretch of one step in one phase; seconds from the step's begin."""
 
     phase: str
     begin_s: float
     end_s: float
-    file: str | None = None
-    line: int | None = None
 
     @property
     def took_s(self) -> float:
@@ -59,13 +57,11 @@ class Span:
 class TimedStep:
     """One step, from the end of the update before it to the end of its own, without gaps."""
 
-    number: int
     begin_s: float
     """By the clock of the moments."""
     spans: tuple[Span, ...]
     is_interrupted: bool = False
     """Whether the script evaluated in it, which it does not do in most steps."""
-    begins_epoch: bool = False
 
     @property
     def took_s(self) -> float:
@@ -82,8 +78,6 @@ class _Piece:
     phase: str
     begin_s: float
     end_s: float
-    file: str | None
-    line: int | None
     kind: type[Facts] | None = None
 
 
@@ -97,7 +91,6 @@ def cut_steps(moments: Sequence[Moment[Any]], numbers: range) -> list[TimedStep]
     pieces = _flat(_relevant(moments))
     begins = [piece.begin_s for piece in pieces]
     evaluations = [item.at_s for item in moments if _is_evaluation(item)]
-    epochs = [item.at_s for item in moments if isinstance(item.facts, EpochBegan)]
     wanted = [number for number in numbers if 0 < number < len(ends)]
     evaluated = {n for n in wanted if _has(evaluations, ends[n - 1], ends[n])}
     is_regular = len(evaluated) > _MAX_REGULAR * len(wanted)
@@ -108,11 +101,9 @@ def cut_steps(moments: Sequence[Moment[Any]], numbers: range) -> list[TimedStep]
         inside = pieces[first : bisect_right(begins, end_s)]
         steps.append(
             TimedStep(
-                number=number,
                 begin_s=begin_s,
                 spans=tuple(_spans(inside, begin_s, end_s)),
                 is_interrupted=number in evaluated and not is_regular,
-                begins_epoch=_has(epochs, begin_s, end_s),
             )
         )
     return steps
@@ -145,7 +136,7 @@ def _relevant(moments: Sequence[Moment[Any]]) -> list[_Piece]:
         phase = _phase_of(item, sizes)
         if phase is not None:
             end_s = item.at_s + item.took_s
-            found.append(_Piece(phase, item.at_s, end_s, item.file, item.line, type(item.facts)))
+            found.append(_Piece(phase, item.at_s, end_s, type(item.facts)))
     return sorted(found, key=lambda piece: (piece.begin_s, -piece.end_s))
 
 
@@ -194,7 +185,7 @@ def _with_loss(flat: list[_Piece]) -> list[_Piece]:
     is_after = False
     for last, piece in zip([None, *flat], flat, strict=False):
         if is_after and last is not None and piece.begin_s > last.end_s:
-            gaps.append(_Piece("forward", last.end_s, piece.begin_s, None, None))
+            gaps.append(_Piece("forward", last.end_s, piece.begin_s))
         if piece.phase == "backward":
             filled.extend(gaps)
         if piece.kind in _END_OF_PASS:
@@ -213,13 +204,7 @@ def _spans(pieces: Iterable[_Piece], begin_s: float, end_s: float) -> Iterable[S
             continue
         if begin > now:
             yield Span(phase="other", begin_s=now - begin_s, end_s=begin - begin_s)
-        yield Span(
-            phase=piece.phase,
-            begin_s=begin - begin_s,
-            end_s=end - begin_s,
-            file=piece.file,
-            line=piece.line,
-        )
+        yield Span(phase=piece.phase, begin_s=begin - begin_s, end_s=end - begin_s)
         now = end
     if now < end_s:
         yield Span(phase="other", begin_s=now - begin_s, end_s=end_s - begin_s)
