@@ -201,7 +201,8 @@ def _counted(names: Iterable[str]) -> str:
 
 def _cores(machine: "Machine") -> str:
     quota = f", a quota of {machine.cpu_quota:g}" if machine.cpu_quota is not None else ""
-    threads = f"; torch uses {machine.threads} threads" if machine.threads else ""
+    plural = "s" if machine.threads != 1 else ""
+    threads = f"; torch uses {machine.threads} thread{plural}" if machine.threads else ""
     return f"{machine.num_usable_cores} of {machine.num_cores}{quota}{threads}"
 
 

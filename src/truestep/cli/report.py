@@ -42,9 +42,10 @@ def report(
       truestep report runs/a runs/b --out compared.html
     """
     from truestep.report.compose import write_report
+    from truestep.report.numerals import size
 
     path = write_report(runs, out=out)
-    print(f"{short(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
+    print(f"{short(str(path))} ({size(path.stat().st_size)})")
     if is_opened:
         _open(path)
 
