@@ -57,6 +57,10 @@ SAME = "2 runs are bit-for-bit identical in"
     [
         ({"same": True, "runs": [1, 2], "steps": 9, "whole": True}, f"{SAME} all 9 steps"),
         ({"same": True, "runs": [1, 2], "steps": 60, "whole": False}, f"{SAME} the first 60 steps"),
+        (
+            {"same": True, "runs": [1, 2], "steps": 60, "whole": False, "expected_steps": 480},
+            f"{SAME} the first 60 of about 480 steps",
+        ),
         ({"same": True, "runs": [1, 2], "steps": "all", "whole": 7}, f"{SAME} the steps compared"),
         ({"same": None, "reason": "no steps"}, "inconclusive: no steps"),
         ({"same": False, "first_difference": 7}, "inconclusive: "),

@@ -199,10 +199,10 @@ def test_a_check_of_a_script_that_failed_is_shown_as_not_checked(tmp_path: Path)
 
 def test_a_run_of_which_a_part_was_verified_is_not_called_the_same_at_every_step(tmp_path: Path) -> None:
     record = Record(killed_and_resumed(tmp_path) / "record.jsonl")
-    compared = {"steps": 60, "whole": False}
+    compared = {"steps": 60, "whole": False, "expected_steps": 480}
     record.write("verify", script="a.py", same=True, runs=[{}, {}], first_difference=None, **compared)
     said = _page(tmp_path).text
-    assert said.count("the first 60 steps") == 3, "in the headline, the tile and the section"
+    assert said.count("the first 60 of about 480 steps") == 3, "in the headline, the tile and the section"
     assert "every step" not in said and "all 60" not in said
 
 

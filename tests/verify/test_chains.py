@@ -175,9 +175,16 @@ def test_a_sample_is_not_called_all_values() -> None:
     assert streams._words_of(one, other, num_all=16).startswith("4 of 4 sampled values differ (16 in all)")
 
 
-def test_a_part_of_a_run_is_not_called_the_whole() -> None:
-    said = same_text(Verdict(same=True, num_steps=60, is_whole=False))
-    assert said.startswith("in the first 60 steps: ") and said.endswith("; --steps 0 compares all")
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        (480, "in the first 60 of about 480 steps: "),
+        (None, "in the first 60 steps: "),
+    ],
+)
+def test_a_part_of_a_run_is_not_called_the_whole(expected: int | None, words: str) -> None:
+    said = same_text(Verdict(same=True, num_steps=60, is_whole=False, expected_steps=expected))
+    assert said.startswith(words) and said.endswith("; --steps 0 compares all")
     assert same_text(Verdict(same=True, num_steps=60)).startswith("in all 60 steps: ")
 
 

@@ -377,9 +377,18 @@ def test_an_average_by_numbers_that_no_seed_fixes_is_named_with_its_line(tmp_pat
     assert "runs are the same; a run without it differs" in done.stdout
 
 
-def test_the_number_of_steps_that_were_compared_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("loop", "wanted"),
+    [
+        ("range(start, 8)", "same in the first 3 of about 8 steps: "),
+        ("iter(range(8))", "same in the first 3 steps: "),
+    ],
+)
+def test_the_number_of_steps_that_were_compared_is_told(tmp_path: Path, loop: str, wanted: str) -> None:
     (tmp_path / "train.py").write_text(
-        AVERAGED.replace("SHARE", "0.1").replace('if os.path.exists("last.pt")', "if 0")
+        AVERAGED.replace("SHARE", "0.1")
+        .replace("range(start, 8)", loop)
+        .replace('if os.path.exists("last.pt")', "if 0")
     )
     done = verify(tmp_path, "--steps", "3", "train.py")
-    assert done.returncode == 0 and "same in the first 3 steps: " in done.stdout, done.stdout
+    assert done.returncode == 0 and wanted in done.stdout, done.stdout

@@ -21,14 +21,15 @@ def plain(value: object) -> str:
 
 
 def compared_steps(answer: Mapping[str, Any]) -> str:
-    """Write how many steps an answer of `verify` is about: the record may lack it."""
-    num = answer.get("steps")
+    """Write how many steps an answer of `verify` is about, and of how many: the record may lack either."""
+    num, expected = answer.get("steps"), answer.get("expected_steps")
     if type(num) is not int:
         return "the steps compared"
     steps = "step" if num == 1 else "steps"
     if answer.get("whole") is True:
         return f"all {num:,} {steps}" if num > 1 else "its only step"
-    return f"the first {num:,} {steps}"
+    of = f" of about {expected:,}" if type(expected) is int else ""
+    return f"the first {num:,}{of} {'steps' if of else steps}"
 
 
 def count(num: int, word: str, *, plural: str = "") -> str:

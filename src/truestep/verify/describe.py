@@ -74,7 +74,8 @@ def same_text(verdict: Verdict) -> str:
     """Return in which steps runs are the same, and what of them is; which files differ nevertheless."""
     steps = f"all {verdict.num_steps} steps"
     if not verdict.is_whole:
-        steps = f"the first {verdict.num_steps} steps"
+        of = f" of about {verdict.expected_steps}" if verdict.expected_steps is not None else ""
+        steps = f"the first {verdict.num_steps}{of} steps"
     parts = [f"in {steps}: {_compared(verdict)} are bit-for-bit identical"]
     parts += [verdict.files.words] if verdict.files is not None and verdict.files.words else []
     parts += ["--steps 0 compares all"] if not verdict.is_whole else []

@@ -115,6 +115,9 @@ class _Inquiry:
         self._note(self._first, self._first.updates, divergence=None)
         self.verdict.num_steps = self.verdict.runs[0].num_steps
         self.verdict.is_whole = self._first.first is None or self._first.first.ended != "stopped"
+        if not self.verdict.is_whole and self._first.first is not None:
+            expected = self._first.first.expected_steps or 0
+            self.verdict.expected_steps = expected if expected > self.verdict.num_steps else None
         for way in ways:
             if way.kind == "killed":
                 divergence, finding = self._compare_killed(way, files)

@@ -83,6 +83,8 @@ class Verdict:
     """How many steps of the script were compared."""
     is_whole: bool = True
     """Whether those are all that it makes."""
+    expected_steps: int | None = None
+    """How many it makes, if those are not all and its loops say so."""
 
     is_rounding: bool = False
     """Whether what differs from another version is rounding alone."""
@@ -127,6 +129,7 @@ class Verdict:
             "first_difference": None if difference is None else difference.as_fields(),
             "steps": self.num_steps,
             "whole": self.is_whole,
+            "expected_steps": self.expected_steps,
             "cold_start": self.cold_start,
             "rounding": self.is_rounding,
             "files": None if self.files is None else self.files.as_fields(),

@@ -21,6 +21,7 @@ from truestep.watch.evidence.kinds import UNREAD
 from truestep.watch.hooks.seeds import states
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import Leaf, among_ourselves, walk
+from truestep.watch.script.loop_bounds import expected_steps
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -49,9 +50,10 @@ class Chain:
         self._chain = ""
         self._variables: set[str] = set()
         self._at_end: dict[str, str] = {}
+        self._is_reported = False
         self._large: dict[int, tuple[weakref.ref[Tensor], Any, str]] = {}
         if "kept" in self._wanted:
-            tape.listen(ending=self._end, closing=self._close)
+            tape.listen(counted=self._count, ending=self._end, closing=self._close)
 
     def take_batch(self, batch: Any) -> None:
         """A loader has handed out a batch."""
@@ -221,6 +223,12 @@ class Chain:
             for part, gather in parts_at_end:
                 digests[f"optimizer {number}: {part}"] = self._try(_fold_all, (gather, optimizer))
         return digests
+
+    def _count(self) -> None:
+        """A step was made: if it is the last that is wanted, write how many there would be."""
+        if self._tape.is_over and not self._is_reported:
+            self._is_reported = True
+            self._tape.write("expected", total=expected_steps(self._tape.sites))
 
     def _end(self) -> None:
         """The script is about to be ended: functions still have their variables."""

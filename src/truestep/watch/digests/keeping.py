@@ -113,6 +113,11 @@ def _own_modules(sites: Sites) -> list[ModuleType]:
     return found
 
 
+def is_looping(frame: FrameType) -> bool:
+    """Whether a frame stands inside of a loop."""
+    return _made_in_loop(frame.f_code, frame.f_lasti)[1]
+
+
 def loop_line(frame: FrameType) -> int | None:
     """Return the line at which each round of the innermost loop begins that a frame stands in."""
     first = max(_loops(frame.f_code, frame.f_lasti), default=(None, 0))[0]

@@ -75,6 +75,8 @@ class Process(Observed):
     begun: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By step: `kinds` of these, `at` which line it began, at which `count` of arrivals there, and digests of
     the global `generators`, comparable with those of updates."""
+    expected_steps: int | None = None
+    """How many steps it would have made, if it was ended early and its loops say so."""
 
     def all_moments(self) -> list[Moment[Any]]:
         """Return the moments of this process."""
@@ -188,7 +190,7 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.operations.extend(names.tables.read(line))
     elif line["kind"] == "kept":
         process.kept = dict(line["digests"])
-    elif line["kind"] == "plain":
+    elif line["kind"] in ("plain", "expected"):
         _add_kept(process, line)
     elif line["kind"] == "trouble":
         process.troubles.append(line["error"])
@@ -199,8 +201,11 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
 
 
 def _add_kept(process: Process, line: dict[str, Any]) -> None:
-    process.plain[line["step"]] = dict(line["values"])
-    process.begun[line["step"]] = dict(line["begun"])
+    if line["kind"] == "plain":
+        process.plain[line["step"]] = dict(line["values"])
+        process.begun[line["step"]] = dict(line["begun"])
+    else:
+        process.expected_steps = line["total"]
 
 
 def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterator[Moment[Any]]:
