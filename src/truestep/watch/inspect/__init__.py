@@ -8,11 +8,10 @@ from truestep.watch.inspect.data import (
     inputs,
     levels,
     pairs,
-    redraws,
+    rereads,
     rows,
     samples,
     seeding,
-    stored,
     workers,
 )
 from truestep.watch.inspect.model import (
@@ -53,8 +52,7 @@ _INSPECTORS = (
     losses.watch,
     samples.watch,
     pairs.watch,
-    stored.watch,
-    redraws.watch,
+    rereads.watch,
     rows.watch,
     seeding.watch,
     workers.watch,

@@ -1,66 +1,76 @@
-"""Stored data that reading changes: indexing gives a view, and work in place on it stays.
+"""Samples that are read twice, in a forked copy: whether they differ, and whether the stored data change.
 
-Owns reading one sample twice, in a forked copy of the process.
+Owns the reading, when a loader begins its first epoch. Which loaders evaluate is left to the rules. Indexing
+gives a view, so that work in place on a sample stays in the data.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset, Subset
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler, Subset
 
-from truestep.watch.evidence.facts.loading import StoredChanged
+from truestep.watch.evidence.facts.loading import SamplesRedrawn, StoredChanged
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.inspect.data.samples import is_readable
+from truestep.watch.inspect.data.samples import find_parts, is_readable
 from truestep.watch.inspect.probe.apart import ApartError, run_apart
 from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
 
-_MAX_LOADERS, _MAX_BYTES, _MAX_ITEMS = 4, 16 << 20, 64
+_MAX_LOADERS, _MAX_BYTES, _MAX_ITEMS, _NUM_SAMPLES = 4, 16 << 20, 64, 8
 _PATIENCE_S = 5.0
 
 
 def watch(tape: Tape) -> None:
-    """Read a sample of each new dataset twice."""
-    tape.listen(epoch=_Datasets(tape).epoch)
+    """Read samples of each new loader twice."""
+    tape.listen(_Rereads(tape), "epoch")
 
 
-class _Datasets:
+class _Rereads:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._met: set[int] = set()
 
     def epoch(self, loader: Any, number: int) -> None:
-        if number in self._met or len(self._met) >= _MAX_LOADERS:
+        if (
+            number in self._met
+            or len(self._met) >= _MAX_LOADERS
+            or isinstance(loader.dataset, IterableDataset)
+        ):
             return
         self._met.add(number)
-        dataset = loader.dataset
+        held = self._held(loader.dataset)
+        if held and sum(item.numel() * item.element_size() for item in held) <= _MAX_BYTES:
+            changed = self._apart(partial(self._change, loader.dataset, held))
+            if changed is not None:
+                facts = StoredChanged(number, *changed)
+                self._tape.note(facts._replace(place=Place(*facts.place) if facts.place else None))
+        if type(order_of(loader)) in (SequentialSampler, RandomSampler):
+            redrawn = self._apart(partial(_redraw, loader))
+            if redrawn is not None:
+                self._tape.note(SamplesRedrawn(number, *redrawn))
+
+    def _apart(self, act: Callable[[], Any]) -> Any:
+        """Return what a function finds in a copy of the process; what cannot be read again shows nothing."""
+        try:
+            with self._tape.under_way.copying():
+                return run_apart(act, patience_s=_PATIENCE_S)
+        except ApartError:
+            return None
+
+    def _held(self, dataset: Any) -> list[Tensor]:
+        """Return what a dataset of the user's stores."""
         while type(dataset) is Subset:
             dataset = dataset.dataset
         code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
-        if (
-            code is None
-            or isinstance(dataset, IterableDataset)
-            or not self._tape.sites.is_own(code.co_filename)
-        ):
-            return
-        held = list(_held(dataset))
-        num_bytes = sum(item.numel() * item.element_size() for item in held)
-        if not held or num_bytes > _MAX_BYTES:
-            return
-        try:
-            with self._tape.under_way.copying():
-                found = run_apart(partial(self._read_twice, loader.dataset, held), patience_s=_PATIENCE_S)
-        except ApartError:  # what cannot be read again shows nothing
-            return
-        if found is not None:
-            facts = StoredChanged(number, *found)
-            self._tape.note(facts._replace(place=Place(*facts.place) if facts.place else None))
+        is_own = code is not None and self._tape.sites.is_own(code.co_filename)
+        return list(_stored(dataset)) if is_own else []
 
-    def _read_twice(self, dataset: Any, held: list[Tensor]) -> Any:
+    def _change(self, dataset: Any, held: list[Tensor]) -> Any:
         """Return how many stored values two readings of one sample changed, with an example, and the line."""
         first = [item.clone() for item in held]
         size = _size_of(dataset[0])
@@ -78,7 +88,20 @@ class _Datasets:
         return num_first[most], num_second[most], size, values, lines.found
 
 
-def _held(dataset: Any) -> Iterator[Tensor]:
+def _redraw(loader: Any) -> tuple[int, int] | None:
+    """Return how many samples were read, and how many were other ones; None if labels are, too."""
+    places = range(min(_NUM_SAMPLES, len(loader.dataset)))
+    (first, label), (second, again) = (
+        find_parts(loader.collate_fn([loader.dataset[place] for place in places])) for _ in range(2)
+    )
+    if first is None or second is None or label is None or again is None or first.shape != second.shape:
+        return None
+    if not first.is_floating_point() or not torch.equal(label, again):
+        return None
+    return len(first), int((first != second).flatten(1).any(1).sum())
+
+
+def _stored(dataset: Any) -> Iterator[Tensor]:
     """Yield what a dataset stores, as tensors that share its memory."""
     numpy = sys.modules.get("numpy")
     for value in getattr(dataset, "__dict__", {}).values():
