@@ -153,7 +153,7 @@ def test_help_is_as_wide_as_the_terminal_but_not_wider_than_80() -> None:
 
 
 def test_what_stands_in_brackets_is_not_taken_for_markup() -> None:
-    assert "pip install 'truestep[report]'" in page_of("report").replace("\n", " ")
+    assert "pip install 'truestep[mcp]'" in page_of("mcp").replace("\n", " ")
     assert "ignore[stale-gradients]" in page_of("check")
 
 
