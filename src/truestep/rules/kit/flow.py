@@ -11,7 +11,7 @@ from operator import attrgetter
 from truestep.watch import Operation
 from truestep.watch.evidence.operation import In
 
-SCALING = {"clone", "_to_copy", "contiguous", "clamp", "clamp_min", "clamp_max", "clip"} | {
+SCALING = frozenset({"clone", "_to_copy", "contiguous", "clamp", "clamp_min", "clamp_max", "clip"}) | {
     *("mul", "div", "add", "sub", "nan_to_num")
 }
 """What changes scores by a factor or a little at most, if only one tensor of several values goes in."""
@@ -71,10 +71,10 @@ class OperationGraph:
         """Return what is given its result."""
         return self._users.get(operation.index, [])
 
-    def source(self, given: In) -> Operation | None:
+    def source(self, given: In, passing: frozenset[str] = SCALING | PICKING) -> Operation | None:
         """Return what made a tensor, before copies, scaling, clamping and the choice of some rows."""
         maker = self.maker(given)
-        while maker is not None and maker.kind in SCALING | PICKING:
+        while maker is not None and maker.kind in passing:
             is_picking = maker.kind in PICKING
             large = [*maker.ins[:1]] if is_picking else [item for item in maker.ins if prod(item.shape) > 1]
             if len(large) != 1:
