@@ -140,6 +140,24 @@ PADDED_BATCH = (
 )
 
 
+WEIGHTED = """
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+y = (torch.arange(240) % 6 == 0).long()
+x = torch.randn(240, 4) + y[:, None]
+counts = y.bincount().float()
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+sampler = {sampler}
+for inputs, labels in DataLoader(TensorDataset(x, y), 60, sampler=sampler, shuffle=sampler is None):
+    loss = {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+BY_FREQUENCY = "F.cross_entropy(model(inputs), labels, weight={weight})"
+WITHOUT_WEIGHTS = "F.cross_entropy(model(inputs), labels)"
+
+
 CLASS_TOKEN = """
 class Model(nn.Module):
     def __init__(self):
@@ -204,6 +222,16 @@ for epoch in range(3):
 """,
     ),
     both(
+        "DATA12",
+        "inverse-frequencies",
+        WEIGHTED.format(sampler="None", loss=BY_FREQUENCY.format(weight="len(y) / (2 * counts)")),
+    ),
+    both(
+        "DATA12",
+        "a-weight-for-each-sample",
+        WEIGHTED.format(sampler="WeightedRandomSampler((1 / counts)[y], 240)", loss=WITHOUT_WEIGHTS),
+    ),
+    both(
         "PROBE10",
         "mask-is-used-to-pool",
         PADDED.format(classes=2, pooled="(states * mask[..., None]).sum(1)")
@@ -256,6 +284,21 @@ def test_a_correct_script_that_looks_wrong_is_not_reported(code: str, text: str)
 
 
 FOUND = [
+    both(
+        "DATA12",
+        "weights-of-a-loss",
+        WEIGHTED.format(
+            sampler="None",
+            loss=BY_FREQUENCY.format(weight="counts / counts.sum()") + "  # expect: DATA12",
+        ),
+    ),
+    both(
+        "DATA12",
+        "a-weight-for-each-class",
+        WEIGHTED.format(
+            sampler="WeightedRandomSampler(1 / counts, 240)  # expect: DATA12", loss=WITHOUT_WEIGHTS
+        ),
+    ),
     both(
         "PROBE10",
         "mask-is-not-used",

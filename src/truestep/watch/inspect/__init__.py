@@ -5,6 +5,7 @@ reads values only at the steps that are looked at.
 """
 
 from truestep.watch.inspect.data import (
+    balance,
     inputs,
     levels,
     pairs,
@@ -29,6 +30,7 @@ from truestep.watch.inspect.training import (
     gradients,
     graphs,
     losses,
+    metrics,
     motion,
     schedules,
 )
@@ -50,9 +52,11 @@ _INSPECTORS = (
     inputs.watch,
     levels.watch,
     losses.watch,
+    metrics.watch,
     samples.watch,
     pairs.watch,
     rereads.watch,
+    balance.watch,
     rows.watch,
     seeding.watch,
     workers.watch,

@@ -208,6 +208,14 @@ class StoredChanged(NamedTuple):
     """The line that changes it."""
 
 
+@kind()
+class SamplesUnweighted(NamedTuple):
+    """A weighted sampler has fewer weights than there are samples: the rest is never drawn."""
+
+    num_weights: int
+    num_samples: int
+
+
 class Spread(NamedTuple):
     """How large finite values are."""
 

@@ -50,6 +50,16 @@ class SchedulerStep(NamedTuple):
     class_name: str
 
 
+@kind(varies_from="value")
+class MetricGiven(NamedTuple):
+    """A scheduler is given a metric."""
+
+    scheduler: int
+    mode: str
+    """What it takes for better: `min` or `max`."""
+    value: float
+
+
 class ScheduleSettings(NamedTuple):
     """What a scheduler was made with, as far as it says for how many steps."""
 

@@ -264,6 +264,24 @@ class ClassesScored(NamedTuple):
     end: IgnoredEnd | None
 
 
+@kind(varies_from="weights")
+class ClassesWeighted(NamedTuple):
+    """What the classes weigh, and how many samples of each were read."""
+
+    made_by: str
+    """What was given the weights: the class of a sampler or a loss."""
+    weights: list[float]
+    counts: list[int]
+
+
+@kind(varies_from="operation_index")
+class EqualCompared(NamedTuple):
+    """An operation that compares two trained tensors, both of which have the same values."""
+
+    operation_index: int
+    num_values: int
+
+
 @kind(varies_from="operation_index")
 class ProbabilitiesScored(NamedTuple):
     """What a loss over two classes was given."""

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.passes import (
     ClassesScored,
+    ClassesWeighted,
+    EqualCompared,
     ProbabilitiesScored,
     ScoresNormalised,
 )
@@ -21,9 +23,15 @@ from truestep.watch.script.tape import Tape
 
 _MAX_NUMEL = 1 << 16
 _MAX_TARGETS = 1 << 18
+_MAX_CLASSES = 64
+_LEAST_COMPARED = 16
 _TOLERANCE = 1e-3
 _EDGE = 1e-2
 _MAX_NODES = 12
+_COMPARING = (
+    *("mm.default", "bmm.default", "sub.Tensor", "mul.Tensor", "cat.default", "mse_loss.default"),
+    *("_cdist_forward.default", "_euclidean_dist.default"),
+)
 _CUTTING = "SliceBackward"
 _SHAPING = ("LogSoftmax", "View", "UnsafeView", "Reshape", "Clone", "Transpose", "Permute", "ToCopy", "TBack")
 
@@ -38,6 +46,8 @@ def watch(tape: Tape) -> None:
         tape.listen(losses.read_scored, f"aten.{name}.default")
     for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
         tape.listen(losses.read_probabilities, f"aten.{name}.default")
+    for name in _COMPARING:
+        tape.listen(losses.read_compared, f"aten.{name}")
     tape.listen(losses, "forward_begins", near=True)
     tape.listen(losses, "counted")
 
@@ -93,6 +103,9 @@ class _Losses:
             end=end,
         )
         self._tape.note(facts)
+        if weight is not None and 1 < weight.numel() <= _MAX_CLASSES:
+            counts = kept.bincount(minlength=weight.numel()).tolist()
+            self._tape.note(ClassesWeighted("CrossEntropyLoss", weight.tolist(), counts))
 
     def read_probabilities(
         self, index: int, args: tuple[Any, ...], _kwargs: dict[str, Any], _result: Any
@@ -106,6 +119,26 @@ class _Losses:
         at_low = float((given == low).float().mean()) if low < _EDGE else 0.0
         at_high = float((given == high).float().mean()) if high > 1 - _EDGE else 0.0
         self._tape.note(ProbabilitiesScored(index, given.numel(), at_low + at_high))
+        weight = args[3] if len(args) > 3 else None
+        if weight is not None and weight.numel() == 1 and _is_plain(args[1]):
+            target = on_host(args[1].detach())
+            counts = [int((target == label).sum()) for label in (0, 1)]
+            if sum(counts) == target.numel():
+                self._tape.note(ClassesWeighted("BCEWithLogitsLoss", [1.0, float(on_host(weight))], counts))
+
+    def read_compared(self, index: int, args: tuple[Any, ...], _kwargs: Any, _result: Any) -> None:
+        """Read whether two trained tensors are equal; the second factor of a product is transposed."""
+        pair = args[0] if isinstance(args[0], list | tuple) and not any(args[1:]) else args[:2]
+        if len(pair) != 2 or not all(isinstance(item, Tensor) and item.requires_grad for item in pair):
+            return
+        one, other = (item.detach() for item in pair)
+        is_read = one.dim() > 1 and _LEAST_COMPARED <= one.numel() <= _MAX_TARGETS and _is_plain(one)
+        if not is_read or one.data_ptr() == other.data_ptr() or other.dim() != one.dim():
+            return
+        one, other = on_host(one), on_host(other)
+        is_equal = torch.equal(one, other) or torch.equal(one, other.mT)
+        if is_equal and bool((one != one.flatten()[0]).any()):
+            self._tape.note(EqualCompared(index, one.numel()))
 
 
 def _is_plain(tensor: Tensor) -> bool:
