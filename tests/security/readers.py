@@ -425,11 +425,11 @@ def _write_fingerprint(folder: Path) -> None:
 def _judge_fingerprint(folder: Path) -> Any:
     saved = fingerprint.read(folder / "run.fingerprint")
     ours = [replace(update, parts={**update.parts, "weights": "x"}) for update in saved.updates]
-    parting = chains.part(ours, saved.updates, outcome=against.OUTCOME)
+    divergence = chains.diverge(ours, saved.updates, outcome=against.OUTCOME)
     found = against.split(saved.operations, saved.operations[1:])
-    if parting is None:
+    if divergence is None:
         return None
-    return against.judge(ours, saved.updates, parting=parting, found=found, is_same_torch=True)
+    return against.judge(ours, saved.updates, divergence=divergence, found=found, is_same_torch=True)
 
 
 READERS = (

@@ -14,7 +14,7 @@ from tests.watch.forked import run_forked
 from truestep import tune, watch
 from truestep.watch.hooks import engine, optimizer
 from truestep.watch.hooks import table as hooks
-from truestep.watch.script import arrival
+from truestep.watch.script import import_hooks
 
 MANY = """
 import hashlib, io, os, random, threading
@@ -212,7 +212,7 @@ def all_hooks() -> Iterator[hooks.Hook]:
 
 
 def test_every_hook_names_a_function_that_is_there() -> None:
-    for name in arrival._OBSERVERS:
+    for name in import_hooks._OBSERVERS:
         importlib.import_module(name)
     found = [*all_hooks()]
     assert len(found) > 60
