@@ -91,11 +91,6 @@ class Machine:
         return max(1, min(self.num_usable_cores, -int(-self.cpu_quota // 1)))
 
     @property
-    def has_card(self) -> bool:
-        """Whether there is a GPU of NVIDIA's, seen by the driver or not."""
-        return bool(self.gpus or self.num_pci_gpus)
-
-    @property
     def num_visible_gpus(self) -> int:
         """How many GPUs CUDA_VISIBLE_DEVICES leaves: those up to the first that is not there."""
         text = self.variables.get("CUDA_VISIBLE_DEVICES")
