@@ -10,8 +10,6 @@ _MOVED = "{0} = [i_THERE for i in {0}] if isinstance({0}, (list, tuple)) else {0
 )
 BACKEND = "cpu:gloo,toy:host"
 """What a script for a GPU would have instead of gloo."""
-ONLY_THERE = frozenset({"PERF05", "PERF06"})
-"""Rules about waits and copies, which scripts on the CPU do not have."""
 _COMPOUND = (ast.For, ast.If, ast.With, ast.While, ast.Try)
 
 

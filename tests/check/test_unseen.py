@@ -33,7 +33,7 @@ def test_what_the_script_does_is_not_among_what_was_not_seen(tmp_path: Path) -> 
     write(tmp_path, BUSY)
     done = check(tmp_path, "--device", "cpu", "train.py")
     (line,) = [line for line in done.stdout.splitlines() if " rules ran" in line]
-    assert "not seen: several processes, a GPU" in line, done.stdout + done.stderr
+    assert "not seen: several processes" in line, done.stdout + done.stderr
 
 
 def test_what_is_not_seen_is_named_in_words_and_its_rules_with_v(tmp_path: Path) -> None:

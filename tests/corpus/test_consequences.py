@@ -24,16 +24,13 @@ SEEN = {
 }
 """Causes and consequences, and a script of the corpus that shows both."""
 IN_JOBS = {
-    *(("DIST01", "DIST02"), ("DIST13", "DIST02"), ("DIST05", "DIST03"), ("DIST13", "PAR06")),
+    *(("DIST01", "DIST02"), ("DIST05", "DIST03")),
 }
 """Those that jobs of several processes show, in `ranks/buggy`."""
 BY_MECHANISM = {
     ("DATA07", "LOOP11"): "inputs that are not finite make such gradients",
-    ("DATA07", "LOOP18"): "inputs that are not finite make such a loss",
-    ("DIST13", "DIST03"): "the others wait for the gradients that one rank does not have",
     ("ENV06", "ENV04"): "a card without kernels cannot run the first operation",
     ("LOOP09", "PAR07"): "a learning rate of nearly nothing moves no weight",
-    ("LOOP11", "LOOP18"): "weights that are not finite make such a loss",
 }
 """Those that no script of the corpus shows, and why they hold."""
 

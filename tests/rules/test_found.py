@@ -67,10 +67,6 @@ SHOWN = {
         "Workers that draw the same augmentations from copies of one generator are found.",
         "copied-generator",
     ),
-    "P42": (
-        "Copies to a GPU from pageable memory are found in recorded evidence; untested on a GPU.",
-        "pageable-copies",
-    ),
     "P43": ("Padding that counts in the loss is found.", "scored-padding"),
     "P46": (
         "A softmax or sigmoid before a loss that already applies it is found.",
@@ -101,10 +97,6 @@ SHOWN = {
     "P61": (
         "A NumPy generator inside a dataset, which no worker seed reaches, is found.",
         "copied-generator",
-    ),
-    "P65": (
-        "A host that waits for the GPU in every step is found in recorded evidence; untested on a GPU.",
-        "waiting-host",
     ),
 }
 """For each practice, what is found when it is broken, and the rules that find it."""

@@ -6,9 +6,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.rules.evidence import perf06
-from truestep.rules.perf import pageable_copies
-
 
 class Counting(TorchDispatchMode):
     """Notes each operation that runs, and the bytes it gives."""
@@ -49,12 +46,3 @@ def test_p15_a_tensor_converted_later_has_the_precision_it_was_made_with() -> No
     made = torch.rand(1000, dtype=torch.float64)
     assert torch.equal(converted, converted.float().double())
     assert (made != made.float().double()).float().mean() > 0.99
-
-
-@pytest.mark.practice("P15")
-def test_p15_check_tells_copies_to_the_gpu_with_their_cost() -> None:
-    """`truestep check` reports the line that copies to the GPU in most steps, and its time (recorded)."""
-    (finding,) = pageable_copies.check(perf06.BUGGY)
-    assert (finding.file, finding.line) == ("train.py", 5)
-    assert finding.cost == "0.09 s, 30% of training time"
-    assert not list(pageable_copies.check(perf06.CLEAN))

@@ -6,20 +6,13 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.accelerator import environment
 from tests.gathering import judged, run_script
-from truestep.watch import Plan
 from truestep.watch.evidence.facts.loading import SamplesSeen
 from truestep.watch.evidence.facts.passes import LayerActivity
-from truestep.watch.evidence.facts.surroundings import HostWaited
-from truestep.watch.inspect.model.devices import _Moves
-from truestep.watch.script.tape import Tape
 
 SCRIPT = """
 import torch
@@ -72,32 +65,6 @@ def test_check_never_waits_for_the_device_after_the_first_steps(tmp_path: Path) 
     assert watched[NUM_LOOKED_AT] <= MAX_AT_END
 
 
-class Counting(TorchDispatchMode):
-    """Counts what reaches a mode of the user's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-def test_asking_where_a_tensor_lies_reaches_no_mode_and_no_transform(tmp_path: Path) -> None:
-    moves = _Moves(Tape(str(tmp_path), Plan()))
-    x = torch.ones(3)
-    with Counting() as counting:
-        next(moves.observe("to", x), None)
-    assert counting.names == []
-
-    def inside(x: torch.Tensor) -> torch.Tensor:  # torch has no rule for `is_pinned` in here
-        next(moves.observe("to", x), None)
-        return x * 2
-
-    assert torch.vmap(inside)(x).tolist() == [2.0, 2.0, 2.0]
-
-
 LARGE = """
 import torch
 from torch import nn
@@ -128,51 +95,6 @@ def test_large_models_are_probed_on_the_cpu_and_named_on_a_device(
     assert found["cpu"].of(LayerActivity) and not found["toy"].of(LayerActivity)
     (reason,) = found["toy"].first.not_checked
     assert reason == "a model with 21M parameters is too large to be copied from toy:0"
-
-
-def test_waits_and_copies_of_every_step_are_reported_at_their_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in environment(TOY_KERNEL_US="300").items():
-        monkeypatch.setenv(name, value)
-    script = tmp_path / "train.py"
-    text = SCRIPT.replace("rand(2400, 16)", "rand(640, 1024)").replace("Linear(16,", "Linear(1024,")
-    text = text.replace(", pin_memory=True", "").replace(", non_blocking=True", "")
-    script.write_text(text.replace("optimizer.step()", "optimizer.step()\n        loss.item()"))
-    _, evaluation = judged(script)
-    lines = {(item.rule.meta.code, item.finding.line) for item in evaluation.findings}
-    at = [number for number, line in enumerate(script.read_text().splitlines(), start=1) if "to(" in line][-1]
-    assert {("PERF05", at + 5), ("PERF06", at)} <= lines
-
-
-OWN_READS = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3)).to("toy")
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-weight = torch.ones(3, device="toy")
-for step in range(16):
-    x = torch.randn(32, 8).pin_memory().to("toy", non_blocking=True)
-    scores = model(x)
-    loss = nn.functional.cross_entropy(scores, x[:, :3].argmax(1), weight=weight)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-
-def test_what_check_reads_itself_is_not_reported_as_a_wait_of_the_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in environment(TOY_KERNEL_US="2000").items():
-        monkeypatch.setenv(name, value)
-    (tmp_path / "train.py").write_text(OWN_READS)
-    found, told = judged(tmp_path / "train.py")
-    assert found.code == 0, found.output
-    assert not found.evidence.of(HostWaited)
-    assert "PERF05" not in {item.rule.meta.code for item in told.findings}
 
 
 STORED = """

@@ -19,7 +19,7 @@ from truestep.watch.evidence.facts.optimizing import (
 )
 from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.structure import CheckpointLoaded, FileLoaded, ModelRefilled, StateLoaded
-from truestep.watch.evidence.facts.surroundings import CopiedToDevice, GroupJoined, HostWaited
+from truestep.watch.evidence.facts.surroundings import GroupJoined
 
 _USES: dict[str, tuple[type[Facts], ...]] = {
     "a data loader": (LoaderUsed, EpochBegan),
@@ -28,7 +28,6 @@ _USES: dict[str, tuple[type[Facts], ...]] = {
     "gradient scaling": (GradientsUnscaled,),
     "a loaded checkpoint": (CheckpointLoaded, FileLoaded, ModelRefilled, StateLoaded),
     "several processes": (ParallelMade, GroupJoined),
-    "a GPU": (HostWaited, CopiedToDevice),
 }
 """Those that most scripts have come first. Any of the kinds shows that a script has it."""
 

@@ -13,7 +13,6 @@ _MOMENTS = {
     "BackwardPass": "a backward pass",
     "ClippingCalled": "gradient clipping",
     "GradientsClipped": "gradient clipping",
-    "CopiedToDevice": "a copy to a device",
     "ForwardPass": "a forward pass",
     "GraphMeasured": "a backward pass",
     "LoaderUsed": "a `DataLoader`",
@@ -29,7 +28,6 @@ _MOMENTS = {
     "SchedulerMade": "a learning-rate scheduler",
     "SchedulerStep": "a learning-rate scheduler",
     "OptimizerStep": "an optimizer step",
-    "HostWaited": "a wait for the device",
     "GradientsUnscaled": "a gradient scaler",
 }
 """Kinds of evidence that rules need, for readers. A kind without words here is not named on the page."""

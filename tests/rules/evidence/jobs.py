@@ -4,23 +4,15 @@ from tests.rules.evidence.ranks import recorded, trained_loader
 from truestep.rules import Evidence
 from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.surroundings import (
-    GradientsMissed,
-    ModelSharded,
     ReplicaDigested,
 )
 from truestep.watch.evidence.kinds import Facts
 
-Rank = list[tuple[int, Facts]]
-"""Lines and what happened at them."""
 WRAPPED = (3, ParallelMade("DistributedDataParallel", is_in_group=False))
 
 
 def _digest(weight: str, wrapper: int = 0) -> tuple[int, Facts]:
     return 9, ReplicaDigested(0, wrapper, {"weight": weight}, "ab", {})
-
-
-def _sharded(weight: str) -> Rank:
-    return [(9, ModelSharded("Net", {"weight": weight}))]
 
 
 JOBS: dict[str, tuple[Evidence, Evidence]] = {
@@ -34,10 +26,5 @@ JOBS: dict[str, tuple[Evidence, Evidence]] = {
             trained_loader([[1, 2], [3, 4], [5, 6]]), trained_loader([[7, 8], [9, 10]]), num_steps=(3, 2)
         ),
         recorded(trained_loader([[1, 2], [3, 4]]), trained_loader([[7, 8], [9, 10]]), num_steps=(2, 2)),
-    ),
-    "DIST09": (recorded(_sharded("0a"), _sharded("0b")), recorded(_sharded("0a"), _sharded("0a"))),
-    "DIST13": (
-        recorded([(9, GradientsMissed("Net", ["head.weight"], 4, None))], []),
-        recorded([], []),
     ),
 }

@@ -25,7 +25,7 @@ RULE = Meta(
     severity="error",
     is_observed=lambda evidence: bool(evidence.standings) or evidence.has_ranks,
     fix="Call the same collectives in the same order on every rank.",
-    caused_by=("DIST05", "DIST13"),
+    caused_by=("DIST05",),
 )
 
 

@@ -30,7 +30,7 @@ RULE = Meta(
     needs=(ReplicaDigested,),
     is_lasting=True,
     fix="Call the DDP wrapper so that gradients are exchanged; change weights in all processes the same way.",
-    caused_by=("DIST01", "DIST13"),
+    caused_by=("DIST01",),
 )
 
 

@@ -30,7 +30,7 @@ RULE = Meta(
     severity="warning",
     needs=(BackwardPass, OptimizerStep, ParametersListed),
     fix="Use the layer in forward and keep its result in the graph; otherwise remove or freeze it.",
-    caused_by=("LOOP12", "DIST13", "LOSS05"),
+    caused_by=("LOOP12", "LOSS05"),
 )
 _CUTS = ("detach", "argmax", "argmin", "round", "floor", "ceil", "sign", "bernoulli", "multinomial")
 

@@ -32,13 +32,9 @@ class Setup:
         """Note what makes a model parallel."""
         self._note(ParallelMade(what, _is_part(process_group)))
 
-    def observe_sharding(self, model: Any = None, /, *_: Any, mesh: Any = None, **__: Any) -> None:
+    def observe_sharding(self, /, *_: Any, mesh: Any = None, **__: Any) -> None:
         """Note what is sharded."""
         self._note(ParallelMade("fully_shard", _is_part(mesh)))
-        if self._tape.plan.inspect:
-            from truestep.watch.inspect.model.ranks import note_sharded  # noqa: PLC0415 - a lot to import
-
-            self._tape.call_listener(note_sharded, self._tape, model)
 
     def _note(self, facts: Facts) -> None:
         if not _is_torch(calling_module(2)):

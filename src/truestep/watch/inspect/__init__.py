@@ -16,10 +16,8 @@ from truestep.watch.inspect.data import (
     workers,
 )
 from truestep.watch.inspect.model import (
-    devices,
     kept,
     modes,
-    ranks,
     replicas,
     roster,
 )
@@ -47,8 +45,6 @@ _INSPECTORS = (
     roster.watch,
     kept.watch,
     replicas.watch,
-    ranks.watch,
-    devices.watch,
     inputs.watch,
     levels.watch,
     losses.watch,

@@ -169,14 +169,6 @@ class GradientsNonfinite(NamedTuple):
     backward_at: Place
 
 
-@kind()
-class LossNonfinite(NamedTuple):
-    """A step applies finite gradients of a loss that is infinite or NaN."""
-
-    optimizer: int
-    backward_at: Place
-
-
 @kind(varies_from="number")
 class BackwardExamined(NamedTuple):
     """A backward pass, what models were given before it, and whose gradients it adds to."""

@@ -1,6 +1,6 @@
 """Facts about randomness, processes, devices, and what a script takes from outside."""
 
-from truestep.watch.evidence.kinds import NamedTuple, Place, kind
+from truestep.watch.evidence.kinds import NamedTuple, kind
 
 
 @kind(varies_from="digest")
@@ -97,26 +97,6 @@ class ReplicaDigested(NamedTuple):
     """A digest of what the step applied."""
     first_digests: dict[str, str]
     """Of parameters that no wrapper holds, before the first step."""
-
-
-@kind(varies_from="names")
-class GradientsMissed(NamedTuple):
-    """A wrapper has raised since parameters of its model got no gradient in the last step."""
-
-    class_name: str
-    names: list[str]
-    num_parameters: int
-    place: Place | None
-    """The line that raised."""
-
-
-@kind(varies_from="digests")
-class ModelSharded(NamedTuple):
-    """A model is about to be cut into shards."""
-
-    class_name: str
-    digests: dict[str, str]
-    """Of its parameters on this rank, by name."""
 
 
 @kind()

@@ -24,7 +24,6 @@ from truestep.watch.evidence.facts.optimizing import (
     GradientsClipped,
     GradientsDropped,
     GradientsNonfinite,
-    LossNonfinite,
     ScaledClipped,
     StepSkipped,
 )
@@ -462,12 +461,6 @@ class _Book:
                 backward_at=self._tape.sites.table[self._site],
             )
             self._tape.note(facts)
-        page = self._page(optimizer)
-        bad_passes = [item for item in page.pending if not item.is_finite]
-        are_known = all(type(item.grad) in _PLAIN for item in _parameters(optimizer))
-        if bad_passes and not bad and are_known and not page.is_unscaled:  # a scaler takes infinities back
-            self._num_nonfinite += 1
-            self._tape.note(LossNonfinite(number, self._tape.sites.table[bad_passes[0].site]))
 
 
 _PLAIN = (Tensor, nn.Parameter, type(None))
