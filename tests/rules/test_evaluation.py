@@ -4,6 +4,7 @@ import pytest
 
 from tests.gathering import run_text
 from truestep.rules import Finding, find_rules
+from truestep.rules.evidence import Source
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
 SCORED = """
@@ -56,6 +57,14 @@ def test_a_wrong_loss_is_found_in_an_evaluation(code: str, loss: str) -> None:
     text = SCORED.replace("LOSS", loss)
     assert {item.line for item in run(code, text)} == {line_of(text, "print(")}
     assert run(code, SCORED.replace("LOSS", "criterion(scores, target)")) == []
+
+
+def test_one_of_two_softmaxes_before_a_loss_is_not_removed_alone() -> None:
+    text = SCORED.replace("LOSS", "criterion(scores.softmax(1).softmax(1), target)")
+    found, make_edits = run("LOSS01", text)[0], RULES["LOSS01"].make_edits
+    assert "after one more" in found.evidence
+    assert make_edits is not None
+    assert make_edits(Source("train.py", text), found) == []
 
 
 def test_averaged_probabilities_and_labels_in_another_order_beside_those_in_order_are_spared() -> None:

@@ -58,7 +58,12 @@ def _normalised_twice(evidence: Evidence, flow: OperationGraph, *, is_trained: b
         details: dict[str, Any] = {}
         if is_softmax and first is not None:
             evidence_text = f"softmax {place_of(first, operation.file)}, then log-softmax in the loss"
-            details = {"softmax_line": first.line} if first.file == operation.file else {}
+            before = flow.source(first.ins[0])
+            if before is not None and before.kind in SOFTMAX:
+                evidence_text += f", after one more {place_of(before, operation.file)}"
+                details = {"is_edited": False}  # without this one, the other is left
+            elif first.file == operation.file:
+                details = {"softmax_line": first.line}
         elif facts is not None and facts.is_distribution:
             evidence_text = "the loss's input is between 0 and 1 and sums to 1 over the classes"
         else:
@@ -137,6 +142,8 @@ def _student_of(flow: OperationGraph, operation: Operation) -> Operation | None:
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Give the loss the scores that softmax was given, where softmax is called by the script itself."""
+    if not finding.details.get("is_edited", True):
+        return []
     call = call_at(source, finding.details.get("softmax_line"), name="softmax")
     if call is None:
         stacks = [node for node in walk(source.tree) if _ends_in_softmax(node)]
