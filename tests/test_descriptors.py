@@ -53,7 +53,7 @@ def open_without_offsets(folder: Path) -> None:
 def read_a_folder(folder: Path) -> None:
     with pytest.raises(IsADirectoryError):
         plainfile.read_bytes(folder)
-    assert Follower(folder).look().events == []
+    assert Follower(folder).look() == ([], False)
 
 
 USES = (

@@ -246,19 +246,21 @@ def _read_record(folder: Path) -> None:
 def _write_report(folder: Path) -> None:
     from truestep.report.compose import write_report
 
-    write_report([folder])
+    write_report(folder)
 
 
 def _look_live(folder: Path) -> None:
     from truestep.report.export import export
     from truestep.report.live import Live
     from truestep.report.live.fields import as_fields
-    from truestep.report.live.screen import View
+    from truestep.report.live.screen import draw
 
     live = Live(folder)
     live.poll()
     json.dumps(as_fields(live), allow_nan=False)
-    Console(file=io.StringIO(), width=40, height=20, force_terminal=True).print(View(live))
+    Console(file=io.StringIO(), width=40, height=20, force_terminal=True).print(
+        draw(live, width=40, height=20)
+    )
     export(folder, "csv")
 
 

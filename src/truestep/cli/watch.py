@@ -25,9 +25,9 @@ def watch(
 ) -> None:
     """Show a run while it trains, in the terminal.
 
-    Shows progress, curves, speed, processes and findings. The run may be killed, resumed, or continued on
-    another number of processes: the view follows it. It only reads the run's folder. q or Ctrl-C ends the
-    view, not the run.
+    Shows progress, the last values and their course, speed, processes and findings. The run may be killed,
+    resumed, or continued on another number of processes: the view follows it. It only reads the run's
+    folder. Ctrl-C ends the view, not the run.
 
     Exit codes:
       0  you ended the view, or it was printed

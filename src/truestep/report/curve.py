@@ -1,4 +1,4 @@
-"""A curve that grows: a value by step, kept whole. What is drawn of it is chosen by `thin`."""
+"""A curve that grows: a value by step, kept whole."""
 
 from array import array
 from bisect import bisect_left
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from truestep.report.thin import Series, smooth, thin
+from truestep.report.thin import Series
 
 
 class Curve:
@@ -54,16 +54,6 @@ class Curve:
         """Return the value at a step, or at the nearest one before it."""
         at = bisect_left(self.steps, step + 1)
         return self.values[at - 1] if at else None
-
-    def thinned(self, num: int) -> tuple[list[int], list[float]]:
-        """Return at most about `num` points, lowest and highest among them; only what is finite."""
-        kept = thin(self.series.finite, max_points=num)
-        return kept.steps.tolist(), kept.values.tolist()
-
-    def smoothed(self, num: int) -> tuple[list[int], list[float]]:
-        """Return a moving mean at `num` points; nothing where there is too little to take a mean of."""
-        course, width = smooth(self.series, num_points=num)
-        return (course.steps.tolist(), course.values.tolist()) if width > 1 else ([], [])
 
     @property
     def series(self) -> Series:

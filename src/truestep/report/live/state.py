@@ -9,20 +9,17 @@ from typing import Literal
 
 from truestep.record import step_number
 from truestep.report.curve import Curve
-from truestep.report.live.follow import Follower
-from truestep.report.live.pulse import are_alive
+from truestep.report.live.follow import Follower, are_alive
 from truestep.report.runs import Facts, Life, Mark
 
 Status = Literal["waiting", "running", "done", "stopped", "killed", "unknown"]
 
 _RATE_STEPS = 200
-"""The rate is told over the last so many steps."""
+"""The rate is that of the last so many steps."""
 _RATE_S = 15.0
 """And over at most so long, so that it is today's."""
 _OWN = ("loss", "steps_per_s", "data_wait_s", "time_s", "step")
 """Names of curves and columns that are not the script's."""
-_HELD = ("learning_rate", "memory_bytes")
-"""Beginnings of names whose value holds until the next one is recorded."""
 
 
 class Live:
@@ -34,48 +31,36 @@ class Live:
         self.facts = Facts()
         """What the record says."""
         self.version = 0
-        """Counts changes, so that nobody draws the same twice."""
-        self._status: Status = "waiting"
-        self._are_alive: list[bool | None] = []
+        """How often the record was found to have grown."""
+        self.alive: list[bool | None] = []
+        """Of the processes of the last start, by rank, whether they run; None: on another machine."""
 
-    def poll(self) -> bool:
-        """Read what is new; return whether anything changed."""
-        before = self.version
-        has_more = True
-        while has_more:
-            look = self._follower.look()
-            has_more = look.has_more
-            if look.is_anew:
-                self.facts = Facts()
-            for event in look.events:
-                self.facts.take(event)
-            self.version += look.is_anew or bool(look.events)
-        status, alive = self._status, self._are_alive
-        self._are_alive = are_alive(self.lives[-1]) if self.lives else []
-        self._status = self._find_status()
-        self.version += (status, alive) != (self._status, self._are_alive)
-        return self.version != before
-
-    def _find_status(self) -> Status:
-        if not self.lives:
-            return "waiting"
-        if self.lives[-1].is_ended:
-            is_done = self.end is not None and self.cursor >= self.end
-            return "done" if is_done else "stopped"
-        if not self._are_alive or None in self._are_alive:
-            return "unknown"
-        return "running" if self._are_alive[0] else "killed"
+    def poll(self) -> None:
+        """Read what is new."""
+        events, is_void = self._follower.look()
+        if is_void:
+            self.facts = Facts()
+        for event in events:
+            self.facts.take(event)
+        self.version += is_void or bool(events)
+        self.alive = are_alive(self.lives[-1]) if self.lives else []
 
     @property
     def status(self) -> Status:
         """Whether it waits to begin, runs, is done, stopped before its end, or was killed."""
-        return self._status
+        if not self.lives:
+            return "waiting"
+        if self.lives[-1].is_ended:
+            return "done" if self.end is not None and self.cursor >= self.end else "stopped"
+        if not self.alive or None in self.alive:
+            return "unknown"
+        return "running" if self.alive[0] else "killed"
 
     @property
     def cursor(self) -> int:
         """The number of finished steps, as far as recorded."""
-        if self.loss:
-            return step_number(self.loss.steps[-1])
+        if self.facts.losses:
+            return step_number(self.facts.losses.steps[-1])
         return self.lives[-1].cursor if self.lives else 0
 
     @property
@@ -84,9 +69,9 @@ class Live:
         return self.facts.total
 
     @property
-    def loss(self) -> Curve:
-        """The loss of each step."""
-        return self.facts.losses
+    def lives(self) -> list[Life]:
+        """Every start of the run, the first one first."""
+        return self.facts.lives
 
     @property
     def curves(self) -> dict[str, Curve]:
@@ -95,42 +80,8 @@ class Live:
         # A script may call something of its own "loss" too: that one is another curve.
         named = {f"{name} (logged)" if name in _OWN else name: curve for name, curve in facts.named.items()}
         named["data_wait_s"] = facts.wait_s
-        curves = {"loss": self.loss, **dict(sorted(named.items())), "steps_per_s": facts.rate}
+        curves = {"loss": facts.losses, **dict(sorted(named.items())), "steps_per_s": facts.rate}
         return {name: curve for name, curve in curves.items() if len(curve)}
-
-    def points(self, name: str, num: int) -> tuple[list[int], list[float]]:
-        """Return what to draw of a curve, steps counted from 1.
-
-        What is recorded only when it changes goes on to the last step.
-        """
-        curve = self.curves[name]
-        steps, values = curve.thinned(num)
-        if name.startswith(_HELD) and values and steps[-1] < self.cursor - 1:
-            steps, values = [*steps, self.cursor - 1], [*values, values[-1]]
-        return list(map(step_number, steps)), values
-
-    def mean(self, name: str, num: int) -> tuple[list[int], list[float]]:
-        """Return the moving mean to draw over a curve, steps counted from 1."""
-        steps, values = self.curves[name].smoothed(num)
-        return list(map(step_number, steps)), values
-
-    def wait_share(self) -> float | None:
-        """Return which share of the time the last steps waited for their data."""
-        waits, rate = self.facts.wait_s, self.rate()
-        if not waits or rate is None:
-            return None
-        last = waits.values[-_RATE_STEPS:]
-        return min(sum(last) / len(last) * rate, 1.0)
-
-    @property
-    def lives(self) -> list[Life]:
-        """Every start of the run, the first one first."""
-        return self.facts.lives
-
-    @property
-    def alive(self) -> list[bool | None]:
-        """Of the processes of the last start, by rank, whether they run; None: on another machine."""
-        return self._are_alive
 
     @property
     def num_unread(self) -> int:
@@ -157,6 +108,14 @@ class Live:
         if self.status not in ("running", "unknown") or self.end is None or not rate:
             return None
         return max(self.end - self.cursor, 0) / rate
+
+    def wait_share(self) -> float | None:
+        """Return which share of the time the last steps waited for their data."""
+        waits, rate = self.facts.wait_s, self.rate()
+        if not waits or rate is None:
+            return None
+        last = waits.values[-_RATE_STEPS:]
+        return min(sum(last) / len(last) * rate, 1.0)
 
     def silent_s(self) -> float:
         """Return for how many seconds nothing was recorded."""
