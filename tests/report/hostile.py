@@ -11,8 +11,6 @@ QUOTES = "\" onmouseover=\"document.title='owned'\" autofocus onfocus=\"document
 COMMENT = "--><!--<script>]]>\u2028\u2029\u202eabc\u0000\ud800"
 BOLD = "<b>bold</b>"
 ALL = [SCRIPT, IMAGE, LINK, TEMPLATE, QUOTES, COMMENT]
-NUM_FINDINGS = 100_000
-LAST_WORDS = "the very last finding"
 
 
 def finding(number: int) -> dict[str, object]:
@@ -24,7 +22,7 @@ def finding(number: int) -> dict[str, object]:
         "severity": ["error", "warning", "info", nasty][number % 4],
         "file": f"/tmp/{nasty}.py",
         "line": number if number % 3 else nasty,
-        "message": LAST_WORDS if number == NUM_FINDINGS - 1 else f"{nasty} {number}",
+        "message": f"{nasty} {number}",
         "evidence": {nasty: [nasty, 1e308, None], "nested": {nasty: nasty}},
         "cost": nasty,
         "fix": nasty,
@@ -45,7 +43,7 @@ def _named_badly() -> list[object]:
     return lines
 
 
-def hostile_run(folder: Path, *, num_findings: int = NUM_FINDINGS) -> Path:
+def hostile_run(folder: Path, *, num_findings: int) -> Path:
     """Write it; the folder's own name is markup too."""
     folder = folder / "<img src=x onerror=document.title='owned'>"
     folder.mkdir(parents=True)

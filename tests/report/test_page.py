@@ -16,7 +16,7 @@ from truestep.errors import UsageError
 from truestep.record import Record
 from truestep.report import charts, compose, measures, numerals, sections
 from truestep.report.compose import write_report
-from truestep.report.markup import data, tag, text
+from truestep.report.markup import tag, text
 from truestep.report.runs import Story, read_run
 from truestep.report.thin import Series
 
@@ -50,8 +50,8 @@ class Elements(HTMLParser):
             self.text += data
 
 
-def _page(*folders: Path) -> Elements:
-    return Elements(write_report(folders).read_text())
+def _page(folder: Path) -> Elements:
+    return Elements(write_report(folder).read_text())
 
 
 def test_the_head_sums_up_the_run_in_one_line(tmp_path: Path) -> None:
@@ -128,11 +128,11 @@ def test_the_loss_of_an_evaluation_is_drawn_beside_that_of_each_step(tmp_path: P
     record = Record(killed_and_resumed(tmp_path) / "record.jsonl")
     for cursor in (100, 200, 300):
         record.write("evaluate", name="valid", cursor=cursor, value={"loss": 1 / cursor, "accuracy": 0.5})
-    section = compose._loss([read_run(tmp_path)])
+    section = compose._loss(read_run(tmp_path))
     assert section is not None and "each step: last" in section.charts[0].words
     assert "valid/loss: last 0.003333" in section.charts[0].words
     assert "accuracy" not in section.charts[0].words
-    titles = [chart.title for chart in compose._evaluations([read_run(tmp_path)]).charts]  # type: ignore[union-attr]
+    titles = [chart.title for chart in compose._evaluations(read_run(tmp_path)).charts]  # type: ignore[union-attr]
     assert titles == ["accuracy", "valid/accuracy"]
 
 
@@ -140,7 +140,7 @@ def test_what_check_found_is_marked_at_its_step(tmp_path: Path) -> None:
     found = {"code": "LOOP01", "severity": "error", "message": "no zero_grad", "step": 3}
     remark = found | {"severity": "info", "step": 9}
     Record(killed_and_resumed(tmp_path) / "record.jsonl").write("check", findings=[found, remark], steps=60)
-    section = compose._loss([read_run(tmp_path)])
+    section = compose._loss(read_run(tmp_path))
     drawing = Elements(section.charts[0].drawing or "")  # type: ignore[union-attr]
     signs = [each for name, each in drawing.elements if each.get("class") == "sign"]
     assert [each["title"] for each in signs if "check" not in (each["title"] or "")][-1] == (
@@ -206,22 +206,6 @@ def test_a_run_of_which_a_part_was_verified_is_not_called_the_same_at_every_step
     assert "every step" not in said and "all 60" not in said
 
 
-@pytest.mark.verdict("Nothing that the record knows: recipe and machine are the same.")
-def test_several_runs_say_whether_they_are_the_same_and_what_differs(tmp_path: Path) -> None:
-    folders = []
-    for name, losses in {"one": [3.0, 2.0], "two": [3.0, 2.0], "three": [3.0, 2.5]}.items():
-        folders.append(tmp_path / name)
-        folders[-1].mkdir()
-        record = Record(folders[-1] / "record.jsonl")
-        start(record, 0, recipe={"seed": 8 if name == "three" else 7})
-        steps(record, 0, losses)
-    said = _page(*folders).text
-    assert "same losses of 2 steps" in said
-    assert "different losses from step 2 on: 2.0 and 2.5" in said
-    assert "What differs" in said and "recipeseed778" in said
-    assert "Nothing that the record knows" not in said
-
-
 @pytest.mark.practice("P74")
 def test_p74_the_loss_curve_has_kills_resumes_and_breaks_marked(tmp_path: Path) -> None:
     """A report draws the loss of a run over its steps, with kills, resumes and other breaks marked."""
@@ -249,7 +233,7 @@ def test_memory_is_told_by_thousands_in_the_report_and_in_the_live_view(tmp_path
     record = Record(tmp_path / "record.jsonl")
     start(record, 0)
     record.write("values", name="memory_bytes", steps=[0], values=[2e6])
-    chart = compose._memory([read_run(tmp_path)])
+    chart = compose._memory(read_run(tmp_path))
     assert chart is not None and chart.words == "2 MB at every step."
 
 
@@ -290,37 +274,33 @@ def test_a_folder_with_only_an_answer_is_a_report_too(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot be written .*Pass another file with --out"):
-        write_report([killed_and_resumed(tmp_path)], out=tmp_path / "no" / "where.html")
+        write_report(killed_and_resumed(tmp_path), out=tmp_path / "no" / "where.html")
 
 
-def test_only_our_own_scripts_may_run_and_nothing_is_fetched(tmp_path: Path) -> None:
+def test_no_script_may_run_and_nothing_is_fetched(tmp_path: Path) -> None:
     page = _page(killed_and_resumed(tmp_path))
     (policy,) = [each["content"] for name, each in page.elements if name == "meta" and "http-equiv" in each]
-    assert policy is not None
-    allowed = re.search(r"script-src ([^;]*);", policy)
-    assert allowed is not None
-    assert [word.split("-")[0] for word in allowed[1].split()] == ["'sha256"]
-    assert policy.startswith("default-src 'none';")
+    assert policy is not None and policy.startswith("default-src 'none';") and "script" not in policy
     assert not [each for _, each in page.elements if "src" in each or (each.get("href") or "#")[0] != "#"]
 
 
 @pytest.mark.parametrize("nasty", ALL)
 def test_text_is_escaped_wherever_it_may_stand(nasty: str) -> None:
-    for written in (text(nasty), tag("p", nasty, title=nasty), data({nasty: nasty})):
+    for written in (text(nasty), tag("p", nasty, title=nasty)):
         inside = written.removeprefix("<p title=").removesuffix("</p>").replace('">', "", 1)
         assert "<" not in inside
 
 
 def test_hostile_text_makes_no_element_and_no_handler(tmp_path: Path) -> None:
-    page = _page(hostile_run(tmp_path, num_findings=50))
-    assert "document.title='owned'" in page.text
+    page = _page(hostile_run(tmp_path, num_findings=300))
+    assert "document.title='owned'" in page.text and "100 more are in the record." in page.text
     names = {name for name, _ in page.elements}
     assert not names & {"b", "extra", "iframe", "object", "img", "form", "link"}
     paths = [each for name, each in page.elements if name == "path"]
     assert all(re.fullmatch(r"[MLHVh\d. -]*", each["d"] or "") for each in paths)
     attributes = {key for _, each in page.elements for key in each}
     assert not [key for key in attributes if key.startswith("on") or key == "autofocus"]
-    assert sum(name == "script" and "type" not in each for name, each in page.elements) == 1
+    assert "script" not in names
 
 
 @pytest.mark.verdict("All that pays off, together: {} as fast.")

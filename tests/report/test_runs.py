@@ -120,28 +120,6 @@ def test_values_that_are_no_numbers_are_kept_as_such(tmp_path: Path) -> None:
     assert np.isnan(found[1]) and np.isinf(found[2]) and found[3] == -1e308
 
 
-def test_first_difference_of_losses_is_found(tmp_path: Path) -> None:
-    for name, losses in {"a": [3.0, 2.0, NAN, 1.0], "b": [3.0, 2.0, NAN, 1.0], "c": [3.0, 2.5]}.items():
-        (tmp_path / name).mkdir()
-        record = Record(tmp_path / name / "record.jsonl")
-        start(record, 0)
-        steps(record, 0, losses)
-    one, same, other = (read_run(tmp_path / name) for name in "abc")
-    assert measures.compare(one, same).first_difference is None
-    likeness = measures.compare(one, other)
-    assert (likeness.first_difference, likeness.losses, likeness.num_common) == (2, (2.0, 2.5), 2)
-
-
-def test_differing_recipe_fields_are_listed_with_each_runs_own(tmp_path: Path) -> None:
-    for name, seed in {"a": 1, "b": 2}.items():
-        (tmp_path / name).mkdir()
-        record = Record(tmp_path / name / "record.jsonl")
-        start(record, 0, recipe={"seed": seed, "placement": {"precision": "fp32"}})
-    stories = [read_run(tmp_path / name) for name in "ab"]
-    assert measures.differing(stories, "recipe") == {"seed": ["1", "2"]}
-    assert measures.differing(stories, "fingerprint") == {}
-
-
 def test_a_folder_without_a_record_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no record.jsonl. Pass the folder of a run"):
         read_run(tmp_path)

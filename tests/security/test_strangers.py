@@ -125,7 +125,7 @@ def test_a_record_and_its_report_have_no_secret_arguments(
     record = Record(tmp_path / "record.jsonl")  # by an earlier version
     record.write("start", version=1, cursor=2, argv=["train.py", "--token", "s3cret"])
     record.close()
-    page = write_report([tmp_path]).read_text()
+    page = write_report(tmp_path).read_text()
     assert "s3cret" not in page and "--token ***" in page and "--password ***" in page
 
 
@@ -143,7 +143,7 @@ def test_a_run_folder_that_is_a_link_of_the_users_own_is_used(tmp_path: Path) ->
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").symlink_to("disk")
     train(tmp_path / "run")
-    assert write_report([tmp_path / "run"]).is_file()
+    assert write_report(tmp_path / "run").is_file()
     assert (tmp_path / "disk" / "report.html").is_file()
 
 

@@ -14,9 +14,7 @@ from truestep.errors import UsageError
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="The run's folder. Several runs are compared.")
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where to write it.", show_default="RUN/report.html"),
@@ -27,8 +25,7 @@ def report(
     """Write a report of a run as one HTML file.
 
     The page shows curves with kills, resumes and changes of the number of processes, speed, memory,
-    evaluations, answers of check, verify and tune, the recipe and the machine. Several runs are drawn over
-    each other, with their differences.
+    evaluations, answers of check, verify and tune, the recipe and the machine.
 
     The page opens from disk and needs no network.
 
@@ -39,12 +36,12 @@ def report(
 
     Examples:
       truestep report --open runs/digits
-      truestep report runs/a runs/b --out compared.html
+      truestep report runs/digits --out digits.html
     """
     from truestep.report.compose import write_report
     from truestep.report.numerals import size
 
-    path = write_report(runs, out=out)
+    path = write_report(run, out=out)
     print(f"{short(str(path))} ({size(path.stat().st_size)})")
     if is_opened:
         _open(path)

@@ -211,13 +211,10 @@ def _signs(signs: Mapping[str, Sequence[Mark]], across: Scale) -> list[Markup]:
     ]
 
 
-def shares(title: str, by_name: Mapping[str, Mapping[str, float]], *, unit: str) -> Chart:
-    """Return how a whole is made up: a row for each part, a column for each name."""
-    parts = list(dict.fromkeys(part for row in by_name.values() for part in row))
-    names = list(by_name) if len(by_name) > 1 else [unit]
-    rows = [(part, *(_bar(row[part]) if part in row else "" for row in by_name.values())) for part in parts]
-    words = f"Each is a {unit}." if len(by_name) > 1 else ""
-    return Chart(title=title, words=words, drawing=table(("part", *names), rows, label=title))
+def shares(title: str, parts: Mapping[str, float], *, unit: str) -> Chart:
+    """Return how a whole is made up: a row for each part."""
+    rows = [(part, _bar(share)) for part, share in parts.items()]
+    return Chart(title=title, words="", drawing=table(("part", unit), rows, label=title))
 
 
 def _bar(share: float) -> Markup:

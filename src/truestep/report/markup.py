@@ -1,12 +1,10 @@
 """HTML from parts: every text is escaped, whoever wrote it, unless it was made here.
 
-Owns escaping, for HTML and for data inside a page.
+Owns escaping.
 """
 
 import html
-import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 _CONTROLS = [*range(9), 11, 12, *range(14, 32), 127, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _VISIBLE = {code: f"\\u{code:04x}" for code in _CONTROLS}
@@ -62,11 +60,3 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], *, label: st
         role="group",
         aria_label=label,
     )
-
-
-def data(value: Any) -> Markup:
-    """Return JSON that may stand inside a script element, which the first `</script` in it would end."""
-    written = json.dumps(value, separators=(",", ":"), allow_nan=False)  # ASCII
-    for char in "<>&":
-        written = written.replace(char, f"\\u{ord(char):04x}")
-    return Markup(written)

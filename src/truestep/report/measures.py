@@ -1,20 +1,17 @@
-"""What is computed from stories before they are drawn: speed, waiting, evaluations, what runs differ in.
+"""What is computed from a story before it is drawn: speed, waiting, evaluations.
 
-Owns the arithmetic over runs. Words and pictures are left to others.
+Owns the arithmetic over a run. Words and pictures are left to others.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from truestep.base.plainfile import read_json
 from truestep.report.charts import REST
 from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices
-from truestep.report.runs import Facts, Story
+from truestep.report.runs import Story
 from truestep.report.thin import Series
 
 _NUM_WINDOWS = 240
@@ -95,61 +92,4 @@ def flat(facts: Mapping[str, Any], *, prefix: str = "") -> dict[str, str]:
             found |= flat(value, prefix=f"{name}.")
         else:
             found[name] = value if isinstance(value, str) else json.dumps(value)
-    return found
-
-
-def settings(facts: Facts) -> dict[str, str]:
-    """Return recipe and fingerprint by dotted names."""
-    return flat({part: facts.facts.get(part, {}) for part in ("recipe", "fingerprint")})
-
-
-def differing(stories: Sequence[Story], part: str) -> dict[str, list[str]]:
-    """Return what is not alike in recipe or fingerprint, with each run's own."""
-    all_facts = [flat(story.facts.get(part, {})) for story in stories]
-    names = list(dict.fromkeys(name for facts in all_facts for name in facts))
-    rows = {name: [facts.get(name, "none") for facts in all_facts] for name in names}
-    return {name: row for name, row in rows.items() if len(set(row)) > 1}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Likeness:
-    """How two runs compare: by their recorded losses, and by snapshots of the same step."""
-
-    num_common: int
-    first_difference: int | None
-    """The first step at which recorded losses are not the same to the bit."""
-    losses: tuple[float, float] | None
-    snapshot_step: int | None
-    """The newest step of which both have a snapshot that can be compared."""
-    is_same_snapshot: bool
-
-
-def compare(one: Story, other: Story) -> Likeness:
-    """Compare what two runs recorded."""
-    _, here, there = np.intersect1d(one.loss.steps, other.loss.steps, return_indices=True)
-    first, second = one.loss.values[here], other.loss.values[there]
-    differs = ~((first == second) | (np.isnan(first) & np.isnan(second)))
-    at = int(differs.argmax()) if differs.any() else None
-    hashes, others = _snapshots(one.folder), _snapshots(other.folder)
-    common = max(hashes.keys() & others.keys(), default=None)
-    return Likeness(
-        num_common=len(here),
-        first_difference=None if at is None else int(one.loss.steps[here[at]]),
-        losses=None if at is None else (float(first[at]), float(second[at])),
-        snapshot_step=common,
-        is_same_snapshot=common is not None and hashes[common] == others[common],
-    )
-
-
-def _snapshots(folder: Path) -> dict[int, str]:
-    """Return the hash of all tensors in each snapshot that is one file; others are laid out by ranks."""
-    found = {}
-    for path in sorted((folder / "snapshots").glob("step-*/manifest.json")):
-        try:
-            manifest = read_json(path)
-            (file,) = manifest["files"]
-            if manifest["version"] == 1:
-                found[int(manifest["cursor"])] = str(file["sha256"])
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            continue
     return found

@@ -4,37 +4,22 @@ Owns the words. Each returns None where the record has no content for it, and is
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from truestep.base.redaction import redacted
 from truestep.report import measures
-from truestep.report.charts import Chart
 from truestep.report.markup import Markup, join, table, tag
 from truestep.report.numerals import compared_steps, count, duration, moment, plain
+from truestep.report.page import Section
 from truestep.report.runs import Story
 from truestep.report.verdicts import check_words, findings_in, missing, unsure
 
-NUM_SHOWN = 40
-"""Of a long list; the rest is in the page too, and shown when asked for."""
+_MAX_CARDS = 200
+"""Of the findings in the page; the record has all of them."""
 _MAX_OPEN = 6
 _SEVERITIES = {"error": "bad", "warning": "warn", "info": "note"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """A part of the page: its heading, markup, a long list, charts, and markup after them."""
-
-    key: str
-    title: str
-    body: Markup = field(default_factory=lambda: Markup(""))
-    charts: Sequence[Chart] = ()
-    after: Markup | None = None
-    rest: list[dict[str, Any]] = field(default_factory=list)
-    """Cards that are shown when asked for, as `card` takes them."""
-    num_all: int = 0
 
 
 def badge(words: str, *, tone: str) -> Markup:
@@ -42,47 +27,47 @@ def badge(words: str, *, tone: str) -> Markup:
     return tag("span", words, class_=f"badge {tone}")
 
 
-def card(fields: Mapping[str, Any]) -> Markup:
-    """One finding. The page's script builds the same from the same fields."""
-    rows = [
-        join([tag("dt", name), tag("dd", value)]) for name, value in fields["rows"] if value not in ("", None)
-    ]
+def _card(
+    title: str, *, mark: Markup, tone: str, item: Mapping[str, Any], message: str, rows: Mapping[str, str]
+) -> Markup:
+    """One finding, or the first difference of `verify`."""
+    line = item.get("line")
+    place = f"{item['file']}{'' if line is None else f':{line}'}" if item.get("file") else ""
+    shown = [join([tag("dt", name), tag("dd", value)]) for name, value in rows.items() if value]
     return tag(
         "article",
-        tag("h3", badge(fields["tone_word"], tone=fields["tone"]), " ", fields["title"]),
-        tag("p", tag("code", fields["place"])) if fields["place"] else None,
-        tag("p", fields["message"]),
-        tag("dl", *rows) if rows else None,
-        class_=f"finding {fields['tone']}",
+        tag("h3", mark, " ", title),
+        tag("p", tag("code", place)) if place else None,
+        tag("p", message),
+        tag("dl", *shown) if shown else None,
+        class_=f"finding {tone}",
     )
 
 
-def _card_fields(item: Mapping[str, Any]) -> dict[str, Any]:
+def _finding(item: Mapping[str, Any]) -> Markup:
     severity = str(item.get("severity", "info"))
-    line = item.get("line")
-    place = f"{item['file']}{'' if line is None else f':{line}'}" if item.get("file") else ""
-    seen = _evidence(item.get("evidence"))
+    tone = _SEVERITIES.get(severity, "note")
     times = item.get("count")
     follows = item.get("consequences")
     so = [
         f"{each.get('code', '')} {each.get('message', '')}" if isinstance(each, dict) else str(each)
         for each in (follows if isinstance(follows, list) else [])
     ]
-    rows = [
-        ("seen", seen),
-        ("times", plain(times) if isinstance(times, int) and times > 1 else ""),
-        ("cost", _plain_text(item.get("cost"))),
-        ("so", "; ".join(so)),
-        ("fix", _plain_text(item.get("fix"))),
-    ]
-    return {
-        "tone": _SEVERITIES.get(severity, "note"),
-        "tone_word": "remark" if severity == "info" else severity,
-        "title": f"{item.get('code', '')} {item.get('name', '')}".strip(),
-        "place": place,
-        "message": _plain_text(item.get("message")),
-        "rows": [(name, value) for name, value in rows if value],
+    rows = {
+        "seen": _evidence(item.get("evidence")),
+        "times": plain(times) if isinstance(times, int) and times > 1 else "",
+        "cost": _plain_text(item.get("cost")),
+        "so": "; ".join(so),
+        "fix": _plain_text(item.get("fix")),
     }
+    return _card(
+        f"{item.get('code', '')} {item.get('name', '')}".strip(),
+        mark=badge("remark" if severity == "info" else severity, tone=tone),
+        tone=tone,
+        item=item,
+        message=_plain_text(item.get("message")),
+        rows=rows,
+    )
 
 
 def _plain_text(value: object) -> str:
@@ -101,44 +86,37 @@ def _short(value: object) -> str:
 
 def findings(story: Story) -> Section | None:
     """What `check` found: rule, place, evidence, fix."""
-    if not story.answers["check"]:
+    answer = story.last_answer("check")
+    if answer is None:
         return None
-    answer = story.answers["check"][-1]
-    cards = [_card_fields(item) for item in findings_in(answer)]
+    found = list(findings_in(answer))
     unseen = answer.get("not_seen")
     script = f" Script: {_plain_text(answer.get('script'))}." if answer.get("script") else ""
     rest = f" Not seen: {_short(unseen)}." if isinstance(unseen, list) and unseen else ""
-    mark = badge(missing(answer) if not cards else "inconclusive", tone="warn") if unsure(answer) else None
+    mark = badge(missing(answer) if not found else "inconclusive", tone="warn") if unsure(answer) else None
     lead = tag("p", mark, " " if mark else "", f"{check_words(answer)}.{script}", rest, class_="lead")
-    body = [lead, *map(card, cards[:NUM_SHOWN])]
-    return Section(
-        key="findings",
-        title="Findings",
-        body=join(body),
-        rest=cards[NUM_SHOWN:],
-        num_all=len(cards),
-    )
+    cut = f"{len(found) - _MAX_CARDS:,} more are in the record." if len(found) > _MAX_CARDS else None
+    body = [lead, *map(_finding, found[:_MAX_CARDS]), tag("p", cut) if cut else None]
+    return Section("findings", "Findings", join(body))
 
 
-def is_same(story: Story) -> bool | None:
-    """The newest answer of verify; None if there is none, or it is inconclusive."""
-    answer = story.answers["verify"][-1] if story.answers["verify"] else {}
+def is_same(answer: Mapping[str, Any]) -> bool | None:
+    """Return what an answer of verify is; None if it is inconclusive."""
     same = answer.get("same")
     return same if isinstance(same, bool) else None
 
 
 def verdict(story: Story) -> Section | None:
     """What `verify` said, with the digest of each run."""
-    if not story.answers["verify"]:
+    answer = story.last_answer("verify")
+    if answer is None:
         return None
-    answer = story.answers["verify"][-1]
-    same = is_same(story)
+    same = is_same(answer)
     if same is None:
         lead = join([badge("inconclusive", tone="warn"), " ", answer.get("reason", "")])
     elif same:
-        lead = join(
-            [badge("same", tone="good"), f" all runs are bit-for-bit identical in {compared_steps(answer)}"]
-        )
+        words = f" all runs are bit-for-bit identical in {compared_steps(answer)}"
+        lead = join([badge("same", tone="good"), words])
     else:
         lead = join([badge("different", tone="bad"), " ", _difference_words(answer)])
     runs = answer.get("runs")
@@ -153,17 +131,9 @@ def verdict(story: Story) -> Section | None:
         )
         for index, run in enumerate(listed)
     ]
-    return Section(
-        key="verify",
-        title="Same or different",
-        body=join(
-            [
-                tag("p", lead, class_="lead"),
-                _difference(answer),
-                table(("run", "processes", "steps", "digest", "compared"), rows, label="Runs of verify"),
-            ]
-        ),
-    )
+    head = ("run", "processes", "steps", "digest", "compared")
+    body = [tag("p", lead, class_="lead"), _difference(answer), table(head, rows, label="Runs of verify")]
+    return Section("verify", "Same or different", join(body))
 
 
 def _compared(run: Mapping[str, Any], *, is_first: bool) -> str:
@@ -184,27 +154,26 @@ def _difference(answer: Mapping[str, Any]) -> Markup | None:
     found = answer.get("first_difference")
     if not isinstance(found, dict):
         return None
-    line = found.get("line")
-    fields = {
-        "tone": "bad",
-        "tone_word": "proved" if found.get("proved") else "likely",
-        "title": _plain_text(found.get("name")),
-        "place": f"{found['file']}{'' if line is None else f':{line}'}" if found.get("file") else "",
-        "message": _plain_text(found.get("cause")),
-        "rows": [
-            ("first", f"{found['operation']} {found.get('module') or ''}" if found.get("operation") else ""),
-            ("signs", _short(found.get("evidence") or [])),
-            ("fix", _plain_text(found.get("fix"))),
-        ],
-    }
-    return card(fields)
+    operation = f"{found['operation']} {found.get('module') or ''}" if found.get("operation") else ""
+    return _card(
+        _plain_text(found.get("name")),
+        mark=badge("proved" if found.get("proved") else "likely", tone="bad"),
+        tone="bad",
+        item=found,
+        message=_plain_text(found.get("cause")),
+        rows={
+            "first": operation,
+            "signs": _short(found.get("evidence") or []),
+            "fix": _plain_text(found.get("fix")),
+        },
+    )
 
 
 def tuning(story: Story) -> Section | None:
     """What `tune` measured, knob by knob."""
-    if not story.answers["tune"]:
+    answer = story.last_answer("tune")
+    if answer is None:
         return None
-    answer = story.answers["tune"][-1]
     trials = answer.get("trials")
     rows = [_trial(item) for item in (trials if isinstance(trials, list) else []) if isinstance(item, dict)]
     ratio = _ratio(answer.get("ratio")) if answer.get("settings") else ""
@@ -220,7 +189,7 @@ def tuning(story: Story) -> Section | None:
         table(("knob", "tried", "result", "speed", "memory", "bits", "why"), rows, label="Knobs of tune"),
         tag("pre", tag("code", "\n".join(lines)), tabindex="0") if lines else None,
     ]
-    return Section(key="tune", title="Speed settings", body=join(body))
+    return Section("tune", "Speed settings", join(body))
 
 
 def _tuned(rows: Sequence[tuple[object, ...]], ratio: str) -> str:
@@ -289,7 +258,7 @@ def happened(story: Story) -> Section | None:
         folded("All marks", tag("ul", *marks), num=len(marks)) if marks else None,
         *(tag("p", note) for note in notes),
     ]
-    return Section(key="lives", title="What happened", body=join(body))
+    return Section("lives", "What happened", join(body))
 
 
 def folded(title: str, body: Markup, *, num: int) -> Markup:
@@ -325,21 +294,13 @@ def facts(story: Story) -> Section | None:
         for part, title in (("recipe", "Recipe"), ("fingerprint", "Fingerprint of the machine"))
     ]
     note = tag("p", "Everything that results depend on besides the script and its data.", class_="lead")
-    return Section(
-        key="facts", title="Recipe and fingerprint", body=join([note, tag("div", *tables, class_="pair")])
-    )
+    return Section("facts", "Recipe and fingerprint", join([note, tag("div", *tables, class_="pair")]))
 
 
-def logged(stories: Sequence[Story]) -> Markup | None:
-    """A table of the values that scripts logged, for those too many to draw."""
-    rows = [
-        (*((story.name,) if len(stories) > 1 else ()), name, plain(len(series)), *_ends(series.values))
-        for story in stories
-        for name, series in story.values.items()
-    ]
-    if not rows:
-        return None
-    head = (*(("run",) if len(stories) > 1 else ()), "name", "values", "first", "lowest", "highest", "last")
+def logged(story: Story) -> Markup:
+    """A table of the values that the script logged, for those too many to draw."""
+    rows = [(name, plain(len(series)), *_ends(series.values)) for name, series in story.values.items()]
+    head = ("name", "values", "first", "lowest", "highest", "last")
     return folded("All values in numbers", table(head, rows, label="Values logged"), num=len(rows))
 
 
@@ -359,4 +320,4 @@ def unread(story: Story) -> Section | None:
     odd = f"{count(len(story.strange), 'line')} of an unknown kind or form:" if story.strange else ""
     lines = tag("pre", tag("code", "\n".join(story.strange)), tabindex="0")
     body = [tag("p", torn, odd), folded("Lines", lines, num=len(story.strange)) if story.strange else None]
-    return Section(key="unread", title="Unreadable lines", body=join(body))
+    return Section("unread", "Unreadable lines", join(body))
