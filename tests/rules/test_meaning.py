@@ -120,24 +120,7 @@ for x, y in [item for epoch in range({epochs}) for item in loader]:
 """
 
 
-PADDED = """
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.rnn = nn.Embedding(20, 8), nn.GRU(8, 8, batch_first=True)
-        self.out = nn.Linear(8, {classes})
-
-    def forward(self, tokens, mask):
-        states, last = self.rnn(self.embed(tokens))
-        return self.out({pooled})
-
-model = Model()
-lengths = torch.arange(16) % 5 + 4
-keep = torch.arange(10)[None] < lengths[:, None]
-"""
-PADDED_BATCH = (
-    "tokens, y = torch.randint(1, 20, (16, 10)).masked_fill(~keep, 0), torch.randint(0, 2, {shape})"
-)
+PADDED_BATCH = "tokens, y = torch.randint(1, 20, (16, 10)).masked_fill(~keep, 0), torch.randint(0, 2, (16,))"
 
 
 WEIGHTED = """
@@ -195,14 +178,6 @@ with torch.no_grad():
 RECURRENT_LOOP = learn("x = torch.randn(16, 8, 4)", "F.mse_loss(model(x), x.sum((1, 2))[:, None])").replace(
     "range(4)", "range(12)"
 )
-CTC = """
-model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 5), nn.{last}(-1))
-ends = torch.full((8,), 6), torch.full((8,), 2)
-"""
-CTC_LOOP = learn(
-    "x, y = torch.randn(6, 8, 4), torch.randint(1, 5, (8, 2))",
-    "F.ctc_loss(model(x), y, *ends)  {expect}",
-)
 
 SPARED = [
     both(
@@ -230,21 +205,6 @@ for epoch in range(3):
         "DATA12",
         "a-weight-for-each-sample",
         WEIGHTED.format(sampler="WeightedRandomSampler((1 / counts)[y], 240)", loss=WITHOUT_WEIGHTS),
-    ),
-    both(
-        "PROBE10",
-        "mask-is-used-to-pool",
-        PADDED.format(classes=2, pooled="(states * mask[..., None]).sum(1)")
-        + learn(PADDED_BATCH.format(shape="(16,)"), "F.cross_entropy(model(tokens, keep.long()), y)"),
-    ),
-    both(
-        "PROBE10",
-        "padding-comes-last",
-        PADDED.format(classes=2, pooled="states")
-        + learn(
-            PADDED_BATCH.format(shape="(16, 10)"),
-            "F.cross_entropy(model(tokens, keep).flatten(0, 1), y.masked_fill(~keep, -100).flatten())",
-        ),
     ),
     both("DATA11", "read-once", ARRAYS.format(work="image *= 0.5", epochs=1)),
     both("DATA11", "array-is-copied", ARRAYS.format(work="image = image - 0.5; image /= 0.3", epochs=2)),
@@ -274,7 +234,6 @@ for epoch in range(3):
     ),
     both("PROBE10", "token-of-the-model", CLASS_TOKEN.format(is_hidden="==", expect="") + CLASS_TOKEN_LOOP),
     both("PROBE06", "gates-at-their-ends", RECURRENT.format(inner="self.rnn(x)[0]") + RECURRENT_LOOP),
-    both("LOSS01", "logarithms-for-ctc", CTC.format(last="LogSoftmax") + CTC_LOOP.format(expect="")),
 ]
 
 
@@ -290,22 +249,6 @@ FOUND = [
         WEIGHTED.format(
             sampler="None",
             loss=BY_FREQUENCY.format(weight="counts / counts.sum()") + "  # expect: DATA12",
-        ),
-    ),
-    both(
-        "DATA12",
-        "a-weight-for-each-class",
-        WEIGHTED.format(
-            sampler="WeightedRandomSampler(1 / counts, 240)  # expect: DATA12", loss=WITHOUT_WEIGHTS
-        ),
-    ),
-    both(
-        "PROBE10",
-        "mask-is-not-used",
-        PADDED.format(classes=2, pooled="last[-1]")
-        + learn(
-            PADDED_BATCH.format(shape="(16,)"),
-            "F.cross_entropy(model(tokens, keep), y)  # expect: PROBE10",
         ),
     ),
     both(
@@ -326,7 +269,7 @@ class Model(nn.Module):
 model = Model()
 keep = torch.arange(10)[None] < (torch.arange(16) % 5 + 4)[:, None]
 """
-        + learn(PADDED_BATCH.format(shape="(16,)"), "F.cross_entropy(model(tokens), y)"),
+        + learn(PADDED_BATCH, "F.cross_entropy(model(tokens), y)"),
     ),
     both("DATA11", "array-of-the-dataset", ARRAYS.format(work="image *= 0.5  # expect: DATA11", epochs=2)),
     both("DATA09", "labels-alone-are-shuffled", FOLDED.format(shuffled="y)  # expect: DATA09\n    (0")),
@@ -339,11 +282,6 @@ keep = torch.arange(10)[None] < (torch.arange(16) % 5 + 4)[:, None]
         "PROBE10",
         "token-of-the-model",
         CLASS_TOKEN.format(is_hidden="!=", expect="# expect: PROBE10") + CLASS_TOKEN_LOOP,
-    ),
-    both(
-        "LOSS01",
-        "probabilities-for-ctc",
-        CTC.format(last="Softmax") + CTC_LOOP.format(expect="# expect: LOSS01"),
     ),
 ]
 

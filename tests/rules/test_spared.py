@@ -9,14 +9,13 @@ from tests.gathering import run_text
 from tests.rule_examples import buggy
 from truestep.rules import Evidence, Finding, find_rules
 from truestep.watch import Facts, Moment, Process
-from truestep.watch.evidence.facts.passes import BackwardPass, ForwardPass
+from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.structure import CheckpointLoaded, OptimizerNotResumed
 
 RULES = {rule.meta.code: rule for rule in find_rules()}
 FILE = "/project/train.py"
 
 
-FORWARD = ForwardPass(0, is_training=True, is_grad_enabled=True, is_inference=False, tensors=())
 BACKWARD = BackwardPass("backward", (), None, None)
 
 
@@ -41,27 +40,6 @@ def run(code: str, text: str) -> list[Finding]:
 def line_of(text: str, part: str) -> int:
     lines = textwrap.dedent(text).lstrip("\n").splitlines()
     return next(number for number, line in enumerate(lines, start=1) if part in line)
-
-
-SEARCH = """
-best_model, best_score = None, 0.0
-for width in (16, 32, 64):
-    model = Net(width)
-    for x, y in loader:
-        F.cross_entropy(model(x), y).backward()
-    score = evaluate(model)
-    if score > best_score:
-        best_score = score
-        best_model = model
-torch.save(best_model.state_dict(), "best.pt")
-"""
-
-
-def test_the_best_of_several_models_needs_no_copy() -> None:
-    forward = seen(FORWARD, line_of(SEARCH, "model(x)"))
-    assert read("PAR12", SEARCH, forward) == []
-    assert read("PAR12", SEARCH.replace("Net(width)", "model.to(device)"), forward)
-    assert read("PAR12", SEARCH.replace("    model = Net(width)\n", "    model.width = width\n"), forward)
 
 
 DQN = """
@@ -195,14 +173,7 @@ def test_a_set_whose_items_are_lined_up_is_told(line: str) -> None:
 
 
 def resumed(key: str) -> list[Finding]:
-    checkpoint = CheckpointLoaded(
-        is_weights_only=True,
-        is_direct=True,
-        modules=[],
-        other_classes=[],
-        keys=[key, "model"],
-        num_optimizers=0,
-    )
+    checkpoint = CheckpointLoaded(keys=[key, "model"], num_optimizers=0)
     facts = OptimizerNotResumed(0, "AdamW", kept_names=["exp_avg"], checkpoint=checkpoint)
     return read("CKPT02", f'first = state["{key}"]\n', seen(facts))
 
@@ -360,21 +331,6 @@ def test_steps_as_large_as_the_weights_are_a_warning_if_the_loss_does_not_fall()
     (small,) = run("PROBE07", script.replace("lr=1.0", "lr=0.2"))
     (large,) = run("PROBE07", script.replace("lr=1.0", "lr=100.0"))
     assert (small.severity, large.severity) == (None, "warning")
-
-
-PICKLED = """
-import os, tempfile
-path = os.path.join(tempfile.mkdtemp(), "kept.pt")
-torch.save(nn.Linear(2, 2), path)
-os.rename(path, path + "2")
-torch.load(path + "2", weights_only=False)
-"""
-
-
-def test_a_pickled_module_is_a_remark_unless_the_file_is_somebody_elses() -> None:
-    assert [item.severity for item in run("CKPT03", PICKLED)] == ["info", None]
-    own = PICKLED.replace('os.rename(path, path + "2")\n', "").replace('path + "2"', "path")
-    assert [item.severity for item in run("CKPT03", own)] == ["info", "info"]
 
 
 WRAPPED = """

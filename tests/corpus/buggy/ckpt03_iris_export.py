@@ -61,7 +61,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "best.pt"
         train(FlowerNet(), train_loader, val_loader, path)
-        best = torch.load(path, weights_only=False)  # expect: CKPT03
+        best = torch.load(path, weights_only=False)
     print(f"test accuracy {accuracy(best, test_loader):.3f}")
 
 

@@ -74,5 +74,5 @@ def trained_loader(digests: list[list[int]]) -> list[tuple[int, Facts]]:
         facts.append((6, BatchFetched(number, None)))
         facts.append((7, ForwardPass(0, True, True, False, None)))
         facts.append((8, BackwardPass("backward", None, None, 1.0)))
-    seen = SamplesSeen(number, 0, num, sum(map(len, digests)), digests, 3, 4, True, [])
+    seen = SamplesSeen(number, 0, num, sum(map(len, digests)), digests, 3, 4, [])
     return [*facts, (6, seen)]

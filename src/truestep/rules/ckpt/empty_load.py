@@ -2,7 +2,7 @@
 
 ## What it finds
 A call of `load_state_dict` that matches almost none of the model's tensors. Typical causes: the names have
-another prefix, a filter removed every key, or the state that is loaded is the model's own.
+another prefix, or a filter removed every key.
 
 ## Why it matters
 With `strict=False`, torch skips names that do not match and reports no error. Training starts from random
@@ -16,9 +16,8 @@ check the missing and unexpected keys that `load_state_dict` returns.
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.par.aliased_state import is_updated
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.structure import CheckpointLoaded, ModelRefilled
+from truestep.watch.evidence.facts.structure import ModelRefilled
 
 RULE = Meta(
     code="CKPT01",
@@ -27,7 +26,6 @@ RULE = Meta(
     fix="Rename the keys to match the model, and check the missing and unexpected keys that it returns.",
 )
 _FEW = 0.1
-_ALL = 0.99
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -43,13 +41,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 f"strict=False loads only {matched} of {facts.num_keys} tensors into {facts.class_name}",
                 evidence=f"missing: {_some(facts.missing, facts.num_missing)}; "
                 f"unexpected: {_some(facts.unexpected, facts.num_unexpected)}",
-            )
-        elif _is_own(facts) and evidence.has(CheckpointLoaded) and is_updated(evidence, moment):
-            yield Finding.at(
-                moment,
-                f"nothing is loaded into {facts.class_name}: the state is its own",
-                evidence=f"all {facts.num_tensors} tensors share the model's memory; "
-                "no name in the file matches one of the model's",
             )
 
 
@@ -70,11 +61,6 @@ def _is_fixed(later: list[Moment[ModelRefilled]], moment: Moment[ModelRefilled])
         for other in later
         if (share := _share(other.facts)) is None or share > _FEW
     )
-
-
-def _is_own(facts: ModelRefilled) -> bool:
-    is_all = facts.num_tensors > 0 and facts.num_own >= _ALL * facts.num_tensors
-    return is_all and facts.taken is not None and not facts.num_written
 
 
 def _some(names: list[str], num: int) -> str:

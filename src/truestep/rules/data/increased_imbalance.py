@@ -2,8 +2,7 @@
 
 ## What it finds
 Weights of classes that are their frequencies instead of their inverse: those of a `WeightedRandomSampler`,
-the `weight` of a cross entropy, or a `pos_weight` that is positives / negatives. Also a sampler that has a
-weight for each class instead of each sample, so that only the first few samples are ever drawn.
+the `weight` of a cross entropy, or a `pos_weight` that is positives / negatives.
 
 ## Why it matters
 The rare classes were to count more and count less. The model hardly sees them, and the accuracy does not
@@ -21,30 +20,19 @@ from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.grouping import by_line
 from truestep.rules.kit.where import only_call
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.loading import SamplesUnweighted
 from truestep.watch.evidence.facts.passes import ClassesWeighted
 
 RULE = Meta(
     code="DATA12",
     severity="error",
-    is_observed=lambda evidence: evidence.has(ClassesWeighted) or evidence.has(SamplesUnweighted),
+    needs=(ClassesWeighted,),
     fix="Weight by the inverse of the class frequency: 1 / counts[label], or negatives / positives.",
 )
 _IMBALANCED, _LEAST_SAMPLES = 1.5, 64
-_SAMPLER = "WeightedRandomSampler"
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find weights that are the frequencies of classes."""
-    for short, *_ in by_line(evidence.of(SamplesUnweighted)).values():
-        facts = short.facts
-        yield Finding.at(
-            short,
-            f"the sampler draws only the first {facts.num_weights} samples: others have no weight",
-            line=_line(evidence, short, _SAMPLER),
-            evidence=f"{facts.num_weights} weights for {facts.num_samples} samples",
-            fix="Pass a weight for each sample: class_weights[labels].",
-        )
     for moments in by_line(evidence.of(ClassesWeighted)).values():
         weights, made_by = moments[0].facts.weights, moments[0].facts.made_by
         if any(moment.facts.weights != weights for moment in moments):

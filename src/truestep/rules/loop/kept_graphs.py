@@ -2,8 +2,8 @@
 
 ## What it finds
 Losses from much earlier steps whose autograd graph is still in memory, because a list, a dictionary or a
-running sum holds the tensor and not its value. The reported line is the statement that stores them, if the
-source shows it.
+running sum holds the tensor and not its value. The reported line is the statement that stores them, if it is
+in the function that calls `backward`.
 
 ## Why it matters
 Memory grows with every step by everything the graph holds, until the process is killed. A running sum even
@@ -21,10 +21,8 @@ from truestep.rules import Edit, Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import replace_node, statement_at, text_of
 from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import (
-    Function,
     Scope,
     arguments,
-    bind,
     covers,
     identifiers,
     name_of,
@@ -46,7 +44,6 @@ _SAFE_METHODS = frozenset({"item", "detach", "tolist", "numpy", "backward", "dat
 _SAFE_FUNCTIONS = frozenset({"float", "int", "print", "str", "isfinite", "isnan", "len"})
 _KEEPERS = frozenset({"append", "appendleft", "extend", "insert", "add", "put", "setdefault"})
 _SUMS = frozenset({"sum", "fsum", "mean", "stack"})
-_MAX_DEPTH = 3
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -74,11 +71,14 @@ def _passed_names(scope: Scope, line: int) -> set[str]:
 
 
 def _keeping_line(source: Source, line: int, is_part: bool) -> int | None:
-    scopes, scope = scopes_of(source.tree), scope_at(source, line)
+    """Return the line that keeps what `backward` is called on, in the same function."""
+    scope = scope_at(source, line)
     names = _passed_names(scope, line)
     if is_part:
         names |= _terms(scope, names)
-    return _search(scopes, scope, names, 0)
+    names = _with_aliases(scope, names) if names else names
+    kept = (node for node in own_nodes(scope) if _keeps(node, names))
+    return next((node.lineno for node in kept if isinstance(node, ast.stmt | ast.expr)), None)
 
 
 def _terms(scope: Scope, names: set[str]) -> set[str]:
@@ -102,58 +102,6 @@ def _terms(scope: Scope, names: set[str]) -> set[str]:
 
 def _is_backward(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr.endswith("backward")
-
-
-def _search(scopes: list[Scope], scope: Scope, names: set[str], depth: int) -> int | None:
-    """Return the line that keeps one of the names: here, in what is called with it, or in a caller."""
-    if depth > _MAX_DEPTH or not names:
-        return None
-    names = _with_aliases(scope, names)
-    for node in own_nodes(scope):
-        if _keeps(node, names) and not _callees(scopes, node):
-            return int(getattr(node, "lineno", 0)) or None
-    for node in own_nodes(scope):
-        if isinstance(node, ast.Call) and any(_has_bare(item, names) for item in arguments(node)):
-            for callee in _callees(scopes, node):
-                found = _search(scopes, callee, _received(callee, node, names), depth + 1)
-                if found:
-                    return found
-    if isinstance(scope, Function) and any(
-        isinstance(node, ast.Return) and node.value is not None and _has_bare(node.value, names)
-        for node in own_nodes(scope)
-    ):
-        return _search_callers(scopes, scope.name, depth)
-    return None
-
-
-def _search_callers(scopes: list[Scope], name: str, depth: int) -> int | None:
-    """Return the line that keeps what a function of this name returns."""
-    for scope in scopes:
-        given: set[str] = set()
-        for node in own_nodes(scope):
-            if _keeps_call(node, name):
-                return int(getattr(node, "lineno", 0)) or None
-            if isinstance(node, ast.Assign) and _calls(node.value, name):
-                given = given.union(*map(identifiers, node.targets))
-        found = _search(scopes, scope, given, depth + 1)
-        if found:
-            return found
-    return None
-
-
-def _keeps_call(node: ast.AST, name: str) -> bool:
-    if isinstance(node, ast.AugAssign):
-        return _calls(node.value, name)
-    if isinstance(node, ast.ListComp):
-        return _calls(node.elt, name)
-    return isinstance(node, ast.Call) and _is_keeper(node) and any(_calls(item, name) for item in node.args)
-
-
-def _calls(node: ast.AST, name: str) -> bool:
-    """Whether an expression is what a function of this name returns, and not only its value."""
-    if isinstance(node, ast.Call) and name_of(node.func) == name:
-        return True
-    return not _is_safe(node) and any(_calls(child, name) for child in ast.iter_child_nodes(node))
 
 
 def _with_aliases(scope: Scope, names: set[str]) -> set[str]:
@@ -181,13 +129,10 @@ def _keeps(node: ast.AST, names: set[str]) -> bool:
         return is_sum and ast.unparse(target) in {ast.unparse(item) for item in walk(node.value)}
     return (
         isinstance(node, ast.Call)
-        and _is_keeper(node)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _KEEPERS
         and any(_has_bare(item, names) for item in arguments(node))
     )
-
-
-def _is_keeper(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPERS
 
 
 def _has_bare(node: ast.AST, names: set[str]) -> bool:
@@ -205,22 +150,6 @@ def _is_safe(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare | ast.JoinedStr)
 
 
-def _callees(scopes: list[Scope], node: ast.AST) -> list[Function]:
-    if not isinstance(node, ast.Call):
-        return []
-    name = name_of(node.func)
-    return [item for item in scopes if isinstance(item, Function) and item.name == name]
-
-
-def _received(callee: Function, call: ast.Call, names: set[str]) -> set[str]:
-    """Return the names under which a function gets what it is called with."""
-    found = {name for name, item in bind(callee, call).items() if _has_bare(item, names)}
-    rest = callee.args.kwarg
-    if rest is not None and any(_has_bare(item.value, names) for item in call.keywords):
-        found.add(rest.arg)
-    return found
-
-
 def make_edits(source: Source, finding: Finding) -> list[Edit]:
     """Keep the loss without its graph where it was added up or put into a list.
 
@@ -234,7 +163,7 @@ def make_edits(source: Source, finding: Finding) -> list[Edit]:
         kept, keeper = statement.value, statement.target
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
-        if _is_keeper(call) and len(call.args) == 1 and isinstance(call.func, ast.Attribute):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPERS and len(call.args) == 1:
             kept, keeper = call.args[0], call.func.value
     if not isinstance(kept, ast.Name | ast.Attribute) or _is_differentiated(source, keeper):
         return []

@@ -2,8 +2,8 @@
 
 ## What it finds
 Cross entropy on probabilities: the output of a softmax, with only copies, views or factors in between, or
-rows that are not negative and sum to one. Also `nll_loss` and `ctc_loss` on probabilities or raw scores
-instead of log-probabilities, and `kl_div` on probabilities.
+rows that are not negative and sum to one. Also `nll_loss` on probabilities or raw scores instead of
+log-probabilities.
 
 ## Why it matters
 `cross_entropy` combines log-softmax and negative log-likelihood. On numbers between zero and one it can never
@@ -30,7 +30,7 @@ from truestep.watch.evidence.facts.passes import ScoresNormalised
 RULE = Meta(
     code="LOSS01",
     severity="error",
-    is_observed=lambda evidence: evidence.flow.has("_log_softmax", "logsumexp", "xlogy", *NLL, "_ctc_loss"),
+    is_observed=lambda evidence: evidence.flow.has("_log_softmax", "logsumexp", *NLL),
     is_lasting=True,
     fix="Pass the raw scores to the loss; apply softmax only where you need probabilities.",
 )
@@ -85,8 +85,7 @@ def _is_compared(flow: OperationGraph, operation: Operation, *, is_trained: bool
 
 
 def _no_logarithms(flow: OperationGraph, *, is_trained: bool) -> Iterator[Finding]:
-    for operation in flow.named(*NLL, "_ctc_loss"):
-        is_ctc = operation.kind == "_ctc_loss"
+    for operation in flow.named(*NLL):
         is_scored = flow.is_scored(operation.ins[0], is_trained=is_trained)
         first = flow.source(operation.ins[0]) if is_scored else None
         if first is None:
@@ -100,44 +99,17 @@ def _no_logarithms(flow: OperationGraph, *, is_trained: bool) -> Iterator[Findin
         is_only_scored = first.kind in SOFTMAX and first.file is not None and _is_only_scored(flow, first)
         yield Finding.at(
             first if is_only_scored else operation,
-            f"{'ctc_loss' if is_ctc else 'nll_loss'} gets {what} instead of log-probabilities",
+            f"nll_loss gets {what} instead of log-probabilities",
             evidence=f"its input comes from {first.name} {place_of(first, operation.file)}, and the loss is "
             f"computed {place_of(operation, first.file)}",
-            fix="Pass log_softmax(scores) to ctc_loss."
-            if is_ctc
-            else "Use cross_entropy on the raw scores, or log_softmax before nll_loss.",
+            fix="Use cross_entropy on the raw scores, or log_softmax before nll_loss.",
         )
-    for operation in flow.named("sub"):
-        first = _student_of(flow, operation)
-        if first is not None:
-            yield Finding.at(
-                operation,
-                "kl_div gets probabilities instead of log-probabilities",
-                evidence=f"its input comes from softmax {place_of(first, operation.file)}",
-                fix="Pass log_softmax(scores) as the first argument of kl_div.",
-            )
 
 
 def _is_only_scored(flow: OperationGraph, softmax: Operation) -> bool:
     """Whether nothing but a loss needs the probabilities: the largest of them is also that of logarithms."""
     users = [item for item in flow.users(softmax) if item.kind not in _RANKING]
     return len(users) == 1
-
-
-def _student_of(flow: OperationGraph, operation: Operation) -> Operation | None:
-    """Return the softmax whose output is the first argument of `kl_div`, if this is its difference."""
-    if len(operation.ins) != 2:
-        return None
-    target, product = (flow.maker(given) for given in operation.ins)
-    if target is None or product is None or target.kind != "xlogy":
-        return None
-    for given in product.ins:
-        first = flow.maker(given)
-        if given.producer == target.ins[0].producer:
-            continue  # the target itself, which may be trained too
-        if given.has_grad and first is not None and first.kind in SOFTMAX:
-            return first
-    return None
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:

@@ -1,28 +1,23 @@
-"""Padding counts in the loss, or the end token is ignored together with it.
+"""Padding counts in the loss.
 
 ## What it finds
 A cross entropy over sequences that scores padding: the model's input rows end in runs of one token or of
-zeros, of different lengths, and the loss scores a target at those positions. And the opposite: padding and
-end token are the same, and ignoring the padding ignores the end of every row.
+zeros, of different lengths, and the loss scores a target at those positions.
 
 ## Why it matters
 Padding is easy to predict. It dilutes the loss by a share that differs from batch to batch, so the reported
-number means little, and the model spends capacity on padding. A model that never sees its end token in the
-loss never learns to stop.
+number means little, and the model spends capacity on padding.
 
 ## How to fix
-Pass `ignore_index`, or mask the loss, and use a separate padding token. If padding and end token must be the
-same, mask by the lengths of the rows and keep the first end token.
+Pass `ignore_index`, or mask the loss, and use a separate padding token.
 """
 
-import ast
 import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.flow import OperationGraph
 from truestep.rules.kit.grouping import by_line
-from truestep.rules.kit.syntax import walk
 from truestep.rules.loss._labels import labels_line
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.passes import ClassesScored
@@ -35,20 +30,18 @@ RULE = Meta(
     fix="Ignore padding with ignore_index or a mask, and use a token that is only padding.",
 )
 _MIN_SHARE = 0.03
-_MIN_SEEN = 2
 _MASKING = ("mul", "masked", "where", "index", "dot", "mm", "bmm", "select")
 _RAGGED = re.compile(r"mask|lengths|(?<!\w)pad(?!ding\s*=)|_pad", re.IGNORECASE)
-_PAD, _END = re.compile("pad", re.IGNORECASE), re.compile("eos|end|eot|stop", re.IGNORECASE)
+_PAD = re.compile("pad", re.IGNORECASE)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find losses that score too much of a row, or too little."""
+    """Find losses that score padding."""
     flow = evidence.flow
     seen = by_line(moment for moment in evidence.of(ClassesScored) if moment.facts.shifts)
     for moments in seen.values():
         if _is_spoken_of(evidence, moments[0]):
             yield from _scored(evidence, flow, moments=moments)
-            yield from _lost_end(evidence, moments)
 
 
 def _is_spoken_of(evidence: Evidence, moment: Moment[ClassesScored]) -> bool:
@@ -86,37 +79,3 @@ def _is_masked(flow: OperationGraph, facts: ClassesScored) -> bool:
         return False
     users = [user.kind for user in flow.users(operation)]
     return not users or any(name.startswith(_MASKING) for name in users)
-
-
-def _lost_end(evidence: Evidence, moments: list[Moment[ClassesScored]]) -> Iterator[Finding]:
-    ends = [moment.facts.end for moment in moments if moment.facts.end is not None]
-    if len(moments) < _MIN_SEEN or len(ends) < len(moments):
-        return
-    is_attended = all(end.attended is not None and end.attended > 0.5 for end in ends)
-    always_one = all(end.attended is None and end.shortest == 1 for end in ends)
-    if is_attended or (always_one and any(_is_same(source.tree) for source in evidence.sources)):
-        end = ends[0]
-        yield Finding.at(
-            moments[0],
-            "the end token is ignored in the loss together with the padding",
-            evidence=f"token {end.token} ends every row and is also its padding, in runs of "
-            f"{end.shortest} to {end.longest}; none of them is scored, nor is the end of the text",
-        )
-
-
-def _is_same(tree: ast.Module) -> bool:
-    """Whether the source says that padding and end are the same token."""
-    for node in walk(tree):
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.keyword) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node]
-            names = " ".join(map(_name, targets))
-            value = ast.unparse(node.value)
-            if _PAD.search(names) and _END.search(value) and not isinstance(node.value, ast.Constant):
-                return True
-    return False
-
-
-def _name(node: ast.AST) -> str:
-    if isinstance(node, ast.keyword):
-        return node.arg or ""
-    return ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node)

@@ -2,7 +2,7 @@
 
 ## What it finds
 A `state_dict()` that is stored while training continues, and is loaded or saved later. Its tensors share
-memory with the model, so they changed with it. Also `best = model`.
+memory with the model, so they changed with it.
 
 ## Why it matters
 `state_dict()` copies nothing. The "best weights" that you restore at the end are the last ones, early
@@ -22,7 +22,7 @@ from truestep.rules.kit.edits import Edit, call_at, copy_node
 from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import assignments, calls, covers, is_called_at, name_of
 from truestep.watch import Moment
-from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
+from truestep.watch.evidence.facts.passes import ModelUsed
 from truestep.watch.evidence.facts.structure import ModelRefilled, StateSaved, TakenState
 
 RULE = Meta(
@@ -36,7 +36,7 @@ _MOST = 0.5
 
 def is_observed(evidence: Evidence) -> bool:
     """Whether a state was put back or saved."""
-    return evidence.has(ModelRefilled) or evidence.has(StateSaved) or bool(_kept_models(evidence))
+    return evidence.has(ModelRefilled) or evidence.has(StateSaved)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -62,7 +62,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 + ": its tensors share the model's memory",
             )
     yield from _check_views(evidence)
-    yield from _kept_models(evidence)
 
 
 def _check_views(evidence: Evidence) -> Iterator[Finding]:
@@ -123,72 +122,6 @@ def is_updated(evidence: Evidence, moment: Moment[ModelRefilled | StateSaved]) -
 
 def _is_item_set(node: ast.AST) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-
-
-def _kept_models(evidence: Evidence) -> list[Finding]:
-    """Find `best = model` in a loop: the name of the best is that of the model itself."""
-    called = {(moment.file, moment.line) for moment in evidence.of(ForwardPass)}
-    found = []
-    for source in evidence.sources:
-        for loop in walk(source.tree):
-            if isinstance(loop, ast.For | ast.While):
-                for branch in walk(loop):
-                    if isinstance(branch, ast.If):
-                        found += _kept_in(source, branch, called, made=_made_in(loop))
-    return list({(finding.file, finding.line): finding for finding in found}.values())
-
-
-def _made_in(loop: ast.For | ast.While) -> set[str | None]:
-    """Return the names that each turn of a loop gives something new, as a search gives each width a model."""
-    made = _stored_in(loop.target) if isinstance(loop, ast.For) else set()
-    for node in walk(loop):
-        if isinstance(node, ast.Assign):
-            read = {name_of(item) for item in walk(node.value)}
-            made |= _stored_in(*node.targets) - read  # `model = model.to(device)` is no other model
-    return made
-
-
-def _stored_in(*targets: ast.expr) -> set[str | None]:
-    nodes = (node for target in targets for node in walk(target))
-    return {name_of(node) for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store)}
-
-
-def _kept_in(
-    source: Source, branch: ast.If, called: set[tuple[str | None, int | None]], *, made: set[str | None]
-) -> list[Finding]:
-    if any(isinstance(node, ast.Break | ast.Return) for node in walk(branch)):
-        return []
-    found = []
-    for statement in branch.body:
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            continue
-        kept, model = name_of(statement.targets[0]), name_of(statement.value)
-        if kept is None or model is None or "best" not in kept.lower() or "best" in model.lower():
-            continue
-        if model in made:
-            continue
-        is_model = any(
-            (source.path, call.lineno) in called and name_of(call.func) == model
-            for call in walk(source.tree)
-            if isinstance(call, ast.Call)
-        )
-        is_used = any(
-            isinstance(node, ast.Name | ast.Attribute)
-            and isinstance(node.ctx, ast.Load)
-            and name_of(node) == kept
-            for node in walk(source.tree)
-        )
-        if is_model and is_used:
-            found.append(
-                Finding(
-                    message=f"{kept} is {model}, not a copy: it keeps changing",
-                    file=source.path,
-                    line=statement.lineno,
-                    step=1,
-                    evidence=f"{model} is assigned without a copy, in a loop that continues to train it",
-                )
-            )
-    return found
 
 
 def make_edits(source: Source, finding: Finding) -> list[Edit]:

@@ -1,8 +1,8 @@
 """An attribute is set that has no effect: `requires_grad_ = False`.
 
 ## What it finds
-`p.requires_grad_ = False` (overwrites a method), `require_grad`, `trainable`, `module.requires_grad = False`
-(modules have no such attribute), and `p.requires_grad == False` as a statement.
+`p.requires_grad_ = False` (overwrites a method), `require_grad`, `trainable`, and
+`module.requires_grad = False` (modules have no such attribute).
 
 ## Why it matters
 Python lets you set any attribute on tensors and modules, so there is no error, and nothing is frozen or
@@ -46,7 +46,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                     if facts is not None
                     else "requires_grad of the tensors does not change",
                 )
-        yield from _find_comparisons(source)
 
 
 def _set_lines(source: Source, name: str, wanted: bool | None) -> Iterator[tuple[int, str]]:
@@ -72,17 +71,3 @@ def _names_of_tensors(source: Source) -> set[str]:
         if isinstance(node, ast.For) and "parameters(" in ast.unparse(node.iter):
             found |= {item.id for item in walk(node.target) if isinstance(item, ast.Name)}
     return found
-
-
-def _find_comparisons(source: Source) -> Iterator[Finding]:
-    for node in walk(source.tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare):
-            left = node.value.left
-            if isinstance(left, ast.Attribute) and left.attr == "requires_grad":
-                yield Finding(
-                    message=f"`{ast.unparse(node)}` is a comparison and sets nothing",
-                    file=source.path,
-                    line=node.lineno,
-                    step=0,
-                    evidence="the result of the comparison is not used",
-                )

@@ -21,7 +21,6 @@ from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.kit.edits import Edit, call_at, copy_node, replace_node, statement_at
 from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import assignments, calls, is_called_at, name_of
-from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerOwns, OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass
 from truestep.watch.evidence.facts.structure import ModelRefilled
@@ -57,46 +56,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue
         if not is_called_at(evidence.source(moment.file), moment.line, name="load_state_dict"):
             continue  # a framework did it
-        place = _assigned_at(evidence, moment) or (moment.file, moment.line)
+        place = (moment.file, moment.line)
         if place not in places:
             places.add(place)
-            is_load = place == (moment.file, moment.line)
-            yield Finding(
-                message=f"{facts.class_name} is loaded from its own weights: the target never changes"
-                if is_load
-                else "target and policy are the same object: the target changes with every step",
-                file=place[0],
-                line=place[1],
-                step=moment.step + 1,
+            yield Finding.at(
+                moment,
+                f"{facts.class_name} is loaded from its own weights: the target never changes",
                 evidence=f"all {facts.num_tensors} tensors loaded at line {moment.line} share its own memory",
             )
     yield from _find_aliases(evidence, places)
-
-
-def _assigned_at(evidence: Evidence, moment: Moment[ModelRefilled]) -> tuple[str, int] | None:
-    """Return where the target became a second name of the policy, if the load names two models."""
-    source = evidence.source(moment.file)
-    if source is None:
-        return None
-    for call in calls(source.tree, "load_state_dict"):
-        if not isinstance(call.func, ast.Attribute) or not call.lineno <= (moment.line or 0) <= (
-            call.end_lineno or 0
-        ):
-            continue
-        into = ast.unparse(call.func.value)
-        sources = [
-            ast.unparse(one.func.value)
-            for one in calls(call, "state_dict")
-            if isinstance(one.func, ast.Attribute)
-        ]
-        if into in sources:
-            return None
-        name = name_of(call.func.value)
-        for other in evidence.sources:
-            for statement, value in assignments(other.tree, name or ""):
-                if _is_plain(value):
-                    return other.path, statement.lineno
-    return None
 
 
 def _is_plain(value: ast.expr) -> bool:

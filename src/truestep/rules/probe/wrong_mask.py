@@ -1,13 +1,11 @@
-"""Attention looks only at padding, or a padding mask has no effect.
+"""Attention looks only at padding.
 
 ## What it finds
-A batch with padding whose attention gives all its weight to the padding: the mask is inverted. A model that
-is given a padding mask whose outputs stay the same when the mask is turned around, and change when the
-padding is replaced: the mask is not used. The rule tries both on a copy of the model in eval mode.
+A batch with padding whose attention gives all its weight to the padding: the mask is inverted. The rule
+passes one batch through a copy of the model in eval mode.
 
 ## Why it matters
-With an inverted mask the model never sees its input, only how long it is. Without a mask, the prediction
-for a sample depends on how far it was padded, that is, on the other samples of its batch.
+With an inverted mask the model never sees its input, only how long it is.
 
 ## How to fix
 `key_padding_mask` of `nn.MultiheadAttention` and `nn.Transformer` is True at positions to **ignore**.
@@ -29,7 +27,7 @@ _ALL = 0.999
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find masks that hide the input, or nothing."""
+    """Find masks that hide the input."""
     for moment in evidence.of(MaskProbed):
         facts = moment.facts
         place = facts.place or moment
@@ -41,13 +39,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 step=moment.step,
                 evidence=f"{facts.num_rows} samples have {facts.num_padding} positions of padding; "
                 f"{facts.least_share:.0%} of the attention lies on these, expected 0%",
-            )
-        elif facts.is_mask_unused and facts.num_affected:
-            yield Finding.at(
-                moment,
-                "the model does not use the padding mask that it is given",
-                step=moment.step,
-                evidence="turning the mask around changed no output; replacing the padding changed the "
-                f"outputs of {facts.num_affected} of {facts.num_rows} samples, expected none",
-                fix="Use the mask where positions are mixed: in attention, pooling or a recurrence.",
             )

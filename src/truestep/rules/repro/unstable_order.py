@@ -2,8 +2,8 @@
 
 ## What it finds
 A folder listing (`os.listdir`, `glob`, `iterdir`, `os.walk`) that is not sorted, or a set of strings that is
-iterated, where the order ends up in lists, labels or indices. Also `hash()` of a string, reduced to a number
-of buckets. A remark if the script seeds no generator either.
+iterated, where the order ends up in lists, labels or indices. A remark if the script seeds no
+generator either.
 
 ## Why it matters
 File systems list files in any order, and Python's strings have different hashes in every run. Class 3 on one
@@ -11,7 +11,7 @@ machine is another class on the next, and word 17 is another word in the next ru
 saved model is used with the wrong labels.
 
 ## How to fix
-Sort: `sorted(os.listdir(folder))`, `sorted(words)`. Hash with `zlib.crc32(text.encode())`.
+Sort: `sorted(os.listdir(folder))`, `sorted(words)`.
 """
 
 import ast
@@ -51,13 +51,12 @@ _GIVES_TEXTS = frozenset(
 _GIVES_NUMBERS = frozenset({"tolist", "item", "range", "int", "randint", "arange", "numpy", "unique"})
 _MAX_CHARACTERS = 80
 _MAX_DEPTH = 6
-_CUTTING = ast.Mod | ast.BitAnd | ast.RShift
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find listings and sets whose order is used, and hashes that are."""
+    """Find listings and sets whose order is used."""
     severity: Severity | None = None if is_meant_to_repeat(evidence) else "info"
-    texts = [(*_find_sets(source), *_find_hashes(source)) for source in evidence.sources]
+    texts = [_find_sets(source) for source in evidence.sources]
     for finding in (*_find_listings(evidence), *chain.from_iterable(texts)):
         yield replace(finding, severity=severity)
 
@@ -125,32 +124,6 @@ def _find_sets(source: Source) -> Iterator[Finding]:
                 step=0,
                 evidence=f"the set is created at line {getattr(node, 'lineno', line)}",
             )
-
-
-def _find_hashes(source: Source) -> Iterator[Finding]:
-    """Find `hash(text) % buckets`: the hash of a text is another one in every run."""
-    flow = ValueFlow(source)
-    for node in walk(flow.tree):
-        parts = walk(node.left) if isinstance(node, ast.BinOp) and _is_cut(node) else ()
-        for call in parts:
-            hashed = call.args if isinstance(call, ast.Call) and _is_name(call.func, "hash") else []
-            if len(hashed) == 1 and _are_texts(flow, hashed[0]):
-                yield Finding(
-                    message="hash() of a string is used, which differs in every run",
-                    file=source.path,
-                    line=getattr(call, "lineno", None),
-                    step=0,
-                    evidence="Python draws a new hash seed for strings at every start",
-                    fix="Use zlib.crc32(text.encode()) or hashlib instead of hash().",
-                )
-
-
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _is_cut(node: ast.BinOp) -> bool:
-    return isinstance(node.op, _CUTTING) and not isinstance(node.left, ast.Constant | ast.JoinedStr)
 
 
 def _items_of_set(flow: ValueFlow, node: ast.AST) -> Iterator[ast.expr]:

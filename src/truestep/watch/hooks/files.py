@@ -57,8 +57,7 @@ class Files:
 
     def observe_load(self, how: str, place: int | None, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe the loading of a file."""
-        weights_only = kwargs.get("weights_only") if how == "torch" else True
-        facts = FileLoaded(how, _name(_argument(args, kwargs, place)), weights_only)
+        facts = FileLoaded(how, _name(_argument(args, kwargs, place)))
         site = self._tape.sites.here(3)
         begun = perf_counter_ns()
         yield

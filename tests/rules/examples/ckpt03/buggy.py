@@ -7,6 +7,4 @@ torch.manual_seed(0)
 model = nn.Linear(4, 1)
 file = io.BytesIO()
 torch.save(model, file)  # expect: CKPT03
-file.seek(0)
-again = torch.load(file, weights_only=False)  # expect: CKPT03
-print(again(torch.ones(1, 4)))
+print(file.tell())

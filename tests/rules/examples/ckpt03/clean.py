@@ -10,7 +10,4 @@ model = nn.Linear(4, 1)
 file = io.BytesIO()
 state = {"model": model.state_dict(), "numpy": numpy.random.default_rng(0), "random": random.getstate()}
 torch.save(state, file)
-file.seek(0)
-state = torch.load(file, weights_only=False)
-model.load_state_dict(state["model"])
-print(model(torch.ones(1, 4)))
+print(file.tell())

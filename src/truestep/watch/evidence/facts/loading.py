@@ -106,7 +106,6 @@ class SamplesSeen(NamedTuple):
     num_distinct: int
     """Of the first samples: how many different numbers one has, fractions only; 0 for whole numbers."""
     width: int
-    is_float: bool
     labels: list[Labels]
     """Of each batch."""
 
@@ -206,14 +205,6 @@ class StoredChanged(NamedTuple):
     """One stored value: before, after the first and after the second reading."""
     place: Place | None
     """The line that changes it."""
-
-
-@kind()
-class SamplesUnweighted(NamedTuple):
-    """A weighted sampler has fewer weights than there are samples: the rest is never drawn."""
-
-    num_weights: int
-    num_samples: int
 
 
 class Spread(NamedTuple):

@@ -170,10 +170,6 @@ class MaskProbed(NamedTuple):
     least_share: float
     """Which share of its weight each attention gives to padding, at least."""
     num_attentions: int
-    is_mask_unused: bool
-    """Whether the outputs stay bit for bit the same when the given mask is turned around."""
-    num_affected: int
-    """How many samples' outputs changed when their padding was replaced; 0 if no mask was given."""
     place: Place | None
     """The line of the first attention."""
 
@@ -236,23 +232,11 @@ class ScoredPadding(NamedTuple):
     """The lengths of its runs at the rows' ends."""
 
 
-class IgnoredEnd(NamedTuple):
-    """A token at the rows' ends whose first place is left out like all others."""
-
-    token: int
-    shortest: int
-    longest: int
-    """The lengths of its runs at the rows' ends."""
-    attended: float | None
-    """In which share of the rows the model shall attend to the first one; None if no mask was given."""
-
-
 @kind(varies_from="operation_index")
 class ClassesScored(NamedTuple):
     """What a loss over classes was given."""
 
     operation_index: int
-    num_classes: int
     reduction: str
     ignored: int
     num_scored: int
@@ -261,7 +245,6 @@ class ClassesScored(NamedTuple):
     shifts: list[TokenShift]
     """For targets that belong to tokens which a model was given: shifted by 0, 1 and 2 places."""
     padding: ScoredPadding | None
-    end: IgnoredEnd | None
 
 
 @kind(varies_from="weights")

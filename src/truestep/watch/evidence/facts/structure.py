@@ -30,7 +30,6 @@ class FileLoaded(NamedTuple):
 
     how: str
     path: str | None
-    is_weights_only: bool | None
 
 
 @kind(varies_from="missing")
@@ -90,17 +89,10 @@ class StateSaved(NamedTuple):
     """Whether the user's own code called, and no package between."""
 
 
-@kind(varies_from="is_weights_only")
+@kind(varies_from="keys")
 class CheckpointLoaded(NamedTuple):
     """What `torch.load` gave."""
 
-    is_weights_only: bool | None
-    is_direct: bool
-    """Whether the user's own code called, and no package between."""
-    modules: list[str]
-    """The classes of modules in it."""
-    other_classes: list[str]
-    """Those of all else that is no container, tensor or plain value."""
     keys: list[str]
     num_optimizers: int
     """States of optimizers in it that have made steps."""

@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset, WeightedRandomSampler
 
-from truestep.watch.evidence.facts.loading import SamplesUnweighted
 from truestep.watch.evidence.facts.passes import ClassesWeighted
 from truestep.watch.inspect.data.samples import is_readable
 from truestep.watch.script.orders import order_of
@@ -28,9 +27,7 @@ def watch(tape: Tape) -> None:
         met.add(number)
         if type(order) is not WeightedRandomSampler or not is_readable(order.weights):
             return
-        weights, num = order.weights.tolist(), _length(loader.dataset)
-        if len(weights) < num:
-            tape.note(SamplesUnweighted(len(weights), num))
+        weights = order.weights.tolist()
         found = [labels for labels in _labels(loader.dataset) if len(labels) == len(weights)]
         counts = Counter(found[0] if len(found) == 1 and len(weights) <= _MAX_SAMPLES else ())
         if 1 < len(counts) <= _MAX_CLASSES:
@@ -41,13 +38,6 @@ def watch(tape: Tape) -> None:
             tape.note(ClassesWeighted("WeightedRandomSampler", means, list(counts.values())))
 
     tape.listen(epoch=epoch)
-
-
-def _length(dataset: Any) -> int:
-    """Return how many samples there are, if no code of the user's has to be asked; else 0."""
-    if type(dataset) is Subset:
-        return len(dataset.indices)
-    return len(dataset) if type(dataset) in (TensorDataset, list) else 0
 
 
 def _labels(dataset: Any) -> Iterator[list[int]]:

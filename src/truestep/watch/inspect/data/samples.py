@@ -95,7 +95,6 @@ class _Page:
     digests: list[list[int]] = field(default_factory=list)
     num_distinct: int = 0
     width: int = 0
-    is_float: bool = False
     labels: list[Labels] = field(default_factory=list)
 
 
@@ -254,7 +253,6 @@ def _add_digests(page: _Page, tensor: Tensor) -> None:
     rows = _rows(tensor)
     if not page.digests:
         page.width = rows.shape[1]
-        page.is_float = tensor.is_floating_point()
         page.num_distinct = _num_distinct(rows)
     page.num_samples += len(rows)
     page.digests.append(_digest(rows))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.evidence.facts.passes import IgnoredEnd, ScoredPadding, TokenShift
+from truestep.watch.evidence.facts.passes import ScoredPadding, TokenShift
 from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import is_readable
 
@@ -28,23 +28,20 @@ class Tokens:
     """The last tensors of whole numbers that models were given in this step."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Tensor, Tensor | None]] = []
+        self._kept: list[Tensor] = []
         self._answers: list[Tensor] = []
 
     def remember(  # limits: private to this package
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Keep a copy of tokens, with the mask that says which of them are attended to, if there is one."""
-        named = dict(_named(module, args, kwargs))
-        mask = named.get("attention_mask")
-        for name, item in named.items():
+        """Keep a copy of tokens."""
+        for name, item in _named(module, args, kwargs):
             if _ANSWER.search(name):
                 self._answers += [_copy(item)] if _is_batch(item) else []
             elif not _NO_INPUT.search(name) and _is_batch(item):
-                fits = mask is not None and mask.shape == item.shape
-                self._kept.append((_copy(item), on_host(mask) != 0 if fits and mask is not None else None))
+                self._kept.append(_copy(item))
             elif not _NO_INPUT.search(name) and (frames := frames_as_tokens(item)) is not None:
-                self._kept.append((frames, None))
+                self._kept.append(frames)
         self._kept, self._answers = self._kept[-_MAX_KEPT:], self._answers[-_MAX_KEPT:]
 
     def forget(self) -> None:
@@ -53,31 +50,29 @@ class Tokens:
 
     def compare(
         self, target: Tensor, *, ignored: int, weight: Tensor | None
-    ) -> tuple[list[TokenShift], ScoredPadding | None, IgnoredEnd | None]:
+    ) -> tuple[list[TokenShift], ScoredPadding | None]:
         """Return how targets lie to the last tokens that fit them; nothing if none do."""
-        for tokens, attended, rows in self._fitting(target, ignored):
+        for tokens, rows in self._fitting(target, ignored):
             if rows is not None:
                 padding = _scored_padding(tokens, rows, ignored, weight)
-                if padding and any(_is_inside(item, padding.token) for item, _ in self._kept):
+                if padding and any(_is_inside(item, padding.token) for item in self._kept):
                     padding = None  # a token that elsewhere stands for something
-                end = _ignored_end(tokens, rows, ignored, attended)
-                return _shifts(tokens, rows, ignored), padding, end
-        return [], None, None
+                return _shifts(tokens, rows, ignored), padding
+        return [], None
 
-    def _fitting(self, target: Tensor, ignored: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
-        """Return tokens, what is attended to, and the target in rows as tokens are; the likeliest first."""
-        answers = [(item, None) for item in reversed(self._answers)]
-        for tokens, attended in (*reversed(self._kept), *answers):  # positions may come before samples
+    def _fitting(self, target: Tensor, ignored: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Return tokens, and the target in rows as tokens are; the likeliest first."""
+        for tokens in (*reversed(self._kept), *reversed(self._answers)):  # positions may come before samples
             num, turned = tokens.shape[1], tokens.T
             rows = target.reshape(-1, num).T if target.numel() % num == 0 else None
             if rows is not None and _is_shifted(rows, turned, ignored):
-                yield turned, None if attended is None else attended.T, rows
-        for tokens, attended in reversed(self._kept):
-            yield tokens, attended, _as_rows(target, tokens)
-        for tokens, _ in answers:
+                yield turned, rows
+        for tokens in reversed(self._kept):
+            yield tokens, _as_rows(target, tokens)
+        for tokens in reversed(self._answers):
             rows = _as_rows(target, tokens)
             if rows is not None and _is_shifted(rows, tokens, ignored):
-                yield tokens, None, rows
+                yield tokens, rows
 
 
 def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
@@ -187,20 +182,3 @@ def _scored_padding(
         shortest=int(lengths.min()),
         longest=int(lengths.max()),
     )
-
-
-def _ignored_end(tokens: Tensor, rows: Tensor, ignored: int, attended: Tensor | None) -> IgnoredEnd | None:
-    """Return what is known of a token at the rows' ends whose first place is left out like all others."""
-    runs = end_runs(tokens)
-    if runs is None:
-        return None
-    token, lengths = runs
-    ahead = tokens[:, 1 : 1 + rows.shape[1]]
-    part = rows[:, : ahead.shape[1]]
-    is_scored = part != ignored
-    if bool((is_scored & (ahead == token)).any()) or not bool((part == ahead)[is_scored].all()):
-        return None
-    first = tokens.shape[1] - lengths
-    last = torch.arange(len(tokens))[lengths > 0]
-    is_real = None if attended is None else float(attended[last, first[lengths > 0]].float().mean())
-    return IgnoredEnd(token, int(lengths.min()), int(lengths.max()), is_real)

@@ -31,7 +31,6 @@ _MAX_NAMES = 6
 _MAX_DEPTH = 4
 _MAX_ITEMS = 4096
 _MAX_FILLED = 64
-_SIMPLE = (Tensor, str, bytes, bool, int, float, complex, type(None), torch.dtype, torch.device, torch.Size)
 
 
 def watch(tape: Tape) -> None:
@@ -117,10 +116,10 @@ class _States:
         """Observe `torch.save`."""
         self._tape.call_listener(self._store, args[0] if args else kwargs.get("obj"))
 
-    def observe_load(self, /, *_: Any, **kwargs: Any) -> Observation:
+    def observe_load(self, /, *_: Any, **__: Any) -> Observation:
         """Observe `torch.load`."""
         result = yield
-        self._tape.call_listener(self._open, result, kwargs.get("weights_only"))
+        self._tape.call_listener(self._open, result)
 
     def _take(self, state: Any) -> None:
         taken = _Taken(self._num_taken, self._tape.sites.here(2), self._tape.num_steps)
@@ -225,14 +224,9 @@ class _States:
         if (modules and not is_script) or taken is not None:
             self._tape.note(StateSaved(modules[:_MAX_NAMES], num_written, taken, _is_direct(self._tape)))
 
-    def _open(self, thing: Any, weights_only: bool | None) -> None:
+    def _open(self, thing: Any) -> None:
         items = list(_walk(thing))
-        classes = {type(item).__qualname__ for item in items if not isinstance(item, _SIMPLE)}
         facts = CheckpointLoaded(
-            is_weights_only=weights_only,
-            is_direct=_is_direct(self._tape),
-            modules=[type(item).__qualname__ for item in items if isinstance(item, nn.Module)][:_MAX_NAMES],
-            other_classes=sorted(classes - {"dict", "list", "tuple", "set", "OrderedDict"})[:_MAX_NAMES],
             keys=[key for key in thing if isinstance(key, str)][:64] if isinstance(thing, dict) else [],
             num_optimizers=sum(_is_optimizers(item) for item in items),
         )

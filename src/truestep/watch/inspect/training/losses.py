@@ -88,19 +88,17 @@ class _Losses:
             return
         target, weight = on_host(target), None if weight is None else on_host(weight)
         kept = target[target != ignored]
-        shifts, padding, end = self._tokens.compare(target, ignored=ignored, weight=weight)
+        shifts, padding = self._tokens.compare(target, ignored=ignored, weight=weight)
         if shifts and _is_cut(scores):
             shifts = []  # the first scores are not those of the first tokens
         facts = ClassesScored(
             operation_index=index,
-            num_classes=scores.shape[1] if scores.dim() > 1 else 0,
             reduction=("none", "mean", "sum")[reduction],
             ignored=ignored,
             num_scored=kept.numel(),
             loss=float(on_host(result[0])) if reduction and kept.numel() else None,
             shifts=shifts,
             padding=padding,
-            end=end,
         )
         self._tape.note(facts)
         if weight is not None and 1 < weight.numel() <= _MAX_CLASSES:
