@@ -43,7 +43,7 @@ class Runs:
         self.num_free = 0
         self.frozen: list[str] = []
 
-    def run(self, way: Way, *, plan: Any, side: int = 0) -> Ran:
+    def run(self, way: Way, *, plan: Any) -> Ran:
         self.frozen += way.frozen
         if self.cause is not None and self.cause in way.frozen:
             return ran(update(0))

@@ -10,14 +10,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from truestep.check import check_plan
-from truestep.watch import Script, command, read
-from truestep.watch.launch.preloaded import Preloaded
+from truestep.watch import command, read
 
 HERE = Path(__file__).parent
 ODD = HERE / "odd"
@@ -88,11 +86,8 @@ class Outcome:
         return replace(self, stdout="".join(kept))
 
 
-def run(case: Case, folder: Path, *, is_watched: bool, starting: Preloaded | None = None) -> Outcome:
-    """Run a script in a new working folder at the same path, and return what it leaves.
-
-    With `starting` it is watched, and forked from that process.
-    """
+def run(case: Case, folder: Path, *, is_watched: bool) -> Outcome:
+    """Run a script in a new working folder at the same path, and return what it leaves."""
     work, evidence = folder / "work", folder / "evidence"
     for place in (work, evidence):
         shutil.rmtree(place, ignore_errors=True)
@@ -111,13 +106,9 @@ def run(case: Case, folder: Path, *, is_watched: bool, starting: Preloaded | Non
     if is_watched:
         words = command(name, arguments, plan=check_plan(), folder=evidence, module=is_module)
     given = (case.said("input") or "").replace("\\n", "\n")
-    if starting is None:
-        done = subprocess.run(
-            words, cwd=work, input=given.encode(), capture_output=True, check=False, timeout=_MAX_S
-        )
-    else:
-        script_and_words = Script(path=name, arguments=tuple(arguments), is_module=is_module)
-        done = _fork(starting, script_and_words, given=given, evidence=evidence)
+    done = subprocess.run(
+        words, cwd=work, input=given.encode(), capture_output=True, check=False, timeout=_MAX_S
+    )
     processes = read(evidence) if is_watched else []
     return Outcome(
         code=done.returncode,
@@ -129,26 +120,6 @@ def run(case: Case, folder: Path, *, is_watched: bool, starting: Preloaded | Non
         num_steps=max((process.num_steps for process in processes), default=0),
         switched_off=tuple(text for process in processes for text in process.switched_off),
     )
-
-
-def _fork(
-    starting: Preloaded, script: Script, *, given: str, evidence: Path
-) -> subprocess.CompletedProcess[bytes]:
-    with (
-        tempfile.TemporaryFile() as stdin,
-        tempfile.TemporaryFile() as stdout,
-        tempfile.TemporaryFile() as stderr,
-    ):
-        stdin.write(given.encode())
-        stdin.seek(0)
-        forked = starting.start(
-            script, plan=check_plan(), folder=evidence, stdin=stdin, stdout=stdout, stderr=stderr
-        )
-        assert forked is not None
-        code = forked.wait(_MAX_S)
-        stdout.seek(0)
-        stderr.seek(0)
-        return subprocess.CompletedProcess([], code, stdout.read(), stderr.read())
 
 
 def _files(folder: Path, case: Case) -> Iterator[Path]:

@@ -18,18 +18,6 @@ def set_defaults(values: Mapping[str, str]) -> None:
         os.environ.setdefault(name, value)
 
 
-def all_variables() -> dict[str, str]:
-    """Return all environment variables."""
-    return dict(os.environ)
-
-
-def replace_variables(values: Mapping[str, str]) -> None:
-    """Set these environment variables, and take all others away."""
-    for name in os.environ.keys() - values.keys():
-        del os.environ[name]
-    os.environ.update(values)
-
-
 def launched_rank_and_size() -> tuple[int, int] | None:
     """Return the rank of this process and the number of ranks; None if no launcher has set both."""
     known = read_variables(("RANK", "WORLD_SIZE"))

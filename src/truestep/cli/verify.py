@@ -116,9 +116,6 @@ _Timeout = Annotated[
     float | None, starting_option(metavar="SECONDS", help="End after this time, with what is known by then.")
 ]
 _NoProof = Annotated[bool, answer_option("--no-proof", help="Make no experiments to confirm a cause.")]
-_Verbose = Annotated[
-    bool, answer_option("-v", "--verbose", help="Also print why each run had to import torch.")
-]
 _ResumeWith = Annotated[
     str | None,
     starting_option(metavar="ARGS", help="Extra arguments that the script needs to resume, for --kill."),
@@ -147,7 +144,6 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     record: RecordFolder = None,
     format_: AsFormat = Format.text,
     quiet: IsQuiet = False,
-    verbose: _Verbose = False,
 ) -> None:
     """Run a script twice and compare the runs bit for bit.
 
@@ -181,7 +177,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
             **_each(processes=processes, workers=workers, threads=threads),
             **_read(resume_with=resume_with, env=env, against=against, save=save),
         )
-        answer = _Answer(record, is_json=format_ is Format.json, is_quiet=quiet, is_verbose=verbose)
+        answer = _Answer(record, is_json=format_ is Format.json, is_quiet=quiet)
         raise typer.Exit(answer.find(given, asked, progress=progress).exit_code)
 
 
@@ -195,13 +191,12 @@ def _add_to(record: Path | None, script: "Script", verdict: "Verdict") -> None: 
 class _Answer:
     """The answer: as JSON, or as text with a line for each run as it ends, then what follows from them."""
 
-    def __init__(self, record: Path | None, *, is_json: bool, is_quiet: bool, is_verbose: bool) -> None:
+    def __init__(self, record: Path | None, *, is_json: bool, is_quiet: bool) -> None:
         self._record = record
         self._page = Page()
         self._num_runs = 0
         self._is_json = is_json
         self._is_quiet = is_quiet
-        self._is_verbose = is_verbose
 
     def find(self, script: "Script", asked: "VerifyOptions", *, progress: Progress) -> "Verdict":
         """Verify, print the answer, and return it.
@@ -261,8 +256,6 @@ class _Answer:
             self._page.print(line)
         if verdict.saved:
             self._page.print(f"fingerprint: {verdict.saved}")
-        if verdict.cold_start and self._is_verbose:
-            self._page.print((f"each run imported torch: {verdict.cold_start}", "dim"))
 
     def _show_difference(self, found: "Difference", *, is_rounding: bool) -> None:
         from truestep.verify.describe import repair_lines, rows_of, source_line, when_text

@@ -102,7 +102,7 @@ def _seconds(process: Process | None) -> float | None:
 
 
 def torn_save(  # limits: two runs, and how to make a third
-    first: Ran, second: Ran, runner: Runner, *, kill_at: int, arguments: tuple[str, ...], side: int
+    first: Ran, second: Ran, runner: Runner, *, kill_at: int, arguments: tuple[str, ...]
 ) -> dict[str, Any] | None:
     """Return which save leaves a file that the script cannot be started with, if it is killed during it."""
     if first.first is None or second.first is None:
@@ -115,7 +115,7 @@ def torn_save(  # limits: two runs, and how to make a third
     step = saves[-1].step
     has_earlier = any(moment.step < step for moment in saves)
     plan = replace(chain_plan(1), settings=((_TEAR, (step, paths)),))
-    ran = runner.run(second.way, plan=plan, kill_at=kill_at, resume_arguments=arguments, side=side)
+    ran = runner.run(second.way, plan=plan, kill_at=kill_at, resume_arguments=arguments)
     killed = ran.before_kill[0] if ran.before_kill else None
     if killed is None or killed.num_steps >= kill_at or killed.ended is not None:
         return None  # nothing was torn: what is saved does not go straight into a file

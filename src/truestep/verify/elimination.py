@@ -45,7 +45,6 @@ class Elimination:
     resumed: chains.Resumed
     steps: int | None
     arguments: tuple[str, ...]
-    side: int
     on_status: Callable[[str], None]
     on_likely: Callable[[FoundCause], None] = lambda _finding: None
     """Hears of the likeliest cause before experiments are made."""
@@ -97,7 +96,6 @@ class Elimination:
             kill_at=self.resumed.kill_at,
             resume_arguments=self.arguments,
             resumed_settings=((_PUT, {"steps": [0], "at": at}),),
-            side=self.side,
         )
         found = None
         if first is None or again.first is None or None in updates:
@@ -169,7 +167,7 @@ class Elimination:
             "source": str(self._source),
         }
         plan = replace(chain_plan(self.steps), settings=((_PUT, asked),))
-        ran = self.runner.resume(self._again, plan=plan, resume_arguments=self.arguments, side=self.side)
+        ran = self.runner.resume(self._again, plan=plan, resume_arguments=self.arguments)
         if ran.code != 0 or ran.first is None or any("a step begins" in text for text in ran.first.troubles):
             return False
         before = self.killed.before_kill[0].updates[: self.resumed.after]

@@ -88,8 +88,6 @@ def verify(
             if asked.timeout_s is None:
                 raise
             verdict.end_early(f"--timeout {asked.timeout_s:g}", num_wanted=asked.num_runs)
-        finally:
-            verdict.cold_start = runner.pool.reason or None
     return verdict
 
 
@@ -102,13 +100,10 @@ class _Inquiry:
     on_run: Callable[[RunSummary], None]
     on_likely: Callable[[Difference], None]
     _first: Ran = field(init=False)
-    _waiting: list[Way] = field(init=False)
-    """All ways, in the order in which they are run."""
 
     def answer(self) -> None:
         """Fill in the verdict."""
         ways = [replace(self.asked.base, kind="again")] * (self.asked.runs - 1) + self.asked.ways
-        self._waiting = [self.asked.base, *ways]
         self._first = self._run(self.asked.base)
         self.runner.num_steps = 1 + max(update.step for update in self._first.updates)
         files = keep(self.runner.scratch.written(), self.runner.scratch.new_folder())
@@ -151,7 +146,7 @@ class _Inquiry:
         """Compare the models' first training calls, compiled and eager."""
         self.on_status("comparing the compiled model with the eager one")
         plan = Plan(settings=((compiled.AUDIT, None),))
-        ran = self.runner.run(replace(self.asked.base, kind="again"), plan=plan, side=1)
+        ran = self.runner.run(replace(self.asked.base, kind="again"), plan=plan)
         assert self.runner.folder is not None
         told = compiled.read(self.runner.folder)
         if told is None or "reason" in told:
@@ -173,7 +168,7 @@ class _Inquiry:
             ran, updates = None, other.fingerprint.updates
             is_whole = other.fingerprint.is_whole
         else:
-            ran = self._checked(self.runner.run(way, side=self._side))
+            ran = self._checked(self.runner.run(way))
             self._check_own_files(ran, other)
             assert ran.first is not None
             updates, is_whole = ran.updates, ran.first.ended == "finished"
@@ -208,7 +203,7 @@ class _Inquiry:
             if other.fingerprint is not None:
                 calls = other.fingerprint.operations
             else:
-                process = self.runner.run(way, plan=plan, side=self._side - 1).first
+                process = self.runner.run(way, plan=plan).first
                 calls = fingerprint.calls_of(process, step=step) if process is not None else []
                 versions = [
                     moment.facts.version
@@ -267,17 +262,7 @@ class _Inquiry:
 
     def _run(self, way: Way) -> Ran:
         self._show(way.words)
-        self._prepare_next()
-        return self._checked(self.runner.run(way, side=self._side))
-
-    @property
-    def _side(self) -> int:
-        """The side of the run that is under way, in every comparison with the first."""
-        return len(self.verdict.runs)
-
-    def _prepare_next(self) -> None:
-        for way, side in zip(self._waiting[self._side :][:2], (self._side, self._side + 1), strict=False):
-            self.runner.prepare(way, side=side)
+        return self._checked(self.runner.run(way))
 
     def _show(self, words: str) -> None:
         self.on_status(f"run {len(self.verdict.runs) + 1} of {self.asked.num_runs}: {words}")
@@ -381,7 +366,6 @@ class _Inquiry:
                 resumed=resumed,
                 steps=self.asked.steps,
                 arguments=self.asked.resume_arguments,
-                side=self._side - 1,
                 on_status=self.on_status,
                 on_likely=lambda found: self._tell_likely(divergence, found),
                 has_experiments=self.asked.has_proof,
@@ -402,15 +386,11 @@ class _Inquiry:
             self.runner,
             kill_at=kill_at,
             arguments=self.asked.resume_arguments,
-            side=self._side - 1,
         )
 
     def _kill(self, way: Way, kill_at: int) -> tuple[Ran, chains.Resumed]:
         self._show(f"killed after step {kill_at} and resumed")
-        self._prepare_next()
-        ran = self.runner.run(
-            way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments, side=self._side
-        )
+        ran = self.runner.run(way, kill_at=kill_at, resume_arguments=self.asked.resume_arguments)
         if not ran.processes and ran.code == 0:
             raise _Inconclusive(f"the script ended before step {kill_at}, where it should be killed.")
         return self._checked(ran), chains.resumed_at(self._first, ran, kill_at=kill_at)
@@ -427,7 +407,6 @@ class _Inquiry:
             replace(way, workers=0),
             kill_at=kill_at,
             resume_arguments=self.asked.resume_arguments,
-            side=self._side - 1,
         )
         resumed = chains.resumed_at(first, ran, kill_at=kill_at)
         if not resumed.after or not ran.before_kill or first.first is None:
@@ -465,14 +444,12 @@ class _Inquiry:
     def _explain(self, ran: Ran, divergence: chains.Divergence) -> FoundCause:
         if ran.way.kind == "processes":
             return self._explain_ranks(ran, divergence)
-        side = self._side - 1  # the run that differs is noted by now
         proof = Proof(
             runner=self.runner,
             base=self.asked.base,
             on_status=self.on_status,
             on_likely=lambda found: self._tell_likely(divergence, found),
             has_experiments=self.asked.has_proof,
-            side=side,
         )
         finding = proof.find(ran.way, divergence=divergence)
         self._note_untried(finding)

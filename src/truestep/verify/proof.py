@@ -52,8 +52,6 @@ class Proof:
     on_likely: Callable[[FoundCause], None] = lambda _finding: None
     """Hears of the likeliest cause before experiments are made."""
     has_experiments: bool = True
-    side: int = 1
-    """Where the run that differs came from; the first came from side 0."""
     _step: int = 0
     _what: str = ""
     _num_compared: int = 1
@@ -122,7 +120,7 @@ class Proof:
         plan = Plan(digests=DIGESTS, operations=window, sources=True, look="every", steps=window[1] + 1)
         first = self.runner.run(replace(self.base, kind="first"), plan=plan)
         for _ in range(_MAX_TRIES):
-            second = self.runner.run(way, plan=plan, side=self.side)
+            second = self.runner.run(way, plan=plan)
             divergence = chains.compare(first, second, outcome=way.outcome)
             self._count(is_same=divergence is None)
             if divergence is not None:
@@ -187,14 +185,13 @@ class Proof:
 
     def _experiment(self, frozen: tuple[str, ...], limit: float) -> int:
         way = replace(self.base, kind="again", frozen=frozen)
-        side = 0 if "addresses" in frozen else self.side  # forks of one process have the same addresses
         first = self._run(way)
         num_agreed, has_control = 0, False
         while num_agreed <= _MAX_AGREED and first.code == 0 and first.updates:
             # A control that is still to come counts as one that differs: if it does not, this is asked again.
             num_compared = self._num_compared + (not has_control)
             if ((self._num_agreed + 1) / (num_compared + 2)) ** num_agreed >= limit:
-                again = self._run(way, side=side)
+                again = self._run(way)
                 if again.code != 0:
                     return 0
                 if chains.compare(first, again, outcome=way.outcome) is not None:
@@ -227,13 +224,13 @@ class Proof:
         """Whether a run in which nothing is held differs from one before."""
         way = replace(self.base, kind="again")
         self._control = self._control or self._run(way)
-        divergence = chains.compare(self._control, self._run(way, side=self.side), outcome=way.outcome)
+        divergence = chains.compare(self._control, self._run(way), outcome=way.outcome)
         self._count(is_same=divergence is None)
         return divergence is not None
 
-    def _run(self, way: Way, *, side: int = 0) -> Ran:
+    def _run(self, way: Way) -> Ran:
         plan = Plan(digests=DIGESTS, steps=self._step + 1 + _MORE_STEPS)
-        return self.runner.run(way, plan=plan, side=side)
+        return self.runner.run(way, plan=plan)
 
 
 def unknown_cause(divergence: chains.Divergence) -> FoundCause:

@@ -3,9 +3,8 @@
 Owns what is started in which folder, and the kill. Comparing is left to `chains`.
 """
 
-import subprocess
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,8 +12,6 @@ from truestep import watch
 from truestep.verify.ways import Way
 from truestep.watch.launch import following
 from truestep.watch.launch.following import OnStep, ignore_steps
-from truestep.watch.launch.leading import COLD_FILE
-from truestep.watch.launch.preloaded import Forked, Pool
 from truestep.watch.launch.scratch import Scratch, tail_of
 
 Settings = tuple[tuple[str, Any], ...]
@@ -61,19 +58,8 @@ class Runner:
     num_runs: int = 0
     folder: Path | None = None
     """Where the evidence of the last start is."""
-    pool: Pool = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.scratch.renew()  # what imports ahead stands in it
-        self.pool = Pool(self.script, self.scratch.work)
-        self.scratch.closing.callback(self.pool.close)
-
-    def prepare(self, way: Way, *, side: int) -> None:
-        """Begin to import torch for a run that is to come."""
-        if way.is_forked:
-            self.pool.prepare(side, environment=way.settings, frozen=way.frozen)
-
-    def run(  # limits: a way, a plan, a kill and a side
+    def run(
         self,
         way: Way,
         *,
@@ -81,13 +67,11 @@ class Runner:
         kill_at: int | None = None,
         resume_arguments: tuple[str, ...] = (),
         resumed_settings: Settings = (),
-        side: int = 0,
     ) -> Ran:
         """Run the script in a way to its end, or to the last step that is wanted.
 
         With `kill_at` it is killed after that many steps first, or before by the plan's settings, and then
-        started again in the same folder, with `resume_arguments` after its own and settings of its own. Two
-        runs that are compared need two sides: those of one side have one hash seed.
+        started again in the same folder, with `resume_arguments` after its own and settings of its own.
         """
         begun = time.monotonic()
         plan = plan or chain_plan(self.steps)
@@ -97,16 +81,14 @@ class Runner:
         self.scratch.renew(way.commit)
         killed: list[watch.Process] = []
         if kill_at is not None:
-            code, killed, tail = self._start(
-                way, replace(plan, kill_at=kill_at, operations=None, steps=None), side=side
-            )
+            code, killed, tail = self._start(way, replace(plan, kill_at=kill_at, operations=None, steps=None))
             num_needed = 1 if plan.settings else kill_at
             if code == 0 or not any(len(process.updates) >= num_needed for process in killed):
                 return Ran(way=way, code=code, processes=[], before_kill=killed, tail=tail, seconds=0.0)
             plan = replace(plan, settings=resumed_settings)
             if resumed_settings:
                 self.scratch.keep()
-        code, processes, tail = self._start(way, plan, resume_arguments, side=side, is_resumed=bool(killed))
+        code, processes, tail = self._start(way, plan, resume_arguments, is_resumed=bool(killed))
         return Ran(
             way=way,
             code=code,
@@ -116,18 +98,16 @@ class Runner:
             seconds=time.monotonic() - begun,
         )
 
-    def resume(self, killed: Ran, *, plan: watch.Plan, resume_arguments: tuple[str, ...], side: int) -> Ran:
+    def resume(self, killed: Ran, *, plan: watch.Plan, resume_arguments: tuple[str, ...]) -> Ran:
         """Start a killed script once more, in the folder as its kill has left it."""
         self.scratch.restore()
         plan = replace(plan, workers=killed.way.workers, portable=self.is_portable)
-        code, processes, tail = self._start(killed.way, plan, resume_arguments, side=side, is_resumed=True)
+        code, processes, tail = self._start(killed.way, plan, resume_arguments, is_resumed=True)
         return replace(killed, code=code, processes=processes, tail=tail)
 
     def original(self, file: str | None) -> str | None:
         """Return where a file of the copied working folder really is."""
-        if file is not None and Path(file).is_relative_to(self.scratch.work):
-            return str(self.scratch.origin / Path(file).relative_to(self.scratch.work))
-        return file
+        return None if file is None else self.scratch.original(file)
 
     def _start(
         self,
@@ -135,34 +115,38 @@ class Runner:
         plan: watch.Plan,
         more: tuple[str, ...] = (),
         *,
-        side: int,
         is_resumed: bool = False,
     ) -> tuple[int, list[watch.Process], str]:
         self.num_runs += 1
         script = replace(self.script, arguments=(*self.script.arguments, *more))
-        while True:
-            folder = self.folder = self.scratch.new_folder()
-            log = folder / "output.txt"
-            with log.open("wb") as kept:
-                goes_to = self.show if self.num_runs == 1 and self.show is not None else kept
-                done = self._fork(script, way, plan, folder=folder, goes_to=goes_to, side=side)
-                try:
-                    code = following.wait(
-                        done,
-                        folder,
-                        plan=plan,
-                        on_step=self._told_of(plan, is_resumed),
-                        timeout_s=self._left_s(),
-                    )
-                except BaseException:
-                    done.terminate()
-                    done.wait()
-                    raise
-            if not (folder / COLD_FILE).exists():
-                return code, watch.read(folder), tail_of(log)
-            self.pool.give_up((folder / COLD_FILE).read_text(encoding="utf-8"))
-            if not is_resumed:
-                self.scratch.renew(way.commit)
+        folder = self.folder = self.scratch.new_folder()
+        log = folder / "output.txt"
+        with log.open("wb") as kept:
+            goes_to = self.show if self.num_runs == 1 and self.show is not None else kept
+            done = watch.start(
+                script,
+                plan=plan,
+                folder=folder,
+                scratch=self.scratch,
+                environment=way.settings,
+                processes=way.processes,
+                python=way.python,
+                stdout=goes_to,
+                stderr=goes_to,
+            )
+            try:
+                code = following.wait(
+                    done,
+                    folder,
+                    plan=plan,
+                    on_step=self._told_of(plan, is_resumed),
+                    timeout_s=self._left_s(),
+                )
+            except BaseException:
+                done.terminate()
+                done.wait()
+                raise
+        return code, watch.read(folder), tail_of(log)
 
     def _told_of(self, plan: watch.Plan, is_resumed: bool) -> OnStep:  # limits: a start, and which one
         """Return who hears of steps, and at how many this start ends, by its plan or as the script does."""
@@ -172,29 +156,6 @@ class Runner:
 
     def _left_s(self) -> float | None:
         return None if self.deadline_s is None else max(0.0, self.deadline_s - time.monotonic())
-
-    def _fork(  # limits: what a start needs
-        self, script: watch.Script, way: Way, plan: watch.Plan, *, folder: Path, goes_to: IO[Any], side: int
-    ) -> Forked | subprocess.Popen[bytes]:
-        """Start the script in a process that has torch imported already, or cold."""
-        if way.is_forked:
-            pool = self.pool.wait(side, environment=way.settings, frozen=way.frozen)
-            forked = (
-                pool.start(script, plan=plan, folder=folder, stdout=goes_to, stderr=goes_to) if pool else None
-            )
-            if forked is not None:
-                return forked
-        return watch.start(
-            script,
-            plan=plan,
-            folder=folder,
-            scratch=self.scratch,
-            environment=way.settings,
-            processes=way.processes,
-            python=way.python,
-            stdout=goes_to,
-            stderr=goes_to,
-        )
 
 
 def chain_plan(steps: int | None) -> watch.Plan:

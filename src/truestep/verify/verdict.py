@@ -96,8 +96,6 @@ class Verdict:
     """How the files that the runs wrote compare; None if they were not compared."""
     saved: str | None = None
     """The fingerprint that was written."""
-    cold_start: str | None = None
-    """Why runs were started without torch imported already; None if none was."""
     is_interrupted: bool = False
     """Whether Ctrl-C ended it before it could tell."""
 
@@ -130,7 +128,6 @@ class Verdict:
             "steps": self.num_steps,
             "whole": self.is_whole,
             "expected_steps": self.expected_steps,
-            "cold_start": self.cold_start,
             "rounding": self.is_rounding,
             "files": None if self.files is None else self.files.as_fields(),
             "saved": self.saved,

@@ -39,11 +39,6 @@ class Way:
     """Another commit of the repository that the working folder is in."""
 
     @property
-    def is_forked(self) -> bool:
-        """Whether it can start in a process that has imported this interpreter's torch."""
-        return self.processes is None and self.python is None
-
-    @property
     def outcome(self) -> tuple[str, ...]:
         """The parts of a step that are compared with those of the first run."""
         return SHARED_OUTCOME if self.kind == "processes" else OUTCOME

@@ -80,20 +80,15 @@ def command(
     """
     if not module and not Path(script).exists():
         raise UsageError(f"{script} does not exist. Pass the path of a script, or module=True and its name.")
-    settings = settings_of(script, plan=plan, folder=folder, module=module)
-    words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
-    words = [*before(environment or {}, plan.frozen), *words]
-    return words if processes is None else _under_torchrun(words, processes)
-
-
-def settings_of(script: str | Path, *, plan: Plan, folder: Path, module: bool) -> dict[str, Any]:
-    """Return what `exec_script` is given."""
-    return {
+    settings = {
         "script": str(script),
         "module": module,
         "folder": str(folder.absolute()),
         "plan": plan.as_fields(),
     }
+    words = [*(python or [sys.executable]), "-c", _CODE.format(settings=settings), *arguments]
+    words = [*_before(environment or {}, plan.frozen), *words]
+    return words if processes is None else _under_torchrun(words, processes)
 
 
 def plain_command(script: str | Path, arguments: Sequence[str], *, folder: Path) -> list[str]:
@@ -142,7 +137,7 @@ def _under_torchrun(words: list[str], processes: int) -> list[str]:
     return [*torchrun, *(word.replace("$", "$$") for word in words)]  # it replaces ${local_rank}, and $$ by $
 
 
-def before(environment: Mapping[str, str | None], frozen: Sequence[str]) -> list[str]:
+def _before(environment: Mapping[str, str | None], frozen: Sequence[str]) -> list[str]:
     """Return what stands before the command; nothing, if nothing must be settled before Python starts."""
     # Addresses need it too: sets of names are walked while modules are imported, and objects made on the way.
     fixed_hash = {"PYTHONHASHSEED": "0"} if {"hash", "addresses"} & set(frozen) else {}

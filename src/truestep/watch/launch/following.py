@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from truestep.watch.launch.preloaded import Forked
 from truestep.watch.plan import Plan
 
 OnStep = Callable[[int, int | None], None]
@@ -23,7 +22,7 @@ def ignore_steps(_step: int, _num_steps: int | None) -> None:
 
 
 def wait(
-    process: subprocess.Popen[bytes] | Forked,
+    process: subprocess.Popen[bytes],
     folder: Path,
     *,
     plan: Plan,

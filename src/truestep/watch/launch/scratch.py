@@ -49,8 +49,6 @@ class Scratch:
         self._root = Path(tempfile.mkdtemp(prefix="truestep-")).resolve()
         self._num_folders = 0
         self._begun: dict[str, tuple[int, int, int]] = {}
-        self.closing = contextlib.ExitStack()
-        """What ends with it: processes that stand in the folder."""
         self.work = self._root / "work"
         """Where a script runs. The same path for all: it may get into what a script computes."""
         self._kept = self._root / "kept"
@@ -61,13 +59,12 @@ class Scratch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:  # limits: Python calls it like this
-        self.closing.close()
         shutil.rmtree(self._root, ignore_errors=True)
 
     def renew(self, commit: Commit | None = None) -> Path:
         """Make the working folder as the user's own is, or was in a commit, and return it."""
-        self._empty()
-        self.work.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir()
         _Copy(self.origin, self.work).make()
         if commit is not None:
             commit.put(self.work)
@@ -99,8 +96,8 @@ class Scratch:
 
     def restore(self) -> None:
         """Make the working folder as it was kept."""
-        self._empty()
-        shutil.copytree(self._kept, self.work, symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+        shutil.copytree(self._kept, self.work, symlinks=True)
 
     def locate(self, path: str) -> str:
         """Return a script's path as seen from the copied folder: it may write beside itself."""
@@ -113,14 +110,6 @@ class Scratch:
         """Return the user's own file for one in the copied folder."""
         place = Path(path)
         return str(self.origin / place.relative_to(self.work)) if place.is_relative_to(self.work) else path
-
-    def _empty(self) -> None:
-        # Emptied, not replaced: processes that wait for the next run stand in it.
-        for entry in _entries(self.work):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                Path(entry.path).unlink()
 
     def package(self) -> Path:
         """Return a folder that holds this truestep alone, for an interpreter that may have none."""
