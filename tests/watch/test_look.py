@@ -10,7 +10,6 @@ import pytest
 
 from tests.watch.watching import SCRIPTS, marked, run, run_bare, run_watched
 from truestep import watch
-from truestep.errors import UsageError
 from truestep.watch import Operation, values_of
 
 
@@ -42,11 +41,6 @@ def fields(tmp_path_factory: pytest.TempPathFactory) -> watch.Process:
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> watch.Process:
     return look("look_empty.py", tmp_path_factory.mktemp("empty"), first=1, last=1)
-
-
-def test_a_window_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"a first and a last step, counted from 0, got \(3, 2\)"):
-        watch.Plan(operations=(3, 2))
 
 
 def test_phases_and_steps(fields: watch.Process) -> None:

@@ -6,9 +6,7 @@ what is under way in their thread, also in hooks and where a checkpointed part i
 
 import os
 import sys
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -71,69 +69,27 @@ class Caller(NamedTuple):
     """Flags of the innermost module, if they are asked for."""
 
 
-@dataclass
-class _Forward:
-    """A forward pass that is under way."""
-
-    frame: int
-    """The id of the frame that calls the outermost module; it lives as long as the call."""
-    outer: "weakref.ref[nn.Module]"
-    site: int = 0
-    paths: dict[int, str] | None = None
-
-
 class Callers:
     """Looks callers up. One lock around it is enough: it calls nothing of the user's."""
 
     def __init__(self, tables: TableWriter, is_own: Callable[[str], bool], *, is_light: bool = False) -> None:
         self._tables = tables
         self._is_light = is_light
-        """Whether flags of modules are told, and who runs a backward pass is looked up once."""
+        """Whether flags of modules are told."""
         self._is_own = is_own
         self._roles: dict[int, int] = {}
         self._codes: list[CodeType] = []  # kept, so that no other code gets the id of one
         self._sites: dict[tuple[int, int], int] = {}
         self._paths = ByIdentity[nn.Module, dict[int, str]]()
-        self._in_backward: tuple[int, Caller] | None = None
-        self._in_forward: _Forward | None = None
         self._optimizers: dict[int, bool] = {}
         """By the id of a code: whether it is a method of an optimizer."""
         self.is_setup = True
         """Whether no module was called yet, no backward pass run and no step made."""
 
-    def look_up(self, frame: FrameType | None, *, is_main: bool, is_inside: bool = False) -> Caller:
-        """Return who called, looking outward from this frame.
-
-        Inside of a forward pass that has been told of, no further than to its outermost module.
-        """
-        role = 0 if frame is None else self._roles.get(id(frame.f_code))
-        if frame is not None and role == _BACKWARD and is_main and self._is_light:
-            return self._look_up_backward(frame)
-        return self._look_around(frame, is_main=is_main, forward=self._in_forward if is_inside else None)
-
-    def begin_backward(self) -> None:
-        """A backward pass begins: the frame of the last one may be gone."""
-        self._in_backward = None
-
-    def begin_forward(self, frame: FrameType, outer: nn.Module) -> None:
-        """An outermost module is about to be called, in this frame."""
-        self._in_forward = _Forward(id(frame), weakref.ref(outer))
-
-    def end_forward(self) -> None:
-        """It has returned, and its frame is gone."""
-        self._in_forward = None
-
-    def _look_up_backward(self, frame: FrameType) -> Caller:
-        """Return who runs a backward pass whose engine calls by itself: the same for all that it calls."""
-        known = self._in_backward
-        if known is None or known[0] != id(frame):
-            known = self._in_backward = (id(frame), self._look_around(frame, is_main=True, forward=None))
-        return known[1]
-
-    def _look_around(self, frame: FrameType | None, *, is_main: bool, forward: "_Forward | None") -> Caller:
+    def look_up(self, frame: FrameType | None, *, is_main: bool) -> Caller:
+        """Return who called, looking outward from this frame."""
         roles, role = self._roles, 0
         is_ours = frame is not None and (roles.get(id(frame.f_code)) or self._classify(frame)) == _OURS
-        end = -1 if forward is None else forward.frame
         inner: FrameType | None = None
         outer: FrameType | None = None
         modules: list[FrameType] = []
@@ -145,16 +101,10 @@ class Callers:
                     modules.append(frame)
             elif kind == _OWN:
                 inner, outer = inner or frame, frame
-            elif id(frame) == end and role:
-                break
             frame = frame.f_back
-        site = self._site(inner)
-        if frame is None:
-            forward = None
-        elif forward is not None and not site:
-            site = forward.site = forward.site or self._look_around(frame, is_main=True, forward=None).site
-        module, state = self._place(modules, forward) if modules else (0, 0)
-        return Caller(site, 0 if is_main else self._site(outer), self._phase(role), module, is_ours, state)
+        module, state = self._place(modules) if modules else (0, 0)
+        outer_site = 0 if is_main else self._site(outer)
+        return Caller(self._site(inner), outer_site, self._phase(role), module, is_ours, state)
 
     def _role(self, kind: int, inner: FrameType | None) -> int:
         """Return what a frame means to what it calls: a closure that a step calls is no part of the step."""
@@ -166,21 +116,13 @@ class Callers:
             self._optimizers[id(inner.f_code)] = is_method
         return kind if is_method else _CLOSURE
 
-    def _place(self, frames: list[FrameType], forward: "_Forward | None") -> tuple[int, int]:
-        """Return the number of the innermost module's path, and its state. Reading a frame is dear."""
-        inner = frames[0].f_locals.get("self")
-        if forward is not None:
-            outer: Any = forward.outer()
-        else:
-            outer = inner if len(frames) == 1 else frames[-1].f_locals.get("self")
+    def _place(self, frames: list[FrameType]) -> tuple[int, int]:
+        """Return the number of the innermost module's path, and its state."""
+        inner, outer = (frame.f_locals.get("self") for frame in (frames[0], frames[-1]))
         if inner is outer or not isinstance(outer, nn.Module):
             paths, path = None, 0
         else:
-            paths = None if forward is None else forward.paths
-            if paths is None or id(inner) not in paths:
-                paths = self._paths_under(outer, inner)
-                if forward is not None:
-                    forward.paths = paths
+            paths = self._paths_under(outer, inner)
             path = self._tables.text(paths.get(id(inner)) or type(inner).__name__)
         return path, self._state(inner, outer, paths) if self._is_light else 0
 

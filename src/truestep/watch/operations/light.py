@@ -4,32 +4,19 @@ Owns what is left out: what no rule reads, and most of what comes thousands of t
 operations, and who called them, are in `recorder`.
 """
 
-import sys
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch._ops import OpOverload
 
-from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES, Row
+from truestep.watch.evidence.operation import PHASES, Row
 from truestep.watch.operations import recorder
-from truestep.watch.operations.callers import Caller, frame_above
 from truestep.watch.operations.recorder import Mode, OperationRecorder
-from truestep.watch.operations.traces import (
-    OperationSchema,
-    draws_from,
-    find_generator,
-    gather,
-    scalars_of,
-    tensors_in,
-)
-from truestep.watch.operations.windows import Place, Windows
+from truestep.watch.operations.traces import OperationSchema
+from truestep.watch.operations.windows import Windows
 from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
-_SETUP, _FORWARD, _BACKWARD = map(PHASES.index, ("setup", "forward", "backward"))
+_SETUP = PHASES.index("setup")
 _MAX_PER_STEP = 4096
 _MAX_PER_PLACE = 128
 _NUM_AFTER = 48
@@ -53,7 +40,8 @@ class LightRecorder(OperationRecorder):
         self._is_own = tape.sites.is_own
         self._models = tape.things("model")
         self._windows = Windows()
-        self._places: dict[tuple[int, int, int], Place] = {}
+        # Code and how often it has called an operation in this step.
+        self._places: dict[tuple[int, int, int], list[Any]] = {}
         self._views: set[tuple[int, int]] = set()
         self._sizes: dict[int, int] = {}
         self._away: Mode | None = None
@@ -63,8 +51,6 @@ class LightRecorder(OperationRecorder):
             "forward_ends": self.leave_forward,
             "backward_begins": self.meet_backward,
             "backward_ends": self.turn_back,
-            "step_begins": self.turn_away,
-            "step_ends": self.turn_back,
         }
         """Who is told only while operations are noted: most steps are not among them."""
 
@@ -106,26 +92,21 @@ class LightRecorder(OperationRecorder):
             self._resume()
         if self.is_open and not is_loss:
             self._windows.meet(number)
-        elif not is_loss and not self._opens_for(number, module):
-            return
-        self._callers.begin_forward(sys._getframe(4), module)  # that of the hook: it lives as long
+        elif not is_loss:
+            self._open_for(number, module)
 
-    def _opens_for(self, number: int, module: Any) -> bool:
+    def _open_for(self, number: int, module: Any) -> None:
         """Begin to note for a call of a module, if it is off and has not seen one like this."""
         if self._is_entered or self._windows.is_over:
-            return False
+            return
         is_training = _is_training(module)
         site = 0 if is_training else self._tape.sites.here(3)
-        if not self._windows.opens_for(number, site, is_training=is_training):
-            return False
-        self._windows.num_noted = 0
-        self._open()
-        return True
+        if self._windows.opens_for(number, site, is_training=is_training):
+            self._windows.num_noted = 0
+            self._open()
 
     def leave_forward(self, module: Any, *_: Any) -> None:
         """It has returned."""
-        if self._is_entered:
-            self._callers.end_forward()
         if self._windows.is_visit and not self._windows.is_after and not _is_training(module):
             if torch.is_inference_mode_enabled():
                 self.close()
@@ -141,19 +122,9 @@ class LightRecorder(OperationRecorder):
         if self._windows.is_visit and not self._tape.under_way.is_inside:
             self.close()
         if self._is_entered:
-            self._callers.begin_backward()
             self._resume()
             if self._is_entered and any(size > parts.LARGE for size in self._sizes.values()):
                 self._turn_away()
-
-    def turn_away(self, optimizer: Any, _number: int) -> None:
-        """One of torch's own optimizers makes a step: many small operations that no rule reads."""
-        if not self._is_entered:
-            return
-        self.turn_back()
-        is_torchs = type(optimizer).__module__.startswith("torch.optim.")
-        if is_torchs and self._tape.under_way.is_stepping:
-            self._turn_away()
 
     def _turn_away(self) -> None:
         mode = getattr(self._local, "mode", None)
@@ -162,7 +133,7 @@ class LightRecorder(OperationRecorder):
             self._away = mode
 
     def turn_back(self, *_: Any) -> None:
-        """The step is made, or the backward pass."""
+        """It has ended."""
         mode, self._away = self._away, None
         if mode is not None and self._is_entered:
             self._push(mode)
@@ -182,122 +153,34 @@ class LightRecorder(OperationRecorder):
         if not torch.is_inference_mode_enabled():
             self.close()
 
-    def begin(  # limits: private to this package
-        self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[[Any], None] | None:
-        """Return what is told an operation's result; None if no rule reads it."""
-        frame = frame_above(4, self._tape.under_way.thread)
-        facts = self._facts.get(func) or self._facts_of(func)
-        if not mode.thread:
-            if frame is not None and self._is_own(frame.f_code.co_filename):
-                place = self._place(frame, func)
-                if place.num_calls > _MAX_PER_PLACE:
-                    return None
-            if self._is_left_out(facts):
-                return None
-        begun = self._begin_row(mode, facts, args, kwargs, frame)
-        if begun is None:
-            return None
-        drawn = self.attempt(draws_from, args, kwargs) if facts.may_draw else None
-        return partial(self._finish, facts, begun, drawn, args, kwargs)
-
-    def _finish(  # limits: private to this class
-        self,
-        facts: OperationSchema,
-        begun: Any,
-        drawn: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-    ) -> None:
-        row, owned, changed = begun
-        if facts.may_draw and (drawn is None or drawn.has_moved()):
-            row.flags |= IS_RANDOM
-        self._end_row(row, owned, changed, result, facts.is_view)
-        for reader in self._tape.readers_of(facts.name):
-            self.attempt(reader, row.index, args, kwargs, result)
-
-    def _is_left_out(self, facts: OperationSchema) -> bool:
+    def _is_left_out(self, mode: Mode, facts: OperationSchema, frame: Any) -> bool:
         """Whether no rule reads it: what a step does to weights, or parts of data before they are a batch."""
+        if mode.thread:
+            return False
+        if frame is not None and self._is_own(frame.f_code.co_filename):
+            code = frame.f_code  # kept, so that no other gets its id
+            place = self._places.setdefault((id(code), frame.f_lasti, id(facts)), [code, 0])
+            place[1] += 1
+            if place[1] > _MAX_PER_PLACE:
+                return True
         under_way = self._tape.under_way
         if under_way.is_stepping and not under_way.is_inside:
             return not facts.may_draw
-        return facts.is_passed_by or (under_way.is_fetching and facts.is_view)
+        return under_way.is_fetching and facts.is_view
 
-    def _begin_row(  # limits: private to this class
-        self, mode: Mode, facts: OperationSchema, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
-    ) -> tuple[Row, set[int], list[Tensor]] | None:
-        """Return the row as it is known before the operation, the memory of its arguments, who is changed."""
-        under_way = self._tape.under_way
-        is_main = not mode.thread
-        with self._lock:
-            is_inside = is_main and under_way.is_inside and not under_way.is_in_backward
-            caller = self._callers.look_up(frame, is_main=is_main, is_inside=is_inside)
-        if caller.is_ours:
-            return None
-        name = self._tables.text(facts.name)
-        node: Any = torch._C._current_autograd_node()
-        if node is not None and caller.phase != _FORWARD:  # otherwise it is computed again
-            return self._begin_backward(mode, facts, args, kwargs, (caller, name, node))
-        ins, owned, changed = self._traces.follow_ins(args, kwargs, facts=facts)
-        has_node = torch.is_grad_enabled() and any(item.has_grad for item in ins)
-        mode.claim_nodes((name, caller.site, caller.module), has_node=has_node)
-        row = self._new_row(mode, caller, name)
-        if facts.is_uninitialised:
-            row.flags |= IS_UNINITIALISED
-        if facts.takes_generator:
-            row.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
-        row.scalars, row.ins = scalars_of(args, kwargs), ins
-        return row, owned, changed
-
-    def _begin_backward(  # limits: private to this class
-        self,
-        mode: Mode,
-        facts: OperationSchema,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        known: tuple[Caller, int, Any],
-    ) -> tuple[Row, set[int], list[Tensor]] | None:
-        """The same in a backward pass, of which rules read what it is the gradient of, and who wrote it."""
-        caller, name, node = known
-        origin = self._origin_number(self._origin_of(mode, node._sequence_nr()))
-        if torch.is_grad_enabled():
-            mode.claim_nodes((name, caller.site, caller.module), has_node=True)
+    def _is_repeated(self, name: int, origin: int, facts: OperationSchema) -> bool:
+        is_known = (name, origin) in self._views
         if facts.is_view:
-            if (name, origin) in self._views:
-                return None
             self._views.add((name, origin))
-        row = self._new_row(mode, caller, name)
-        row.origin = origin  # as it was before nodes were claimed
-        changed = []
-        if facts.written:
-            changed = [item.tensor for item in gather(args, kwargs, facts=facts) if item.is_written]
-        return row, set(), changed
+        return is_known
 
-    def _end_row(  # limits: private to this class
-        self, row: Row, owned: set[int], changed: list[Tensor], result: Any, is_view: bool
-    ) -> None:
-        results = [result] if isinstance(result, Tensor) else tensors_in((result,))
-        with self._lock:
-            outs = self._traces.follow_outs(row.index, results, owned=owned, changed=changed, is_view=is_view)
-            if row.phase != _BACKWARD:
-                row.outs = outs
-            if row.phase == _SETUP:
-                self._traces.num_lasting = row.index + 1
-            self._keep(row)
+    def _keep(self, row: Row) -> None:
+        if row.phase == _SETUP:
+            self._traces.num_lasting = row.index + 1
+        super()._keep(row)
         self._windows.num_noted += 1
         if self._windows.num_noted >= _MAX_PER_STEP:
             self.is_open = False  # until the next step, or the first forward pass
-
-    def _place(self, frame: Any, func: OpOverload) -> Place:
-        """Return the place of the user's that calls, with how often it has in this step."""
-        code = frame.f_code
-        key = (id(code), frame.f_lasti, id(func))
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = Place(code)
-        place.num_calls += 1
-        return place
 
 
 def _is_training(module: Any) -> bool:

@@ -28,10 +28,10 @@ from truestep.watch.operations.traces import (
     OperationSchema,
     TableWriter,
     Traces,
-    draws_from,
     find_generator,
     gather,
     scalars_of,
+    state_to_draw,
     tensors_in,
 )
 from truestep.watch.script.interrupts import is_from_handler
@@ -46,7 +46,7 @@ _NOWHERE = (0, 0, 0)
 
 def watch(tape: Tape, recorder: "OperationRecorder") -> None:
     """Note operations in the steps that the plan names."""
-    tape.note_operations(recorder)
+    tape.recorder = recorder
     put(tape, HOOKS, recorder)
     recorder.move(tape.num_steps)
 
@@ -249,24 +249,41 @@ class OperationRecorder:
         self, mode: Mode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Any], None] | None:
         """An operation is about to run: return what is told its result; None if it is not noted."""
-        facts = self._facts_of(func)
-        if facts.is_passed_by:
+        facts = self._facts.get(func) or self._facts_of(func)
+        frame = frame_above(4, self._tape.under_way.thread)
+        if facts.is_passed_by or self._is_left_out(mode, facts, frame):
             return None
-        given = gather(args, kwargs, facts=facts)
-        caller = self._look_up(mode, frame_above(4, self._tape.under_way.thread))
+        caller = self._look_up(mode, frame)
         if caller.is_ours:
             return None
-        name = self._tables.text(facts.name)
+        name, node = self._tables.text(facts.name), torch._C._current_autograd_node()
+        # In a forward pass something is computed again, as it was not kept.
+        origin = None
+        if node is not None and caller.phase != _FORWARD:
+            origin = self._origin_number(self._origin_of(mode, node._sequence_nr()))
+            if self._is_repeated(name, origin, facts):
+                return None
+        given = gather(args, kwargs, facts=facts)
         has_node = torch.is_grad_enabled() and any(item.tensor.requires_grad for item in given)
         mode.claim_nodes((name, caller.site, caller.module), has_node=has_node)
-        row = self._new_row(mode, caller, name)
-        row.scalars = scalars_of(args, kwargs)
+        row = self._new_row(mode, caller, name, node=node, origin=origin)
         row.flags |= IS_UNINITIALISED * facts.is_uninitialised
         if facts.takes_generator:
             row.flags |= HAS_GENERATOR * (find_generator(args, kwargs) is not None)
-        row.ins = self._traces.read_ins(given)
-        drawn = self.attempt(draws_from, args, kwargs) if facts.may_draw else None
-        return partial(self._end, row, given, facts, drawn)
+        if origin is not None and self.is_light:
+            given = [item for item in given if item.is_written]
+        else:
+            row.scalars, row.ins = scalars_of(args, kwargs), self._traces.read_ins(given)
+        state = self.attempt(state_to_draw, args, kwargs) if facts.may_draw else None
+        return partial(self._end, row, given, facts, state, args, kwargs)
+
+    def _is_left_out(self, _mode: Mode, _facts: OperationSchema, _frame: Any) -> bool:
+        """Whether an operation is not noted."""
+        return False
+
+    def _is_repeated(self, _name: int, _origin: int, _facts: OperationSchema) -> bool:
+        """Whether one like it in the backward pass was noted, and that is enough."""
+        return False
 
     def _facts_of(self, func: OpOverload) -> OperationSchema:
         facts = self._facts.get(func)
@@ -278,8 +295,10 @@ class OperationRecorder:
         with self._lock:
             return self._callers.look_up(frame, is_main=mode.thread == 0)
 
-    def _new_row(self, mode: Mode, caller: Caller, name: int) -> Row:
-        """Return what is known of an operation without its tensors."""
+    def _new_row(  # limits: private to this class
+        self, mode: Mode, caller: Caller, name: int, *, node: Any = None, origin: int | None = None
+    ) -> Row:
+        """Return what is known of an operation without its tensors; in a backward pass it has an origin."""
         row = Row(
             index=next(self._count),
             thread=mode.thread,
@@ -287,16 +306,14 @@ class OperationRecorder:
             name=name,
             site=caller.site,
             outer=caller.outer,
-            phase=caller.phase,
+            phase=caller.phase if origin is None else _BACKWARD,
             module=caller.module,
             flags=caller.state,
         )
-        node: Any = torch._C._current_autograd_node()
         if node is not None:
             row.node = self._tables.text(node.name().removeprefix("torch::autograd::"))
-            if row.phase != _FORWARD:  # otherwise it is computed again, as it was not kept
-                row.phase = _BACKWARD
-                row.origin = self._origin_number(self._origin_of(mode, node._sequence_nr()))
+        if origin is not None:
+            row.origin = origin
         return row
 
     def _origin_of(self, mode: Mode, node: int) -> tuple[int, int, int]:
@@ -311,14 +328,24 @@ class OperationRecorder:
         return self._tables.origin(name, site, module=module)
 
     def _end(  # limits: private to this class
-        self, row: Row, given: list[Given], facts: OperationSchema, drawn: Any, result: Any
+        self,
+        row: Row,
+        given: list[Given],
+        facts: OperationSchema,
+        state: bytes | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
     ) -> None:
-        if facts.may_draw and (drawn is None or drawn.has_moved()):
+        if facts.may_draw and (state is None or state != state_to_draw(args, kwargs)):
             row.flags |= IS_RANDOM
         with self._lock:
-            outs = tensors_in((result,))
-            row.outs = self._traces.read_outs(row.index, given, results=outs, facts=facts)
-        self._keep(row)
+            outs = self._traces.read_outs(row.index, given, results=tensors_in((result,)), facts=facts)
+            if row.phase != _BACKWARD or not self.is_light:
+                row.outs = outs
+            self._keep(row)
+        for reader in self._tape.readers_of(facts.name):
+            self.attempt(reader, row.index, args, kwargs, result)
 
     def _keep(self, row: Row) -> None:
         with self._lock:
@@ -368,10 +395,10 @@ class OperationRecorder:
 
     def _begin_function(self, mode: Mode, function: Any, gradients: tuple[Any, ...]) -> Row:
         caller = self._look_up(mode, frame_above(3, self._tape.under_way.thread))
-        row = self._new_row(mode, caller, self._tables.text(type(function).__name__))
         origin = self._origin_of(mode, function._sequence_nr())
-        row.phase = _BACKWARD
-        row.origin = self._origin_number(origin)
+        name = self._tables.text(type(function).__name__)
+        node = torch._C._current_autograd_node()
+        row = self._new_row(mode, caller, name, node=node, origin=self._origin_number(origin))
         row.site = origin[1] or caller.site
         with _no_modes():
             row.ins = self._traces.read_ins(Given.read_only(gradients))

@@ -168,25 +168,6 @@ def _text_of(value: Any) -> str:
     return type(value).__name__  # no text with an address in it
 
 
-class DrawnGenerator:
-    """The generator that an operation may draw from."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self._generator = generator
-        self._before = self._state()
-
-    def has_moved(self) -> bool:
-        """Whether it has been drawn from, or may have been."""
-        return self._before is None or self._state() != self._before
-
-    def _state(self) -> bytes | None:
-        """Return its state, to compare; None if it cannot be read now."""
-        try:
-            return self._generator.get_state().numpy().tobytes()
-        except RuntimeError:  # while a device's work is being recorded
-            return None
-
-
 def find_generator(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator | None:
     """Return the generator that was given, if one was."""
     for value in (*args, *kwargs.values()):
@@ -212,10 +193,13 @@ def find_drawn(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator
     return found
 
 
-def draws_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> DrawnGenerator | None:
-    """Return what tells whether an operation has drawn; None if torch does not show its generator."""
+def state_to_draw(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+    """Return the state of the generator that an operation draws from if it draws; None if it is not known."""
     found = find_drawn(args, kwargs)
-    return None if found is None else DrawnGenerator(found)
+    try:
+        return None if found is None else found.get_state().numpy().tobytes()
+    except RuntimeError:  # while a device's work is being recorded
+        return None
 
 
 class TableWriter:
@@ -295,16 +279,18 @@ class Traces:
         """Operations before training: what they wrote is known as long as it is there."""
 
     def read_ins(self, given: list[Given]) -> list[In]:
-        """Return a digest of each tensor, if it is read, and who wrote it; or else its shape."""
-        if self._bits != "digests":
+        """Return who wrote each tensor, and a digest of it if it is read; or else its shape."""
+        if self._bits == "digests":
             return [
-                In("", self._producer(item.memory), _shape(item.tensor), item.tensor.requires_grad)
+                In(_Copy(item.tensor).digest() if item.is_read else "", self._producer(item.memory))
                 for item in given
             ]
-        return [
-            In(_Copy(item.tensor).digest() if item.is_read else "", self._producer(item.memory))
-            for item in given
-        ]
+        found = []
+        for tensor, memory, *_ in given:
+            producer, has_grad = self._producer(memory), tensor.requires_grad
+            number = 0 if has_grad or producer is not None else self._number(tensor, memory)
+            found.append(In("", producer, _shape(tensor), has_grad, number))
+        return found
 
     def read_outs(
         self, index: int, given: list[Given], *, results: list[Tensor], facts: OperationSchema | None
@@ -317,7 +303,8 @@ class Traces:
         outs = []
         for tensor in (*results, *changed):
             memory = memory_of(tensor)
-            is_view = memory in owned and not any(tensor is item for item in written)
+            is_view = memory in owned or (facts is not None and facts.is_view)
+            is_view = is_view and not any(tensor is item for item in written)
             if not is_view and (facts is not None or memory not in self._producers):
                 self._set_producer(tensor, memory, index)
             digest, offset = "", None
@@ -329,55 +316,12 @@ class Traces:
             outs.append(Out(digest, _name(tensor.dtype), _shape(tensor), offset, worst))
         return outs
 
-    def follow_ins(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, facts: OperationSchema
-    ) -> tuple[list[In], set[int], list[Tensor]]:
-        """Return who wrote what goes in, with shapes; the memory of what is only read; what is changed."""
-        ins: list[In] = []
-        owned: set[int] = set()
-        changed: list[Tensor] = []
-        producers, written = self._producers, facts.written
-        for place, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
-            if is_readable(value):
-                tensors = [value]
-            elif isinstance(value, list | tuple):
-                tensors = tensors_in(value)
-            else:
-                continue
-            for tensor in tensors:
-                memory = memory_of(tensor)
-                known = producers.get(memory)
-                shape, has_grad = _shape(tensor), tensor.requires_grad
-                if known is None:
-                    ins.append(In("", None, shape, has_grad, 0 if has_grad else self._number(tensor, memory)))
-                else:
-                    ins.append(In("", known[1], shape, has_grad))
-                if place in written:
-                    changed.append(tensor)
-                else:
-                    owned.add(memory)
-        return ins, owned, changed
-
     def _number(self, tensor: Tensor, memory: int) -> int:
         """Return a number for memory that nobody known wrote: what is at its address later has it too."""
         if not memory:
             return 0
         address = memory if _is_large(tensor) else tensor.untyped_storage().data_ptr()
         return self._numbers.setdefault(address, len(self._numbers) + 1) if address else 0
-
-    def follow_outs(  # limits: private to this package
-        self, index: int, results: list[Tensor], *, owned: set[int], changed: list[Tensor], is_view: bool
-    ) -> list[Out]:
-        """Return types and shapes of all that came out or was changed, and keep who wrote it."""
-        outs: list[Out] = []
-        others = [item for item in changed if not any(item is result for result in results)]
-        for tensor in (*results, *others) if others else results:
-            memory = memory_of(tensor)
-            is_alias = is_view or memory in owned
-            if not is_alias or any(tensor is item for item in changed):
-                self._set_producer(tensor, memory, index)
-            outs.append(Out("", _name(tensor.dtype), _shape(tensor), None))
-        return outs
 
     def flush(self) -> None:
         """Write the values that are held."""

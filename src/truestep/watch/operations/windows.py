@@ -3,8 +3,6 @@
 Owns which calls of modules are looked at beyond the first steps. The recorder is in `light`.
 """
 
-from typing import Any
-
 _MAX_VISITS = 2
 _MAX_LATE = 16
 """Of all modules: a script may make a new one for each task."""
@@ -47,11 +45,3 @@ class Windows:
         self.is_visit = num <= _MAX_VISITS
         self._num_late += self.is_visit
         return self.is_visit
-
-
-class Place:
-    """An operation that one place of the user's own code calls, in one step."""
-
-    def __init__(self, code: Any) -> None:
-        self.code = code  # kept, so that no other code gets its id
-        self.num_calls = 0
